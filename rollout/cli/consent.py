@@ -17,9 +17,9 @@ _TICK = 0.5
 _ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
-def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool, hint: str = "Give --yes.") -> None:
-    """`DeclinedError` where consent is neither given nor can be asked for; found before the work."""
-    if not given and (as_json or not sys.stdin.isatty()):
+def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
+    """`DeclinedError` if a command that has to ask for consent cannot, before it does any work."""
+    if as_json or not sys.stdin.isatty():
         why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
         raise DeclinedError(why, hint=hint)
 

@@ -50,6 +50,12 @@ def context_of(settings: Settings) -> str:
         return ""
 
 
+def cluster_place(settings: Settings, api: ClusterApi) -> str:
+    """Return the cluster's name, if it has one, with the address of its API server."""
+    name = settings.cluster.name or context_of(settings)
+    return f"{name} ({api.server})" if name else api.server
+
+
 def server_of(settings: Settings) -> str:
     """Return the API server's address in the kubeconfig that is used; empty if there is none. Asks nobody."""
     from rollout.adapters.kube.kubeconfig import find_login

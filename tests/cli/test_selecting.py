@@ -2,7 +2,7 @@ import pytest
 
 from rollout.cli.settings.reading import SettingsFile, assignments, given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.stages.gather import chosen
+from rollout.cli.stages.selection import selected_names
 from rollout.errors import InputError
 from rollout.model.cluster import Node, NodeAddress
 from rollout.model.policy import Selection
@@ -18,11 +18,11 @@ NODES = (node("web-1", pool="web"), node("web-2", pool="web"), node("db-1", pool
 
 
 def test_selector_and_names_both_choose() -> None:
-    assert chosen(NODES, NODES, Selection()) == ("web-1", "web-2", "db-1")
-    assert chosen(NODES, NODES, Selection(nodes=("db-1",))) == ("db-1",)
-    assert chosen(NODES, NODES[:2], Selection("pool=web", ("web-2",))) == ("web-2",)
+    assert selected_names(NODES, NODES, Selection()) == ("web-1", "web-2", "db-1")
+    assert selected_names(NODES, NODES, Selection(nodes=("db-1",))) == ("db-1",)
+    assert selected_names(NODES, NODES[:2], Selection("pool=web", ("web-2",))) == ("web-2",)
     # nodes that a pattern speaks of may still come
-    assert chosen(NODES, NODES, Selection(exclude=("gpu-*",))) == ("web-1", "web-2", "db-1")
+    assert selected_names(NODES, NODES, Selection(exclude=("gpu-*",))) == ("web-1", "web-2", "db-1")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_choice_of_nothing_says_what_comes_close(
     selection: Selection, matching: tuple[Node, ...], message: str, hint: str
 ) -> None:
     with pytest.raises(InputError, match="node") as caught:
-        chosen(NODES, matching, selection)
+        selected_names(NODES, matching, selection)
     assert message in caught.value.message
     assert hint in caught.value.hint
 
@@ -76,7 +76,7 @@ def test_a_node_goes_by_other_names_elsewhere(
     nodes: tuple[Node, ...], written: str, hint: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        chosen(nodes, nodes, Selection(nodes=(written,)))
+        selected_names(nodes, nodes, Selection(nodes=(written,)))
     assert caught.value.hint == hint
 
 

@@ -10,17 +10,16 @@ import typer
 from rollout.cli import consent
 from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, option, takes
 from rollout.cli.settings.reading import PLANNED, RULES, Given
-from rollout.cli.settings.rules import policy_of, refuse_another_process
+from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import MetricsSettings
 from rollout.cli.settings.standing import overruled
-from rollout.cli.terminal import say
+from rollout.cli.terminal import say, show, warn
 from rollout.errors import UsageError
-from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Run
+    from rollout.cli.stages.prepare import PreparedRun
+    from rollout.cli.stages.request import Request
 
 _DRY_RUN = "Change nothing: client or server, as in kubectl [server]"
 # --allow still applies to a saved plan.
@@ -57,38 +56,63 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import execute, observers, plan, refusals
-    from rollout.cli.stages.gather import connect
+    from rollout.cli.stages import execute, observers, prepare, refusals, screens
+    from rollout.cli.stages.cluster import read_cluster
+    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.hosts import ask_hosts
+    from rollout.execution.record.memory import require_memory
 
     file = _one_file(file, filename)
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
-    is_agreed = yes or file is not None
+    asks = not (yes or file is not None or is_rehearsal)
     as_json = settings.output.as_json
-    consent.refuse_if_nobody_can_be_asked(
-        given=is_agreed or is_rehearsal, as_json=as_json, hint=_CONSENT
-    )
-    policy = policy_of(settings)
-    saved = plan.load_saved(file) if file else None
-    if saved:
-        policy = _fixed_policy(saved, settings)
+    if asks:
+        consent.refuse_without_terminal(as_json=as_json, hint=_CONSENT)
+    request = _request(settings, file)
+    policy = request.policy
     gates = wiring.gates(settings, policy.gates.alerts)
-    session = connect(settings, policy)
-    selection = saved.selection if saved else session.selection
+    connections = connect(settings)
+    api = connections.api
+    place = wiring.cluster_place(settings, api)
     metered = replace(settings, metrics=MetricsSettings()) if is_rehearsal else settings
-    metering = observers.metered(metered, session.api.server)
-    with metering as metrics, observers.measured_pass(metrics):
-        session = replace(refusals.refuse_beside_living(session), gates=gates, metrics=metrics)
-        session = replace(session, saved=saved, saved_in=str(file or ""), selection=selection)
-        run = plan.planned_run(session, asks=is_rehearsal or not is_agreed)
-        refusals.refuse_unfit(session, run.plan)
+    with (
+        observers.metered(metered, api.server) as metrics,
+        observers.measured_pass(metrics),
+    ):
+        watch = refusals.refuse_beside_living(api, request.namespace)
+        refusals.refuse_without_rights(api, request.namespace, policy, unattended=False)
+        snapshot = read_cluster(api, request.namespace, warns=False)
+        require_memory(snapshot.memory)
+        replaced = refusals.refuse_unfinished(
+            api, request.namespace, snapshot.nodes, may_replace_stopped=asks or is_rehearsal
+        )
+        targets = ask_hosts(connections, request, snapshot.nodes)
+        observers.observe_cluster(metrics, targets.observations, snapshot.memory)
+        run = prepare.prepare(request, snapshot, targets)
+        if as_json:
+            warn(*screens.relaxed_notes(request))
+        else:
+            show(screens.run_text(run, snapshot, place))
+        if replaced:
+            warn(screens.replacement_text(replaced, asks=asks or is_rehearsal))
+        refusals.refuse_blocked(run.plan, settings.nodes.allow)
         if is_rehearsal:
-            raise typer.Exit(execute.rehearse(run, asks_server=dry_run is DryRun.SERVER))
-        if saved or session.as_json:
-            # Otherwise the plan that is shown has them.
-            plan.warn_of_held(run.plan)
-        if not is_agreed:
-            _ask(run)
-        raise typer.Exit(execute.execute(run))
+            asks_server = dry_run is DryRun.SERVER
+            raise typer.Exit(execute.rehearse(run, api, asks_server=asks_server))
+        # The plan that is shown has these notes; a saved one shows only its file.
+        if as_json or file is not None:
+            warn(*screens.held_notes(run.plan))
+        if asks:
+            _ask(run, place)
+        execution = execute.Execution(
+            run,
+            connections,
+            execute.stop_request(settings),
+            gates,
+            watch=watch,
+            metrics=metrics,
+        )
+        raise typer.Exit(execute.execute(execution))
 
 
 def _one_file(file: Path | None, filename: Path | None) -> Path | None:
@@ -97,24 +121,33 @@ def _one_file(file: Path | None, filename: Path | None) -> Path | None:
     return file or filename
 
 
-def _fixed_policy(saved: RolloutPlan, settings: Given) -> Policy:
-    """Return the rules of a saved plan; refuse flags that differ, and name settings without effect."""
-    policy = saved.policy
-    refuse_another_process(settings, policy)
+def _request(settings: Given, file: Path | None) -> "Request":
+    """Return a request by these settings, or by a saved plan, which has its own selection and rules.
+
+    Refuses flags that differ from the saved plan, and names settings that have no effect on it.
+    """
+    from rollout.cli.stages.request import Request, Saved, fresh_request
+    from rollout.cli.stages.saved_plan import load_saved
+
+    request = fresh_request(settings)
+    if file is None:
+        return request
+    saved = load_saved(file)
+    refuse_another_process(settings, saved.policy)
     hint = "Drop them, or make a new plan with them."
     settings.refuse_typed(
         PLANNED, "cannot be used with a saved plan, which has its own rules", hint
     )
-    for sentence in overruled(settings, policy, saved.selection, open_settings=_OPEN):
+    for sentence in overruled(settings, saved.policy, saved.selection, open_settings=_OPEN):
         say(f"note: {sentence}")
-    return policy
+    return Request(settings, saved.selection, saved.policy, Saved(saved, file))
 
 
-def _ask(run: "Run") -> None:
-    from rollout.cli.stages.plan import about_to_happen
+def _ask(run: "PreparedRun", place: str) -> None:
+    from rollout.cli.stages.screens import start_notes
 
     if run.plan.waves:
-        question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.session.place}"
-        consent.ask(question, about_to_happen(run))
-    elif run.deferred:
+        question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {place}"
+        consent.ask(question, start_notes(run.plan, run.request.policy))
+    elif run.defers_own_node:
         consent.ask("Mark the node under this process for the next run")

@@ -9,21 +9,13 @@ from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
 from rollout.cli.flags import NODE_ARGUMENTS, option, takes
 from rollout.cli.settings.reading import RULES, Given
-from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import NotifySettings
-from rollout.cli.stages.gather import (
-    Session,
-    Targets,
-    ask_hosts,
-    connect,
-    find_unfinished,
-    read_cluster,
-    read_memory,
-    read_nodes,
-    with_patience,
-)
-from rollout.cli.stages.plan import decide, inputs_of
+from rollout.cli.stages.cluster import find_unfinished, read_cluster, read_memory, read_nodes
+from rollout.cli.stages.connections import connect, with_patience
+from rollout.cli.stages.hosts import Targets, ask_hosts
+from rollout.cli.stages.prepare import decide, inputs_of
 from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive
+from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
@@ -39,10 +31,10 @@ from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, written
-from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
+from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
 from rollout.report.unfinished import heading, ways_out
@@ -64,11 +56,11 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
       rollout doctor -l pool=web -o json
     """
     output = settings.output
-    policy = policy_of(settings)
+    request = fresh_request(settings)
     outlook = Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks = in_order((*places, *_examined(settings, policy, outlook)))
+    checks = in_order((*places, *_examined(request, outlook)))
     every = bool(output.verbose)
     next_step = _next_step(checks, outlook)
     if next_step.command:
@@ -109,29 +101,33 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     return FollowUp("No node waits for a reboot.")
 
 
-def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Check]:
-    """Check after check, until one stands in the way of all that follow."""
+def _examined(request: Request, outlook: Outlook) -> Iterator[Check]:
+    """Yield the checks one after the other, until one prevents all that follow."""
+    settings = request.settings
+    policy = request.policy
+    namespace = request.namespace
     stage = CheckName.KUBECONFIG
     subject = settings.cluster.context or "current context"
     try:
-        session = connect(settings, policy)
-        subject = session.api.server
-        yield cluster.server_check(read_identity(session.api))
-        yield from cluster.clock_checks(wiring.now(), session.api.server_time())
-        needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
-        missing = missing_rights(needs, lambda right: with_patience(allowed, session.api, right))
+        connections = connect(settings)
+        api = connections.api
+        subject = api.server
+        yield cluster.server_check(read_identity(api))
+        yield from cluster.clock_checks(wiring.now(), api.server_time())
+        needs = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
+        missing = missing_rights(needs, lambda right: with_patience(allowed, api, right))
         rights = tuple(cluster.right_checks(needs, missing))
         yield from rights
-        yield _lock(session)
-        yield from _unwritable(session, rights)
+        yield _lock(api, namespace)
+        yield from _unwritable(api, namespace, rights)
         stage = CheckName.NODES
-        subject = session.selection.selector or "all nodes"
-        nodes = read_nodes(session.api)
-        targets = ask_hosts(session, nodes, replace(session.probe, units=True))
+        subject = request.selection.selector or "all nodes"
+        nodes = read_nodes(api)
+        targets = ask_hosts(connections, request, nodes, replace(request.probe, units=True))
         meant = targets.among(nodes)
-        memory = read_memory(session)
-        yield from cluster.memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
-        yield from cluster.pause_checks(memory, meant, session.api.server_time())
+        memory = read_memory(api, namespace)
+        yield from cluster.memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
+        yield from cluster.pause_checks(memory, meant, api.server_time())
         yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
         yield cluster.selection_check(subject, len(meant), len(nodes))
         if policy.pools:
@@ -150,36 +146,40 @@ def _examined(settings: Given, policy: Policy, outlook: Outlook) -> Iterator[Che
             )
         yield from on_hosts
         stage = CheckName.DRAIN
-        outlook.beside, _ = rollout_beside(session, nodes)
-        yield from _forecast(session, targets, outlook, on_hosts)
+        outlook.beside, _ = rollout_beside(api, namespace, nodes)
+        yield from _forecast(api, request, targets, outlook, on_hosts)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
-def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
-    """Yield what the API server would not store although this user has the right to it, by its answers to dry runs."""
+def _unwritable(api: ClusterApi, namespace: str, rights: Iterable[Check]) -> Iterator[Check]:
+    """Yield what the API server would refuse to store although this user has the right to write it."""
     missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
     if not any(" configmaps " in subject for subject in missing):
-        record = record_of(session.namespace)
-        memory = memory_of(session.namespace)
-        no_record = with_patience(record.why_unwritable, session.api)
-        no_memory = with_patience(why_unwritable, session.api, session.namespace)
+        record = record_of(namespace)
+        memory = memory_of(namespace)
+        no_record = with_patience(record.why_unwritable, api)
+        no_memory = with_patience(why_unwritable, api, namespace)
         yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
 
 
 def _forecast(
-    session: Session, targets: Targets, outlook: Outlook, on_hosts: Sequence[Check]
+    api: ClusterApi,
+    request: Request,
+    targets: Targets,
+    outlook: Outlook,
+    on_hosts: Sequence[Check],
 ) -> Iterator[Check]:
     """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail.
 
     What `on_hosts` tells of a host that reboots by itself is not told again of its node.
     """
-    snapshot = read_cluster(session)
-    policy = session.policy
+    snapshot = read_cluster(api, request.namespace)
+    policy = request.policy
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
-    plan = decide(inputs_of(replace(session, policy=rules), snapshot, targets))
+    plan = decide(inputs_of(replace(request, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
     told = {
@@ -194,16 +194,15 @@ def _forecast(
     yield from cluster.drain_checks(plan)
 
 
-def _lock(session: Session) -> Check:
+def _lock(api: ClusterApi, namespace: str) -> Check:
     """Whether a rollout could take the lock now, and whose it is where it could not."""
-    subject = f"{session.namespace}/{marks.LEASE_NAME}"
+    subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
-        unfinished = find_unfinished(session)
-        lock = glance_at_lock(session)
+        unfinished = find_unfinished(api, namespace)
+        lock = glance_at_lock(api, namespace)
         holder = lock.holder
-        is_alive = (
-            bool(holder) and not lock.has_ended and is_holder_alive(session.api, session.namespace)
-        )
+        may_live = bool(holder) and not lock.has_ended
+        is_alive = may_live and is_holder_alive(api, namespace)
     except ApiError as error:
         return cluster.unseen_lock_check(subject, error)
     if unfinished is None:

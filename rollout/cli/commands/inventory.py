@@ -12,15 +12,20 @@ from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli import consent, wiring
 from rollout.cli.flags import NODE_ARGUMENTS, YES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
-from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import OutputFormat
-from rollout.cli.stages.gather import ask_hosts, choose, connect, find_hosts, read_nodes
+from rollout.cli.stages.cluster import read_nodes
+from rollout.cli.stages.connections import connect
+from rollout.cli.stages.hosts import ask_hosts, find_hosts
+from rollout.cli.stages.request import Request, fresh_request
+from rollout.cli.stages.selection import select
 from rollout.cli.terminal import error_console, say, show, show_document, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.gather.inventory import SshOptions, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
 from rollout.model.node_kind import why_unsupported
 from rollout.model.plan import FORMAT_VERSION
+from rollout.model.policy import Policy
 from rollout.model.text import counted, grouped, printable, shortened
 from rollout.report.document_types import CheckReport
 from rollout.report.host_keys import HostKeyRow, HostKeysReport, host_keys_text
@@ -44,8 +49,10 @@ def inventory(
       rollout inventory --list
       ansible-inventory -i inventory/ --graph
     """
-    session = connect(settings, policy_of(settings))
-    targets = ask_hosts(session, nodes := read_nodes(session.api))
+    request = fresh_request(settings)
+    connections = connect(settings)
+    nodes = read_nodes(connections.api)
+    targets = ask_hosts(connections, request, nodes)
     ssh = settings.ssh
     connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     listed = [node for node in targets.among(nodes) if not why_unsupported(node)]
@@ -96,7 +103,8 @@ def known_hosts(
     before = text_of(file) if file else ""
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
-    hosts = find_hosts(nodes, choose(nodes, api, selection_of(settings))[1], ssh)
+    selected = select(nodes, api, selection_of(settings))
+    hosts = find_hosts(nodes, selected.names, ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):
         scanned = host_keys.scan(
@@ -145,7 +153,7 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
         hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
-        consent.refuse_if_nobody_can_be_asked(given=False, as_json=as_json, hint=hint)
+        consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
 
@@ -164,14 +172,16 @@ def check_update(settings: Given) -> None:
     """
     from rollout.report.console import asking_progress
 
-    session = connect(settings)
-    targets = ask_hosts(session, nodes := read_nodes(session.api))
+    connections = connect(settings)
+    nodes = read_nodes(connections.api)
+    request = Request(settings, selection_of(settings), Policy())
+    targets = ask_hosts(connections, request, nodes)
     concurrency = settings.ssh.probe_concurrency
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(names)) as advance:
         for result in check_hosts(
-            names, targets.observations, session.shell, concurrency=concurrency
+            names, targets.observations, connections.shell, concurrency=concurrency
         ):
             advance()
             by_name[result.node] = result

@@ -18,7 +18,9 @@ from rollout.cli import wiring
 from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line, time_meant
-from rollout.cli.stages.gather import chosen, read_nodes, with_patience
+from rollout.cli.stages.cluster import read_nodes
+from rollout.cli.stages.connections import with_patience
+from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
 from rollout.errors import UsageError
@@ -197,8 +199,9 @@ def _meant(
     if not (names or everything):
         return api, ()
     nodes = read_nodes(api)
-    written = chosen(nodes, nodes, Selection(nodes=tuple(map(node_name, names or ()))))
-    return api, [one for one in nodes if one.name in written]
+    selection = Selection(nodes=tuple(map(node_name, names or ())))
+    selected = selected_names(nodes, nodes, selection)
+    return api, [node for node in nodes if node.name in selected]
 
 
 @takes("cluster")

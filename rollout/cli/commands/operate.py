@@ -30,7 +30,7 @@ def operate(
     """
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
-    from rollout.cli.stages.gather import evidence_rules
+    from rollout.cli.stages.evidence import evidence_rules
     from rollout.cli.stages.observers import metered
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest

@@ -1,19 +1,18 @@
 """`rollout plan`."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import NODES, PLAN_OR_NODES, option, takes
 from rollout.cli.settings.reading import RULES, Given
-from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.values import node_name, time_meant
 from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
-from rollout.errors import UsageError
+from rollout.errors import ExitCode, UsageError
 from rollout.model.text import shell_word
 
 _EXPLAIN = "Explain the wave of this node, and show its pods"
@@ -50,33 +49,60 @@ def plan(
       rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli.stages import plan as stage
-    from rollout.cli.stages.gather import connect
+    from rollout.cli.stages import preview
+    from rollout.cli.stages.cluster import read_cluster
+    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.hosts import ask_hosts
+    from rollout.cli.stages.plan_copy import cluster_copy
+    from rollout.cli.stages.prepare import decide, inputs_of
+    from rollout.cli.stages.refusals import refusing_blockers
+    from rollout.cli.stages.request import fresh_request
+    from rollout.execution.record.memory import require_memory
 
     if file is not None:
-        stage.show_saved(
-            file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot)
-        )
+        if any((out, markdown, detailed_exitcode, explain, finish_by, snapshot)):
+            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+        preview.show_saved(file, settings)
         return
     # Errors in flags come before the first request.
-    policy = policy_of(settings)
+    request = fresh_request(settings)
     date = _finish_date(finish_by, settings)
     if anonymous and snapshot is None:
         raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
         check_target(target)
-    session = connect(settings, policy)
-    kept: Any = {}
-    inputs = stage.gathered(session, kept if snapshot else None)
-    if snapshot is not None:
-        write_whole(snapshot, stage.cluster_copy(inputs, kept, anonymous=anonymous))
+    connections = connect(settings)
+    answers: dict[str, dict[str, bytes]] | None = None if snapshot is None else {}
+    cluster = read_cluster(connections.api, request.namespace, answers)
+    # A user who only plans needs no right to read the memory.
+    if not cluster.memory.denied:
+        require_memory(cluster.memory)
+    inputs = inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
+    if snapshot is not None and answers is not None:
+        write_whole(snapshot, cluster_copy(inputs, answers, anonymous=anonymous))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
-        stage.show_explanation(node_name(explain), session, inputs)
+        preview.show_explanation(node_name(explain), request, inputs)
         return
-    raise typer.Exit(
-        stage.preview(session, inputs, date, out=out, markdown=markdown, detailed=detailed_exitcode)
+    finish = preview.find_limit(inputs, date) if date else None
+    if finish:
+        inputs = replace(inputs, policy=finish.plan.policy)
+    made = decide(inputs)
+    blockers = refusing_blockers(made, settings.nodes.allow)
+    is_late = bool(finish and date and not finish.is_by(date))
+    is_runnable = made.waves and not (blockers or is_late)
+    preview.show_preview(
+        connections.api,
+        request,
+        cluster,
+        made,
+        blockers=blockers,
+        run_command=preview.apply_command(settings, out, finish) if is_runnable else "",
     )
+    preview.write(made, cluster, out=out, markdown=markdown)
+    if blockers or is_late:
+        raise typer.Exit(ExitCode.BLOCKED)
+    raise typer.Exit(preview.exit_code(made, detailed=detailed_exitcode))
 
 
 def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:

@@ -10,11 +10,16 @@ from rollout.cli import consent, wiring
 from rollout.cli.flags import LINES, YES, option, takes
 from rollout.cli.program import as_started
 from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
-from rollout.cli.settings.rules import refuse_another_process
+from rollout.cli.settings.rules import refuse_another_process, selection_of
 from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages import gather, observers, plan, refusals
+from rollout.cli.stages import observers, refusals, screens
+from rollout.cli.stages.cluster import find_unfinished, read_nodes
+from rollout.cli.stages.connections import connect, with_patience
+from rollout.cli.stages.hosts import find_hosts
+from rollout.cli.stages.request import Interrupted, Request
+from rollout.cli.stages.rest import prepare_rest
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ApiError, BlockedError, ExitCode, UsageError
 from rollout.execution.base.deadline import StopRequest
@@ -23,6 +28,7 @@ from rollout.execution.rollout.abort import abort as undo
 from rollout.execution.rollout.continuation import is_nothing_left, rules_of
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.cluster.documents import read_slots
+from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
 from rollout.report.columns import wrapped
@@ -69,16 +75,18 @@ def resume(
     """
     from rollout.cli.stages import execute
 
-    session = refusals.refuse_beside_living(
-        replace(gather.connect(settings), force_unlock=force_unlock)
-    )
-    unfinished = gather.find_unfinished(session)
+    as_json = settings.output.as_json
+    connections = connect(settings)
+    api = connections.api
+    namespace = settings.lock.namespace
+    watch = None if force_unlock else refusals.refuse_beside_living(api, namespace)
+    unfinished = find_unfinished(api, namespace)
     if (
         unfinished is None
         or unfinished.is_aborted
         or is_nothing_left(unfinished, retry_failed=retry_failed)
     ):
-        execute.tell_nothing() if session.as_json else show_lines(_nothing(unfinished))
+        execute.tell_nothing() if as_json else show_lines(_nothing(unfinished))
         return
     if unfinished.record.problem:
         hint = (
@@ -87,28 +95,34 @@ def resume(
         why = "without its record its rules are not known, so it is not resumed"
         raise BlockedError(f"{heading(unfinished)}: {why}", hint=hint)
     unfinished = _with_patience(unfinished, settings)
-    rules = rules_of(unfinished)
-    gates = wiring.gates(settings, rules.gates.alerts)
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
-    session = replace(session, policy=rules, gates=gates)
-    with (
-        observers.metered(settings, session.api.server) as metrics,
-        observers.measured_pass(metrics),
-    ):
-        run = plan.planned_rest(replace(session, metrics=metrics), unfinished, retry=retry_failed)
-        if not (session.as_json or unfinished.begun) and plan.next_without_waves(
-            run.plan, settings
-        ):
-            # all of it has been shown, and the next command is the last line
-            execute.nothing_done(run, StopRequest())
+    origin = Interrupted(unfinished, retry_failed)
+    request = Request(settings, selection_of(settings), rules_of(unfinished), origin)
+    gates = wiring.gates(settings, request.policy.gates.alerts)
+    if not yes:
+        consent.refuse_without_terminal(as_json=as_json)
+    with observers.metered(settings, api.server) as metrics, observers.measured_pass(metrics):
+        run = prepare_rest(
+            connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
+        )
+        execution = execute.Execution(
+            run,
+            connections,
+            execute.stop_request(settings),
+            gates,
+            watch=watch,
+            force_unlock=force_unlock,
+            metrics=metrics,
+        )
+        if not (as_json or unfinished.begun) and screens.next_without_waves(run.plan, settings):
+            # All of it is on the screen, and the next command is its last line.
+            execute.nothing_done(execution)
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
-            question = (
-                f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of"
-                f" {session.place}"
-            )
-            consent.ask(question, plan.about_to_happen(run) if run.plan.waves else ())
-        raise typer.Exit(execute.execute(run))
+            nodes = counted(run.plan.summary.nodes, "node")
+            place = wiring.cluster_place(settings, api)
+            notes = screens.start_notes(run.plan, request.policy) if run.plan.waves else ()
+            consent.ask(f"Resume this rollout on {nodes} of {place}", notes)
+        raise typer.Exit(execute.execute(execution))
 
 
 def _with_patience(unfinished: Unfinished, settings: Given) -> Unfinished:
@@ -160,47 +174,54 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli.stages.execute import run_options
+    from rollout.cli.stages import execute
 
-    session = refusals.refuse_beside_living(
-        replace(gather.connect(settings), force_unlock=force_unlock)
-    )
-    unfinished = gather.find_unfinished(session, deferred=True)
+    output = settings.output
+    connections = connect(settings)
+    api = connections.api
+    namespace = settings.lock.namespace
+    watch = None if force_unlock else refusals.refuse_beside_living(api, namespace)
+    unfinished = find_unfinished(api, namespace, deferred=True)
     has_slots = False
     with suppress(ApiError):
-        has_slots = bool(gather.with_patience(read_slots, session.api, session.namespace).held)
+        has_slots = bool(with_patience(read_slots, api, namespace).held)
     if unfinished is None and not has_slots:
-        settings.output.show(
-            None, lambda: "Nothing to undo: this cluster has no record of a rollout."
-        )
+        output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")
         return
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
-    if not session.as_json:
-        lock_now = refusals.glance_at_lock(session)
-        show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
-        touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
-        what = (
-            f"Undo this rollout on {counted(touched, 'node')} of"
-            if touched
-            else "Remove what is left of it on"
-        )
-        consent.ask(f"{what} {session.place}")
-    targets = gather.ask_hosts(session, gather.read_nodes(session.api), named=())
+        consent.refuse_without_terminal(as_json=output.as_json)
+    if not output.as_json:
+        lock = refusals.glance_at_lock(api, namespace)
+        show(wrapped(abort_text(unfinished, lock, wait=wait), output.width))
+    if not yes:
+        consent.ask(f"{_undoing(unfinished)} {wiring.cluster_place(settings, api)}")
+    nodes = read_nodes(api)
+    hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
     stop = StopRequest()
     progress = PlainLines(sys.stderr, rephrase=as_started)
-    ports = Ports(session.api, session.shell, wiring.system_clock(), (progress,))
-    options = run_options(session, len(targets.selected))
+    ports = Ports(api, connections.shell, wiring.system_clock(), (progress,))
+    request = Request(settings, selection_of(settings), Policy())
+    options = execute.run_options(
+        request,
+        len(nodes),
+        process=execute.new_process_id(),
+        watch=watch,
+        force_unlock=force_unlock,
+    )
     with stopped_by_signals(stop, meaning="no further node is returned"):
-        aborted = undo(targets.hosts, ports, options, wait=wait, stop=stop)
+        aborted = undo(hosts, ports, options, wait=wait, stop=stop)
     if not aborted.stopped:
         observers.note_abort(aborted)
     again = settings.repeated("rollout abort")
-    settings.output.show(
-        abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True
-    )
+    output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    raise typer.Exit(
-        ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK
-    )
+    is_left = aborted.left_cordoned or aborted.left_tainted
+    raise typer.Exit(ExitCode.PARTIAL if is_left else ExitCode.OK)
+
+
+def _undoing(unfinished: Unfinished | None) -> str:
+    touched = len(unfinished.begun) + len(unfinished.failed) if unfinished else 0
+    if touched:
+        return f"Undo this rollout on {counted(touched, 'node')} of"
+    return "Remove what is left of it on"

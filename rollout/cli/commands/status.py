@@ -2,7 +2,6 @@
 
 from rollout.cli.flags import NODE_ARGUMENTS, NODES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
-from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import OutputFormat
 from rollout.errors import UsageError
 
@@ -24,9 +23,10 @@ def status(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import status as stage
-    from rollout.cli.stages.gather import connect
+    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.request import fresh_request
 
-    policy = policy_of(settings)
+    request = fresh_request(settings)
     if (watch or run) and settings.output.format is OutputFormat.NAME:
         raise UsageError(
             "-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name."
@@ -35,4 +35,4 @@ def status(
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)
     else:
-        stage.show_nodes(connect(settings, policy), only_pending=pending)
+        stage.show_nodes(connect(settings), request, only_pending=pending)

@@ -1,18 +1,23 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
 from rollout.cli.program import as_started
-from rollout.cli.settings.schema import StopMode
+from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.gather import Run, Session
-from rollout.cli.stages.observers import run_journal, run_notifications
-from rollout.cli.stages.plan import conceded
+from rollout.cli.stages.connections import Connections
+from rollout.cli.stages.observers import RepeatFilter, run_journal, run_notifications
+from rollout.cli.stages.prepare import PreparedRun
+from rollout.cli.stages.request import Request
+from rollout.cli.stages.screens import relaxed_notes
 from rollout.cli.terminal import (
     error_console,
     let_go_of_lost_terminals,
@@ -24,15 +29,17 @@ from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
+from rollout.execution.lease import LeaseWatch
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.rehearsal import rehearse as ask_server
+from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
 from rollout.execution.rollout.run import run_plan
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotStarted, RunResult
-from rollout.ports import Observer
+from rollout.planning.eligibility.evidence import Proven
+from rollout.ports import ClusterApi, Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
@@ -40,165 +47,226 @@ from rollout.report.plan_screen import NOT_REHEARSED, rehearsal_text
 from rollout.report.sentences import ended, tallied
 from rollout.report.summary import rehearsal_ending, summary_text
 
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
 
-def run_options(session: Session, selected: int, own_node: OwnNode | None = None) -> RunOptions:
-    """Return how this process runs, for the engine; percentages are of the `selected` nodes."""
-    settings = session.settings
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A prepared run, and what this process needs to execute it.
+
+    `watch` is what was seen of the lock so far. `force_unlock` names a run whose lock is taken at
+    once. `news` are the notifications of earlier passes.
+    """
+
+    run: PreparedRun
+    connections: Connections
+    stop: StopRequest
+    gates: GatePorts
+    watch: LeaseWatch | None = None
+    force_unlock: str = ""
+    metrics: "Metrics | None" = None
+    news: RepeatFilter | None = None
+
+
+def run_options(
+    request: Request,
+    percentage_base: int,
+    *,
+    process: str,
+    watch: LeaseWatch | None,
+    force_unlock: str,
+    own_node: OwnNode | None = None,
+    proven: Proven | None = None,
+) -> RunOptions:
+    """Return how this process runs, for the engine."""
+    settings = request.settings
     return RunOptions(
-        selected=selected,
+        selected=percentage_base,
         holder=wiring.lease_holder(),
-        lease_namespace=session.namespace,
+        lease_namespace=request.namespace,
         lease_seconds=settings.lock.seconds,
         probe_timeout=settings.ssh.probe_timeout,
-        force_unlock=session.force_unlock,
+        force_unlock=force_unlock,
         reboot_command=settings.reboot.command or REBOOT_COMMAND,
         own_node=own_node,
-        unattended=session.unattended,
-        watch=session.watch,
+        unattended=request.unattended,
+        watch=watch,
         detect_command=settings.detect.command,
-        process=session.process,
-        proven=session.proven,
+        process=process,
+        proven=proven,
     )
 
 
-def execute(run: Run) -> ExitCode:
-    """Run the plan and tell its end; what the process ends with."""
-    stop = StopRequest(revert=run.session.settings.waves.stop is StopMode.REVERT)
-    result = carry_out(run, stop)
-    if stop.requested and result.not_started:
+def new_process_id() -> str:
+    """Return a word that no other process has; holder names can be the same in two containers."""
+    return secrets.token_hex(8)
+
+
+def stop_request(settings: Settings) -> StopRequest:
+    return StopRequest(revert=settings.waves.stop is StopMode.REVERT)
+
+
+def execute(execution: Execution) -> ExitCode:
+    """Run the plan for a person, and show its end."""
+    result = carry_out(execution)
+    if execution.stop.requested and result.not_started:
         return ExitCode.INTERRUPTED
-    confirmation = run.session.gates.confirmation if run.session.gates else None
-    if (
-        isinstance(confirmation, TerminalConfirmation)
-        and confirmation.is_declined
-        and not result.finished
-    ):
+    confirmation = execution.gates.confirmation
+    is_declined = isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined
+    if is_declined and not result.finished:
         return ExitCode.DECLINED
     return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
 
-def carry_out(run: Run, stop: StopRequest) -> RunResult:
-    """Run the plan and tell its end; what came of it."""
-    session = run.session
-    asked = bool(run.session.gates and run.session.gates.confirmation)
-    if not (run.plan.waves or run.inherited is not None or run.deferred):
-        return nothing_done(run, stop)
+def carry_out(execution: Execution) -> RunResult:
+    """Run the plan, and show its end."""
+    run = execution.run
+    output = run.request.settings.output
+    if not (run.plan.waves or run.inherited is not None or run.defers_own_node):
+        return nothing_done(execution)
     began = wiring.system_clock().monotonic()
-    names_pods = session.settings.output.verbose > 0
-    shown = display(as_json=session.as_json, live=not asked, stop=stop, names_pods=names_pods)
+    asks = execution.gates.confirmation is not None
+    names_pods = output.verbose > 0
+    shown = display(
+        as_json=output.as_json, live=not asks, stop=execution.stop, names_pods=names_pods
+    )
     with shown as observer, stage("run") as note:
-        result = _executed(run, observer, stop)
+        result = _run_observed(execution, observer)
         note(ended(result))
-        # a process that was not told of it goes on
+        # A process that did not notice the lost terminal continues.
         let_go_of_lost_terminals()
-    if not session.as_json and (run.plan.waves or result.not_done or result.left_over):
+    if not output.as_json and (run.plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
-        show(f"\n{_summary(result, session, took)}")
+        show(f"\n{_summary(result, run.request, took)}")
     return result
 
 
-def _summary(result: RunResult, session: Session, took: float = 0.0) -> str:
-    repeated = session.settings.repeated
+def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
     return summary_text(
-        result, took=took, width=session.width, unattended=session.unattended, repeated=repeated
+        result,
+        took=took,
+        width=request.settings.output.width,
+        unattended=request.unattended,
+        repeated=request.settings.repeated,
     )
 
 
-def _executed(run: Run, shown: Observer, stop: StopRequest) -> RunResult:
-    session = run.session
+def _run_observed(execution: Execution, shown: Observer) -> RunResult:
+    run = execution.run
+    request = run.request
+    settings = request.settings
+    process = new_process_id()
     # An unattended process may run in a pod, whose log outlives its files.
-    lines = shown if session.unattended and isinstance(shown, JsonLines) else None
-    command: Command = (
-        "operate" if session.unattended else "apply" if run.inherited is None else "resume"
-    )
+    lines = shown if request.unattended and isinstance(shown, JsonLines) else None
+    command: Command = "apply"
+    if request.unattended:
+        command = "operate"
+    elif run.inherited is not None:
+        command = "resume"
     with (
         run_journal(
             run.plan,
             command,
-            session.settings,
-            process=session.process,
-            selected=run.selected,
+            settings,
+            process=process,
+            selected=run.percentage_base,
             lines=lines,
         ) as journal,
-        stopped_by_signals(stop, shown=isinstance(shown, LiveProgress)),
-        _notifications(run, stop) as notifier,
-        wiring.silences(session.settings.alerts, run.hosts) or nullcontext() as silences,
+        stopped_by_signals(execution.stop, shown=isinstance(shown, LiveProgress)),
+        _notifications(execution) as notifier,
+        wiring.silences(settings.alerts, run.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before anyone hears that a node is started.
-        observers = _present(silences, journal, session.metrics, shown, notifier)
+        observers = _present(silences, journal, execution.metrics, shown, notifier)
         _report_accepted(run, Reporter(observers, wiring.system_clock()))
         ports = Ports(
-            session.api,
-            session.shell,
+            execution.connections.api,
+            execution.connections.shell,
             wiring.system_clock(),
             observers,
-            session.gates or GatePorts(),
+            execution.gates,
         )
-        options = run_options(session, run.selected, run.targets.own_node)
-        return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
+        options = run_options(
+            request,
+            run.percentage_base,
+            process=process,
+            watch=execution.watch,
+            force_unlock=execution.force_unlock,
+            own_node=run.targets.own_node,
+            proven=run.proven,
+        )
+        return run_plan(run.plan, run.hosts, ports, options, execution.stop, run.inherited)
 
 
 def _present(*observers: Observer | None) -> Sequence[Observer]:
     return [observer for observer in observers if observer is not None]
 
 
-def _notifications(run: Run, stop: StopRequest) -> AbstractContextManager[Observer | None]:
-    session = run.session
+def _notifications(execution: Execution) -> AbstractContextManager[Observer | None]:
+    request = execution.run.request
     return run_notifications(
-        run.plan,
-        session.settings,
-        is_stopped=lambda: stop.requested,
-        resumed=run.inherited is not None,
-        unattended=session.unattended,
-        news=session.news,
+        execution.run.plan,
+        request.settings,
+        is_stopped=lambda: execution.stop.requested,
+        resumed=execution.run.inherited is not None,
+        unattended=request.unattended,
+        news=execution.news,
     )
 
 
-def nothing_done(run: Run, stop: StopRequest) -> RunResult:
+def nothing_done(execution: Execution) -> RunResult:
     """Report a run without nodes, of which people have seen all in the plan unless it is unattended.
 
     JSON lines still get a plan and a summary.
     """
-    session = run.session
+    run = execution.run
+    request = run.request
+    as_json = request.settings.output.as_json
     result = RunResult((), excluded=run.plan.excluded)
-    lines = JsonLines(sys.stdout, wiring.now()) if session.as_json else None
-    with _notifications(run, stop) if result.not_done else nullcontext() as notifier:
-        observers = _present(session.metrics, lines, notifier)
+    lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
+    with _notifications(execution) if result.not_done else nullcontext() as notifier:
+        observers = _present(execution.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
         _report_accepted(run, report)
         report.plan(run.plan)
         report.finished(result)
-    if session.unattended and not session.as_json:
-        reasons = {
-            reason: number
-            for reason, number in result.left_out.items()
-            if reason != ExclusionReason.NO_UPDATE
-        }
-        left_out = f" (left out: {tallied(reasons)})" if reasons else ""
-        nothing = f"Nothing to do: no node waits for a reboot{left_out}."
-        show(_summary(result, session)) if result.not_done else show_lines(nothing)
+    if request.unattended and not as_json:
+        if result.not_done:
+            show(_summary(result, request))
+        else:
+            show_lines(_nothing_text(result))
     return result
 
 
-def _report_accepted(run: Run, report: Reporter) -> None:
+def _nothing_text(result: RunResult) -> str:
+    reasons = dict(result.left_out)
+    reasons.pop(ExclusionReason.NO_UPDATE, None)
+    left_out = f" (left out: {tallied(reasons)})" if reasons else ""
+    return f"Nothing to do: no node waits for a reboot{left_out}."
+
+
+def _report_accepted(run: PreparedRun, report: Reporter) -> None:
     """Report the warnings that JSON lines would not show, and the journal with them."""
-    for sentence in conceded(run) if run.session.as_json else ():
-        report.notice(sentence)
+    if run.request.settings.output.as_json:
+        for sentence in relaxed_notes(run.request):
+            report.notice(sentence)
 
 
-def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
-    """Rehearse the plan without changing anything, and return the exit code.
+def rehearse(run: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
+    """Rehearse the plan without changing anything.
 
     `asks_server`: the API server checks each write in a dry run.
     """
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
         with shown_meanwhile("asking the API server about each write"):
-            rehearsed = ask_server(run.session.api, run.plan)
+            rehearsed = rehearse_on_server(api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     pods = run.plan.summary.pods_to_move
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
-    if run.session.as_json:
+    output = run.request.settings.output
+    if output.as_json:
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)
         report = Reporter((lines,), wiring.system_clock())
@@ -208,9 +276,9 @@ def rehearse(run: Run, *, asks_server: bool) -> ExitCode:
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
         report.finished(result)
     elif run.plan.waves:
-        width = run.session.width
-        said = rehearsal_text(rehearsed, width) if asks_server else NOT_REHEARSED
-        show("\n".join(filter(None, (said, rehearsal_ending(result, width)))))
+        text = rehearsal_text(rehearsed, output.width) if asks_server else NOT_REHEARSED
+        ending = rehearsal_ending(result, output.width)
+        show("\n".join(part for part in (text, ending) if part))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 

@@ -1,7 +1,7 @@
 """Who hears of a run beside whoever shows it: its journal, those who do not watch, its metrics. It waits for none."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,6 +22,8 @@ from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
+from rollout.model.host import HostObservation
+from rollout.model.memory import Memory
 from rollout.model.notification import Note, NotifyEvent, written
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
@@ -323,6 +325,14 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
                 f" {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}"
             )
         yield metrics
+
+
+def observe_cluster(
+    metrics: "Metrics | None", observations: Mapping[str, HostObservation], memory: Memory
+) -> None:
+    if metrics:
+        metrics.observe_hosts(observations)
+        metrics.observe_memory(memory)
 
 
 def name_of(settings: Settings, server: str) -> str:

@@ -15,13 +15,31 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import policy_of
+from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
-from rollout.cli.stages import execute, gather, plan, refusals
-from rollout.cli.stages.gather import Run, Session, connect
-from rollout.cli.stages.observers import RepeatFilter, measured_pass, tell, tell_failed_pass
+from rollout.cli.stages import execute, refusals, screens
+from rollout.cli.stages.cluster import (
+    find_unfinished_among,
+    read_cluster,
+    read_memory,
+    read_nodes,
+)
+from rollout.cli.stages.connections import Connections, connect, with_patience
+from rollout.cli.stages.evidence import remember_proven
+from rollout.cli.stages.forecast import forecast_end
+from rollout.cli.stages.hosts import ask_hosts
+from rollout.cli.stages.observers import (
+    RepeatFilter,
+    measured_pass,
+    observe_cluster,
+    tell_failed_pass,
+)
+from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of, prepare
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
-from rollout.cli.terminal import say, show_lines, warn
+from rollout.cli.stages.request import Pass, Request
+from rollout.cli.stages.rest import prepare_rest
+from rollout.cli.stages.selection import select
+from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import (
     ApiError,
     BlockedError,
@@ -33,7 +51,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
-from rollout.execution.gates import Later
+from rollout.execution.gates import GatePorts, Later
 from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.record import has_begun
@@ -41,16 +59,14 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
-from rollout.model.memory import Slip
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
-from rollout.model.timestamps import moment, timestamp
+from rollout.model.timestamps import moment
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import all_paused, why_aborted
 from rollout.planning.eligibility.windows import Schedule
-from rollout.planning.plan.finish_by import Finish, finish
 from rollout.ports import Clock, ClusterApi
-from rollout.report.notifications import slipped
 from rollout.report.unfinished import heading, ways_out
 from rollout.wording import text
 
@@ -88,13 +104,10 @@ class Operation:
         self.news.turn()
         with measured_pass(self.metrics) as measured:
             try:
-                # under the rules of today: events may have come into the calendar since the last
-                # pass
-                session = connect(settings, policy_of(settings))
-                own = replace(
-                    session, metrics=self.metrics, news=self.news, watch=self.watch, unattended=True
-                )
-                measured.code = _Pass(self, own, stop).make()
+                # The calendar may have changed since the last pass.
+                policy = policy_of(settings)
+                request = Request(settings, selection_of(settings), policy, Pass())
+                measured.code = _Pass(self, connect(settings), request, stop).make()
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
             except InterruptedRunError as error:
@@ -157,126 +170,172 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The stages of a pass, in the order of `make`."""
+    """The stages of a pass, in the order of `make`. The request has the policy of today's settings."""
 
     operation: Operation
-    session: Session
+    connections: Connections
+    request: Request
     stop: StopRequest
 
     def make(self) -> ExitCode:
-        session = self.session
-        refuse_beside_living(session)
-        nodes = gather.read_nodes(session.api)
-        if (unfinished := self._unfinished(nodes)) is not None:
+        api = self.connections.api
+        refuse_beside_living(api, self.request.namespace, self.operation.watch)
+        nodes = read_nodes(api)
+        unfinished = self._unfinished(nodes)
+        if unfinished is not None:
             if unfinished.is_garbled:
-                # nobody can tell whose it is
+                # Nobody can tell who started it.
                 raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-            boots = {node.name: node.boot_id for node in nodes}
-            # nodes that were not begun, and that nobody has rebooted since
-            waits = any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)
-            is_left = unfinished.blocks or waits
             is_unattended = unfinished.record.unattended
+            is_left = unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
             if not is_unattended and is_left and has_begun(unfinished.run, nodes):
                 why = (
                     f"{heading(unfinished)}; what a person started is left to people:"
                     f" {ways_out(unfinished)}"
                 )
-                self._tell_of_waiting(unfinished, why)
-                return self._left(why)
-            # those that were begun are finished at any time, while gates keep the others back;
-            # those wait for theirs
-            is_begun = unfinished.blocks and (unfinished.begun or unfinished.unclear)
-            if is_unattended and (is_begun or (is_left and not self._reason_to_begin_nothing())):
-                run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
-                hold_to_date(session, run.plan, is_all=False)
-                result = self._carried_out(run)
+                self._notify_of_waiting(unfinished, why)
+                return self._start_nothing(why)
+            # Started nodes are finished at any time; gates still hold the others.
+            is_started = unfinished.blocks and (unfinished.begun or unfinished.unclear)
+            if is_unattended and (is_started or (is_left and not self._why_start_nothing())):
+                result = self._resume(unfinished)
                 if not result.complete or self.stop.requested:
-                    return self._code(result)
-        if why := self._reason_to_begin_nothing():
-            return self._left(why)
-        run = plan.planned_run(self._under(session.policy))
-        hold_to_date(run.session, run.plan)
-        refusals.refuse_unfit(run.session, run.plan)
-        return self._code(self._carried_out(run))
+                    return self._exit_code(result)
+        why = self._why_start_nothing()
+        if why:
+            return self._start_nothing(why)
+        return self._exit_code(self._start())
 
-    def _tell_of_waiting(self, unfinished: Unfinished, why: str) -> None:
-        """Notify once of a rollout that a person began a day ago; the memory keeps other passes from doing so again."""
-        session = self.session
+    def _resume(self, unfinished: Unfinished) -> RunResult:
+        policy = rules_of(unfinished)
+        request = replace(self.request, policy=policy, origin=Pass(unfinished))
+        proven = self._proven()
+        gates = self._gates(policy)
+        run = prepare_rest(
+            self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
+        )
+        self._forecast_end(run.plan, self.request.policy, is_all=False)
+        return self._carry_out(run, gates)
+
+    def _start(self) -> RunResult:
+        api = self.connections.api
+        request = self.request
+        proven = self._proven()
+        gates = self._gates(request.policy)
+        refusals.refuse_without_rights(api, request.namespace, request.policy, unattended=True)
+        snapshot = read_cluster(api, request.namespace, warns=False)
+        require_memory(snapshot.memory)
+        refusals.refuse_unfinished(api, request.namespace, snapshot.nodes, may_replace_stopped=True)
+        targets = ask_hosts(self.connections, request, snapshot.nodes)
+        observe_cluster(self.operation.metrics, targets.observations, snapshot.memory)
+        run = prepare(request, snapshot, targets, proven)
+        if not request.settings.output.as_json and (run.plan.waves or run.defers_own_node):
+            show(screens.run_text(run, snapshot, wiring.cluster_place(request.settings, api)))
+        self._forecast_end(run.plan, request.policy)
+        refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
+        return self._carry_out(run, gates)
+
+    def _notify_of_waiting(self, unfinished: Unfinished, why: str) -> None:
+        """Notify once, after a day, that a rollout of a person keeps operate from starting nodes.
+
+        The memory keeps other passes from notifying again.
+        """
+        api = self.connections.api
         run = unfinished.run
         started = moment(unfinished.record.started_at)
-        now = session.api.server_time()
-        memory = gather.read_memory(session)
+        now = api.server_time()
+        memory = read_memory(api, self.request.namespace)
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
-        tell_failed_pass(error, session.settings, self.operation.news)
+        tell_failed_pass(error, self.request.settings, self.operation.news)
         with suppress(ApiError):
-            change_memory(session.api, session.namespace, partial(replace, waited_for=run))
+            change_memory(api, self.request.namespace, partial(replace, waited_for=run))
 
-    def _reason_to_begin_nothing(self) -> str:
-        """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.session)
-        if metrics := self.session.metrics:
-            metrics.observe_memory(memory)
+    def _why_start_nothing(self) -> str:
+        """Return why this pass may start no node at all, or an empty text."""
+        api = self.connections.api
+        memory = read_memory(api, self.request.namespace)
+        if self.operation.metrics:
+            self.operation.metrics.observe_memory(memory)
         # A missing right is reported later, together with all other missing rights.
         if not memory.denied:
             require_memory(memory)
-        schedule = Schedule.of(self.session.policy.gates.windows)
-        now = self.session.api.server_time()
-        if pause := all_paused(memory, now):
+        schedule = Schedule.of(self.request.policy.gates.windows)
+        now = api.server_time()
+        pause = all_paused(memory, now)
+        if pause:
             return text(pause)
         return schedule.closed(wiring.now()) or why_aborted(memory)
 
-    def _left(self, why: str) -> ExitCode:
-        """Begin nothing, having held what that leaves against the date by which all is to be done."""
-        if self.session.settings.operate.finish_by:
+    def _start_nothing(self, why: str) -> ExitCode:
+        """Start no node, but forecast whether the deadline can still be kept."""
+        request = self.request
+        if request.settings.operate.finish_by:
             try:
-                session = self._under(self.session.policy)
-                hold_to_date(session, plan.decide(plan.gathered(session)))
+                proven = self._proven()
+                snapshot = read_cluster(self.connections.api, request.namespace)
+                if not snapshot.memory.denied:
+                    require_memory(snapshot.memory)
+                targets = ask_hosts(self.connections, request, snapshot.nodes)
+                plan = decide(inputs_of(request, snapshot, targets, proven))
+                self._forecast_end(plan, request.policy)
             except RolloutError as error:
                 say(f"warning: no forecast of when all is done: {error.message}")
         return self.operation.leave(why)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return what stands on the cluster; of an operating process' rollout, what is left of it under today's rules.
+        """Return what an earlier rollout left; of an unattended one, only what today's settings allow.
 
-        Those are for the nodes that today's settings mean: none where they mean something that is
-        not there.
+        If today's settings select a node that does not exist, none of its other nodes is started.
         """
-        session = self.session
-        meant = tuple[str, ...]()
-        unfinished = gather.find_unfinished_among(session, nodes)
+        api = self.connections.api
+        unfinished = find_unfinished_among(api, self.request.namespace, nodes)
         if unfinished is None or not unfinished.record.unattended:
             return unfinished
+        names: Sequence[str] = ()
         try:
-            _, meant = gather.choose(nodes, session.api, session.selection)
+            names = select(nodes, api, self.request.selection).names
         except InputError as error:
             say(f"warning: {error.message}")
-        return restricted(unfinished, session.policy, frozenset(meant))
+        return restricted(unfinished, self.request.policy, frozenset(names))
 
-    def _under(self, policy: Policy) -> Session:
-        """Return the session by these rules, with their gates, and with what another cluster has proved.
-
-        Nobody is there to see where a record would have it ask.
-        """
-        session = self.session
-        alerts = policy.gates.alerts
-        own = alerts if alerts.url == session.settings.alerts.prometheus_url else AlertPolicy()
-        proven = gather.with_patience(lambda: gather.proven_elsewhere(session, remembers=True))
+    def _proven(self) -> Proven | None:
+        proven = with_patience(remember_proven, self.connections.api, self.request.settings)
         warn(*(proven.problems if proven else ()))
-        gates = wiring.gates(session.settings, own, self.stop.end)
-        return replace(session, policy=policy, gates=gates, proven=proven)
+        return proven
 
-    def _carried_out(self, run: Run) -> RunResult:
+    def _gates(self, policy: Policy) -> GatePorts:
+        """Return the gates of a policy.
+
+        A record may name another Prometheus than today's settings, and nobody is there to see it:
+        then no alerts are read.
+        """
+        settings = self.request.settings
+        alerts = policy.gates.alerts
+        if alerts.url != settings.alerts.prometheus_url:
+            alerts = AlertPolicy()
+        return wiring.gates(settings, alerts, self.stop.end)
+
+    def _carry_out(self, run: PreparedRun, gates: GatePorts) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
-        result = execute.carry_out(run, self.stop)
+        operation = self.operation
+        execution = execute.Execution(
+            run,
+            self.connections,
+            self.stop,
+            gates,
+            watch=operation.watch,
+            metrics=operation.metrics,
+            news=operation.news,
+        )
+        result = execute.carry_out(execution)
         own = run.targets.own_node
-        if own is not None and result.deferred and not self.operation.once:
-            # it waits for a pod elsewhere: the one that follows this, once it is evicted as any
-            # other is
+        if own is not None and result.deferred and not operation.once:
+            # The pod that replaces this one elsewhere reboots the node.
             try:
-                move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
+                move_elsewhere(self.connections.api, own, run.plan.policy.drain, say)
             except RolloutError as error:
                 say(
                     f"warning: the pod {own.pod} could not be evicted from {own.name}:"
@@ -284,8 +343,8 @@ class _Pass:
                 )
         return result
 
-    def _code(self, result: RunResult) -> ExitCode:
-        """Return the code. What was left for another time is no failure: the next pass takes it up."""
+    def _exit_code(self, result: RunResult) -> ExitCode:
+        """Nodes left for another time are no failure: the next pass starts them."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
@@ -294,35 +353,15 @@ class _Pass:
             return ExitCode.PARTIAL
         return ExitCode.OK
 
-
-def hold_to_date(session: Session, plan: RolloutPlan, *, is_all: bool = True) -> None:
-    """Tell that this plan is done too late, unless that was told of this date: the memory keeps that for later passes.
-
-    A plan that is not all there is to do may be late, but does not show that the rest is in time.
-    """
-    date = moment(written := session.settings.operate.finish_by)
-    memory = gather.read_memory(session)
-    now = wiring.now()
-    # a pause without an end may end at any time
-    begin = max(now, (moment(memory.pause.until) if memory.pause else None) or now)
-    at = finish(plan, Schedule.of(session.policy.gates.windows), begin) if date else None
-    slip: Slip | None = None
-    late: float | None = None
-    if date and plan.waves and (at is None or at > date):
-        before = memory.slip if memory.slip and memory.slip.by == written else None
-        slip = Slip(
-            written, timestamp(at) if at else "", before.since if before else timestamp(now)
+    def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, is_all: bool = True) -> None:
+        late = forecast_end(
+            self.connections.api, self.request.settings, plan, policy, is_all=is_all
         )
-        obstacle = Finish(0, plan, at).obstacle
-        say(f"warning: {slip}; {obstacle}")
-        if before is None:
-            command = "rollout plan" if date <= now else f"rollout plan --finish-by {written}"
-            tell(slipped(slip, obstacle, command), session.settings)
-        late = (at - date).total_seconds() if at else float("inf")
-    elif date and is_all:
-        late = 0
-    if session.metrics and late is not None:
-        session.metrics.observe_lateness(late)
-    if memory.slip != slip and (slip or is_all or not date):
-        with suppress(ApiError):
-            change_memory(session.api, session.namespace, partial(replace, slip=slip))
+        if self.operation.metrics and late is not None:
+            self.operation.metrics.observe_lateness(late)
+
+
+def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+    """Whether a node that was not started yet still waits: nobody has rebooted it since."""
+    boots = {node.name: node.boot_id for node in nodes}
+    return any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)

@@ -1,17 +1,17 @@
-"""What keeps a command from beginning, found out before anything is touched: each refusal names all its reasons.
+"""What prevents a command from starting, found out before anything changes.
 
-The lock comes first: whose it is, and whether they live.
+Each refusal names all its reasons at once.
 """
 
 import socket
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Container, Sequence
 
 from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.gather import Session, find_unfinished_among, with_patience
+from rollout.cli.stages.cluster import find_unfinished_among
+from rollout.cli.stages.connections import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.lease import (
@@ -25,20 +25,20 @@ from rollout.execution.lease import (
 )
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
-from rollout.execution.record.unfinished import word_of
+from rollout.execution.record.unfinished import Unfinished, word_of
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import allowed, apply_rights, missing_rights
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
+from rollout.model.policy import Policy
 from rollout.model.text import counted, is_run_id
 from rollout.ports import ClusterApi
 from rollout.report.plan_screen import finding_lines
-from rollout.report.sentences import capitalized
 from rollout.report.unfinished import heading, ways_out
 
-# What `--allow` takes to try it all the same; what many nodes depend on has a word of its own, all
-# else is `blocked`.
+# Which word of --allow overrides a kind of blocker; all others take `blocked`. Another coordinator
+# is allowed by its name when the plan is made, so its blocker stays.
 _WORDS = {
     BlockerKind.RIVAL: "",
     BlockerKind.CONTROL_PLANE_UNHEALTHY: Allow.UNHEALTHY,
@@ -47,10 +47,10 @@ _WORDS = {
 
 
 def has_ended_here(lease: LeaseState) -> bool:
-    """Whether the process that holds the lock was on this machine, and is surely gone.
+    """Whether the process that holds the lock ran on this machine and has certainly ended.
 
-    Users, machines and process ids may be alike in two containers: the word in the journal is not.
-    A process has its journal open for as long as it lives.
+    User, machine and process ID can be the same in two containers; the random word in the journal
+    cannot. A process keeps its journal open for as long as it lives.
     """
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
@@ -67,35 +67,31 @@ def has_ended_here(lease: LeaseState) -> bool:
     )
 
 
-def glance_at_lock(session: Session) -> LeaseSnapshot:
-    """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    lease = with_patience(read_lease, session.api, session.namespace)
-    return LeaseSnapshot(lease, session.api.server_time(), has_ended=has_ended_here(lease))
+def glance_at_lock(api: ClusterApi, namespace: str) -> LeaseSnapshot:
+    """Return who holds the lock and when they last renewed it: to be shown, not to decide by."""
+    lease = with_patience(read_lease, api, namespace)
+    return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
-    """Whether a process holds the lock, and renews it while we look on."""
-    return (
-        await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
-        is HolderState.ALIVE
-    )
+    """Whether a process holds the lock and renews it while this waits for a sign of it."""
+    state = await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
+    return state is HolderState.ALIVE
 
 
 def lock_watch() -> LeaseWatch:
-    """Return a watch that knows the processes of this machine."""
+    """Return a watch of the lock that knows the processes of this machine."""
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(session: Session) -> Session:
-    """`LockedError` while a living process holds the lock; the session with what was seen of it, for who takes it then.
+def refuse_beside_living(
+    api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
+) -> LeaseWatch | None:
+    """Return the watch of the lock with what it has seen, or None if this user may not see it.
 
-    An operator who names the run to pass over is held against the lock when it is taken.
+    `LockedError` while a living process holds the lock.
     """
-    api = session.api
-    namespace = session.namespace
-    watch = session.watch or lock_watch()
-    if session.force_unlock:
-        return session
+    watch = watch or lock_watch()
     try:
         state = await_sign(
             watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time
@@ -103,44 +99,46 @@ def refuse_beside_living(session: Session) -> Session:
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        # that this user may not see the lock is told with all the other rights that are missing
-        return session
+        # The check of the rights names this one together with all others that are missing.
+        return None
     if state is HolderState.ALIVE:
-        seen = glance_at_lock(session)
+        seen = glance_at_lock(api, namespace)
         raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
-    return replace(session, watch=watch)
+    return watch
 
 
-def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = True) -> None:
-    """Raise `ApiError` naming every right that a rollout needs and this user lacks: one missing costs a node.
+def refuse_without_rights(
+    api: ClusterApi, namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool = True
+) -> None:
+    """Raise `ApiError` naming every right that the rollout needs and this user lacks.
 
-    Whoever `begins` nodes has to know what is remembered. Unattended passes have to write it, too:
-    without it a bad version costs a node each night. `BlockedError` where they have the right to
-    it, and it cannot be written all the same.
+    A rollout that `starts_nodes` has to read the memory. An unattended one has to write it as well:
+    otherwise a bad version would cost a node each night. `BlockedError` if the memory cannot be
+    written although the user has the right.
     """
-    unattended = unattended and begins
-    rights = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
+    writes_memory = unattended and starts_nodes
+    rights = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
+    of_memory = [right for right in rights if right.name == marks.MEMORY_NAME]
     needed = [
-        right
-        for right in rights
-        if not right.optional and (begins or right.name != marks.MEMORY_NAME)
+        right for right in rights if not right.optional and (starts_nodes or right not in of_memory)
     ]
-    if unattended:
-        needed += [right for right in rights if right.optional and right.name == marks.MEMORY_NAME]
+    if writes_memory:
+        needed += [right for right in of_memory if right.optional]
     with stage("ask for the rights") as note:
-        missing = missing_rights(needed, lambda right: with_patience(allowed, session.api, right))
+        missing = missing_rights(needed, lambda right: with_patience(allowed, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
     if missing:
+        lacking = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(
-            f"this user may not: {'; '.join(f'{right} (to {right.purpose})' for right in missing)}",
+            f"this user may not: {lacking}",
             status=403,
             hint=(
                 "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles"
                 " with them all."
             ),
         )
-    if unattended and (why := with_patience(why_unwritable, session.api, session.namespace)):
-        document = memory_of(session.namespace)
+    if writes_memory and (why := with_patience(why_unwritable, api, namespace)):
+        document = memory_of(namespace)
         raise BlockedError(
             f"{document.origin} cannot be written: {why.message}. What fails could not be"
             " remembered, and no pass begins without that",
@@ -148,84 +146,113 @@ def refuse_without_rights(session: Session, *, unattended: bool, begins: bool = 
         )
 
 
-def refuse_unfinished(session: Session, nodes: Sequence[Node], *, asks: bool = False) -> str:
-    """Raise `LockedError` if a rollout is unfinished; `BlockedError` if that cannot be read.
+def refuse_unfinished(
+    api: ClusterApi, namespace: str, nodes: Sequence[Node], *, may_replace_stopped: bool
+) -> Unfinished | None:
+    """Return the ended rollout that the next one replaces, if any.
 
-    One that someone stopped between two nodes is replaced only after a question. One that ended by
-    itself with nodes left over, because of a failure or a closed window, is replaced by the next
-    rollout. Return what to say about either, empty if there is nothing. An operating process goes
-    by its own rules.
+    Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if it
+    is unknown whether there is one. A rollout that ended by itself with nodes left over, because
+    of a failure or a closed window, is replaced in any case; one that someone stopped between two
+    nodes only if the caller says so.
     """
-    api = session.api
-    namespace = session.namespace
-    replaced = ""
-    unfinished = find_unfinished_among(session, nodes)
+    unfinished = find_unfinished_among(api, namespace, nodes)
     if unfinished is not None and unfinished.blocks:
-        alive = glance_at_lock(session).alive
-        # one that was killed before it had begun anything stands in nobody's way
-        if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
-            hint = f"If no process is working on it: {ways_out(unfinished)}."
-            raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
-    elif unfinished is not None and unfinished.untouched and not session.unattended:
+        _refuse_blocking(api, namespace, unfinished, nodes)
+        unfinished = None
+    elif unfinished is not None and not unfinished.untouched:
+        unfinished = None
+    if unfinished is not None and unfinished.was_stopped and not may_replace_stopped:
         standing = heading(unfinished, word_of(unfinished, alive=False))
-        if unfinished.was_stopped and not asks:
-            raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")
-        discarded = "Answering yes discards it. To continue it instead: rollout resume"
-        replaced = f"{capitalized(standing)}. {discarded if asks else 'This rollout replaces it.'}"
+        raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")
+    _refuse_unknown_slots(api, namespace)
+    return unfinished
+
+
+def _refuse_blocking(
+    api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
+) -> None:
+    alive = glance_at_lock(api, namespace).alive
+    # A rollout that was killed before it started anything is in nobody's way.
+    if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
+        hint = f"If no process is working on it: {ways_out(unfinished)}."
+        raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
+
+
+def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
+    """`BlockedError` if the slots of FleetLock cannot be read: a host may be rebooting by one."""
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        # where this user may not see them, and nothing on the nodes speaks of FleetLock, there is
-        # none
-        if not error.is_forbidden:
-            raise BlockedError(
-                f"{error.message}: whether hosts hold slots of FleetLock is not known, and another"
-                " rollout may be under way",
-                hint=(
-                    "Run the version of rollout that wrote it; where no FleetLock server is used"
-                    f" any more: kubectl -n {namespace} delete configmap {slots_of(namespace).name}"
-                ),
-            ) from error
-    return replaced
+        # Without the right, and without marks of FleetLock on the nodes, there are no slots.
+        if error.is_forbidden:
+            return
+        name = slots_of(namespace).name
+        raise BlockedError(
+            f"{error.message}: whether hosts hold slots of FleetLock is not known, and another"
+            " rollout may be under way",
+            hint=(
+                "Run the version of rollout that wrote it; where no FleetLock server is used any"
+                f" more: kubectl -n {namespace} delete configmap {name}"
+            ),
+        ) from error
 
 
-def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
-    """Return what of that which stands in its way keeps a plan from being begun."""
+def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
+    """Return the blockers that prevent this plan from starting; `allow` are the words of --allow."""
     return [
-        blocker
-        for blocker in plan.blockers
-        if _WORDS.get(blocker.kind, Allow.BLOCKED) not in session.settings.nodes.allow
+        blocker for blocker in plan.blockers if _WORDS.get(blocker.kind, Allow.BLOCKED) not in allow
     ]
 
 
-def refuse_unfit(session: Session, plan: RolloutPlan, *, goes_on: bool = False) -> str:
-    """Raise `BlockedError` where something is bound to stop the run, all of it named at once.
+def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
+    """`BlockedError` with every blocker that prevents this plan from starting."""
+    blockers = refusing_blockers(plan, allow)
+    if not blockers:
+        return
+    words = {_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""}
+    leave = "leave those nodes out (--skip blocked, --exclude)"
+    hint = f"Clear this, or {leave}."
+    if words:
+        hint = f"Clear this, {leave}, or try them (--allow {','.join(sorted(words))})."
+    raise BlockedError(
+        f"not started: {_extent(blockers)}",
+        details=tuple(finding_lines(blockers)),
+        hint=hint,
+    )
 
-    Where a rollout that `goes_on` has nodes under way, warn of it, and return it: those are
-    finished, and no other is begun. Beside another coordinator, who may have taken them, they are
-    not.
+
+def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> str:
+    """Return what prevents other nodes from starting while the started ones are finished.
+
+    `BlockedError` beside another coordinator, which may have taken over the started nodes.
     """
-    if not (blockers := refused(session, plan)):
+    blockers = refusing_blockers(plan, allow)
+    if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
+        refuse_blocked(plan, allow)
+    if not blockers:
         return ""
-    nodes = len({blocker.node for blocker in blockers if blocker.node})
-    blocked = f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"
-    if not goes_on or any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
-        words = ",".join(
-            sorted({_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""})
-        )
-        leave = "leave those nodes out (--skip blocked, --exclude)"
-        raise BlockedError(
-            f"not started: {blocked}",
-            details=tuple(finding_lines(blockers)),
-            hint=(
-                f"Clear this, {leave}, or try them (--allow {words})."
-                if words
-                else f"Clear this, or {leave}."
-            ),
-        )
+    blocked = _extent(blockers)
     say(f"warning: {blocked}: nodes under way are finished, no other is started")
     for line in finding_lines(blockers):
         say(f"  {line}")
     return blocked
+
+
+def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
+    """`BlockedError` if the record is of another cluster, as after restoring its backup here."""
+    plan = unfinished.record.plan
+    if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
+        return
+    raise BlockedError(
+        f"the record of the rollout {plan.plan_id} is of another cluster, {plan.cluster.server}:"
+        " it is not resumed",
+        hint="If it came with a backup that was restored here: rollout abort removes it.",
+    )
+
+
+def _extent(blockers: Sequence[Blocker]) -> str:
+    nodes = {blocker.node for blocker in blockers if blocker.node}
+    return f"blocked on {counted(len(nodes), 'node')}" if nodes else "blocked"

@@ -9,10 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.schema import OutputFormat, OutputSettings
+from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
-from rollout.cli.stages.gather import Session, ask_hosts, read_nodes, seen_before, with_patience
+from rollout.cli.stages.cluster import read_memory, read_nodes
+from rollout.cli.stages.connections import Connections, with_patience
+from rollout.cli.stages.evidence import proven_elsewhere
+from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
+from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, columns, say, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
@@ -29,10 +33,12 @@ from rollout.execution.record.unfinished import (
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_line
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import counted, shortened
 from rollout.model.timestamps import elapsed
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
 from rollout.planning.eligibility.versions import KnownVersions
@@ -41,6 +47,7 @@ from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrapped
 from rollout.report.plan_screen import usual_reboot
+from rollout.report.sentences import capitalized
 from rollout.report.status import FollowUp, Way, status_document, status_text
 
 if TYPE_CHECKING:
@@ -69,23 +76,22 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
 
 
 def rollout_beside(
-    session: Session, nodes: Sequence[Node]
+    api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> tuple[FollowUp, Mapping[str, UnderWay]]:
-    """Return the rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
+    """Return a sentence about the rollout on these nodes, and how far it has come with each of them.
 
-    A user who may not see it is told nothing.
+    Both are empty if there is none, or if this user may not see it.
     """
     word = RunWord.UNFINISHED
     unfinished = None
-    api = session.api
     with suppress(ApiError):
-        unfinished = assess(read_record(api, session.namespace), nodes)
+        unfinished = assess(read_record(api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(session).alive)
+            word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
-    text = wording.heading(unfinished, word)
-    beside = _way_on(unfinished, word, f"{text[:1].upper()}{text[1:]}.")
+    sentence = f"{capitalized(wording.heading(unfinished, word))}."
+    beside = _way_on(unfinished, word, sentence)
     return beside, wording.under_way(unfinished, _down(api, unfinished))
 
 
@@ -118,43 +124,54 @@ def keeps_apply_out(unfinished: Unfinished) -> bool:
     return unfinished.blocks or unfinished.was_stopped
 
 
-def show_nodes(session: Session, *, only_pending: bool) -> None:
-    """Show a row a node, and what to do next."""
-    settings = session.settings
-    policy = session.policy
-    output = session.settings.output
-    targets = ask_hosts(session, nodes := read_nodes(session.api))
-    memory, proven = seen_before(session)
-    now = session.api.server_time()
-    rollout, stages = rollout_beside(session, nodes)
+def show_nodes(connections: Connections, request: Request, *, only_pending: bool) -> None:
+    """Show a row for each node, and what to do next."""
+    api = connections.api
+    settings = request.settings
+    nodes = read_nodes(api)
+    targets = ask_hosts(connections, request, nodes)
+    memory, proven = _read_what_is_allowed(api, settings)
+    now = api.server_time()
+    rollout, stages = rollout_beside(api, request.namespace, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
     rules = EligibilityInputs(now, memory, proven=proven, own=targets.own_node, versions=versions)
-    chosen = targets.among(nodes)
     statuses = node_statuses(
-        chosen,
+        targets.among(nodes),
         targets.hosts,
         targets.observations,
-        own_rules=policy.pools,
+        own_rules=request.policy.pools,
         rules=rules,
         under_way=stages,
     )
+    output = settings.output
     text = partial(
         status_text,
         statuses,
         width=output.width,
         room=columns(),
         only_pending=only_pending,
-        asked=policy.detect,
+        asked=request.policy.detect,
         memory=memory,
         now=now,
         rollout=rollout,
-        closed=why_closed(policy),
+        closed=why_closed(request.policy),
         repeated=settings.repeated,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]
     output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])
     if output.as_json:
         _warn_beside(statuses, rows, rollout)
+
+
+def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, Proven | None]:
+    """Return the memory and the proven versions, as far as this user may read them."""
+    memory = NO_MEMORY
+    proven: Proven | None = None
+    with suppress(ApiError):
+        memory = read_memory(api, settings.lock.namespace, warns=True)
+    with suppress(ApiError):
+        proven = proven_elsewhere(api, settings)
+    return memory, proven
 
 
 def why_closed(policy: Policy) -> str:

@@ -1,0 +1,71 @@
+"""Read the cluster: everything for a plan, the nodes alone, the memory, or what a rollout left."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rollout.cli.log import stage
+from rollout.cli.stages.connections import with_patience
+from rollout.cli.terminal import say, shown_meanwhile, warn
+from rollout.execution.record.record import read_record
+from rollout.execution.record.unfinished import Unfinished, assess, look
+from rollout.gather.cluster import documents, snapshot
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.memory import Memory
+from rollout.ports import ClusterApi
+
+
+def read_cluster(
+    api: ClusterApi,
+    namespace: str,
+    answers: snapshot.CachedPages | None = None,
+    *,
+    warns: bool = True,
+) -> ClusterSnapshot:
+    """Return everything that planning needs of the cluster, with the memory.
+
+    `answers` collects the answers of the API server as they are. `warns` prints a warning if the
+    memory cannot be read.
+    """
+    with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
+        cluster = with_patience(snapshot.read_snapshot, api, answers)
+        warn(*cluster.warnings)
+        memory = read_memory(api, namespace, warns=warns)
+        note(
+            f"{len(cluster.nodes)} nodes, {len(cluster.pods)} pods,"
+            f" {len(cluster.budgets)} disruption budgets"
+        )
+    return replace(cluster, memory=memory)
+
+
+def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
+    memory = with_patience(documents.read_memory, api, namespace)
+    if memory.problem and warns:
+        say(
+            f"warning: {memory.problem}: which versions are held, and whether nodes are paused,"
+            " is not known"
+        )
+    return memory
+
+
+def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
+    with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
+        nodes = with_patience(snapshot.read_nodes, api)
+        note(f"{len(nodes)} nodes")
+    return nodes
+
+
+def find_unfinished(
+    api: ClusterApi, namespace: str, *, deferred: bool = False
+) -> Unfinished | None:
+    """Return what an interrupted rollout left on the cluster.
+
+    `deferred` includes the marks of nodes that it left for another rollout.
+    """
+    return with_patience(lambda: look(api, namespace, deferred=deferred))
+
+
+def find_unfinished_among(
+    api: ClusterApi, namespace: str, nodes: Sequence[Node]
+) -> Unfinished | None:
+    """Return what an interrupted rollout left on these nodes, which were read before."""
+    return assess(with_patience(read_record, api, namespace), nodes)

@@ -1,0 +1,91 @@
+"""The evidence of another cluster: which versions it has proven."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
+from rollout.cli.settings.schema import Settings
+from rollout.cli.stages.cluster import read_memory
+from rollout.errors import ApiError, UsageError
+from rollout.execution.record.memory import change_memory
+from rollout.gather.cluster.snapshot import read_identity
+from rollout.model.evidence import Evidence, EvidenceRules
+from rollout.model.memory import MOST_VERSIONS, Memory
+from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
+from rollout.ports import ClusterApi
+
+
+def evidence_rules(settings: Settings) -> EvidenceRules:
+    """`UsageError` if the settings do not say which cluster proves, and by which key."""
+    evidence = settings.evidence
+    if not evidence.cluster or evidence.allowed_signers is None:
+        hint = (
+            "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of"
+            " its SSH key."
+        )
+        raise UsageError("--require-evidence does not say whose", hint=hint)
+    return EvidenceRules(evidence.cluster, evidence.nodes, evidence.hours, evidence.max_age)
+
+
+def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
+    """Return the versions that the evidence proves, or None if no evidence is required."""
+    if not settings.evidence.source:
+        return None
+    memory = read_memory(api, settings.lock.namespace)
+    return _proven(api, settings, memory)
+
+
+def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
+    """Return the same, and remember the time of each document, so that no older one counts again.
+
+    Nothing is proven if the memory cannot be written.
+    """
+    if not settings.evidence.source:
+        return None
+    memory = read_memory(api, settings.lock.namespace)
+    proven = _proven(api, settings, memory)
+    latest = {version: document.made_at for version, document in proven.documents.items()}
+    if latest.items() <= memory.evidence.items():
+        return proven
+
+    def with_latest(before: Memory) -> Memory:
+        times = sorted({**before.evidence, **latest}.items(), key=lambda item: item[1])
+        return replace(before, evidence=dict(times[-MOST_VERSIONS:]))
+
+    try:
+        change_memory(api, settings.lock.namespace, with_latest)
+    except ApiError as error:
+        problem = f"evidence cannot be remembered: {error.message}"
+        return Proven(proven.rules, {}, (*proven.problems, problem))
+    return proven
+
+
+def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
+    """Read all documents; of each version the latest acceptable one counts."""
+    rules = evidence_rules(settings)
+    accepted = list[Evidence]()
+    problems = list[str]()
+    for signed in read_documents(settings.evidence.source, api, settings.lock.namespace):
+        try:
+            accepted.append(_accepted(signed, api, settings, memory.evidence))
+        except ValueError as error:
+            problems.append(f"evidence {signed.origin}: {error}")
+    accepted.sort(key=lambda document: document.made_at)
+    documents = {document.version: document for document in accepted}
+    return Proven(rules, documents, tuple(problems))
+
+
+def _accepted(
+    signed: SignedDocument, api: ClusterApi, settings: Settings, seen: Mapping[str, str]
+) -> Evidence:
+    """Return the document; `ValueError` says why it does not count."""
+    rules = evidence_rules(settings)
+    signers = settings.evidence.allowed_signers or Path()
+    if why := signed.problem or why_not_signed(signed, signers, rules.cluster):
+        raise ValueError(why)
+    document = read_evidence(signed.content)
+    own = read_identity(api).uid
+    if why := why_refused(document, rules, own=own, seen=seen, now=api.server_time()):
+        raise ValueError(why)
+    return document

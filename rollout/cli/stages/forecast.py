@@ -1,0 +1,73 @@
+"""The forecast of a pass: whether all nodes are done by `operate.finish-by`."""
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from rollout.cli import wiring
+from rollout.cli.settings.schema import Settings
+from rollout.cli.stages.cluster import read_memory
+from rollout.cli.stages.observers import tell
+from rollout.cli.terminal import say
+from rollout.errors import ApiError
+from rollout.execution.record.memory import change_memory
+from rollout.model.memory import Memory, Slip
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.timestamps import moment, timestamp
+from rollout.planning.eligibility.windows import Schedule
+from rollout.planning.plan.finish_by import Finish, finish
+from rollout.ports import ClusterApi
+from rollout.report.notifications import slipped
+
+
+def forecast_end(
+    api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, is_all: bool
+) -> float | None:
+    """Warn if the plan ends after the deadline, and notify once for each deadline.
+
+    Return how many seconds late it ends, infinity if it does not end within two years, or None if
+    that is unknown: a plan that is not all there is to do does not show that the rest is in time.
+    The memory stores what was notified, for later passes.
+    """
+    memory = read_memory(api, settings.lock.namespace)
+    deadline = moment(settings.operate.finish_by)
+    slip: Slip | None = None
+    late: float | None = None
+    if deadline is not None:
+        now = wiring.now()
+        end = finish(plan, Schedule.of(policy.gates.windows), _start(memory, now))
+        if plan.waves and (end is None or end > deadline):
+            slip = _report_slip(settings, Finish(0, plan, end), memory, now)
+            late = (end - deadline).total_seconds() if end else float("inf")
+        elif is_all:
+            late = 0
+    is_known = slip is not None or is_all or deadline is None
+    if memory.slip != slip and is_known:
+        with suppress(ApiError):
+            change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
+    return late
+
+
+def _start(memory: Memory, now: datetime) -> datetime:
+    """Return when nodes can start. A pause without an end may end at any time."""
+    pause_end = moment(memory.pause.until) if memory.pause else None
+    return max(now, pause_end or now)
+
+
+def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime) -> Slip:
+    by = settings.operate.finish_by
+    before = memory.slip if memory.slip and memory.slip.by == by else None
+    slip = Slip(
+        by,
+        finish=timestamp(late.at) if late.at else "",
+        since=before.since if before else timestamp(now),
+    )
+    say(f"warning: {slip}; {late.obstacle}")
+    if before is None:
+        deadline = moment(by)
+        is_over = deadline is not None and deadline <= now
+        command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
+        tell(slipped(slip, late.obstacle, command), settings)
+    return slip

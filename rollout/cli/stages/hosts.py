@@ -1,0 +1,135 @@
+"""Find the hosts of the selected nodes, and ask each of them about its updates."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rollout.adapters.own_pod import own_pod
+from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
+from rollout.cli import wiring
+from rollout.cli.log import stage
+from rollout.cli.settings.schema import Executor, SshSettings
+from rollout.cli.stages.connections import Connections, with_patience
+from rollout.cli.stages.request import Request
+from rollout.cli.stages.selection import SelectedNodes, select
+from rollout.cli.terminal import error_console, say, warn
+from rollout.errors import ApiError
+from rollout.gather.cluster.snapshot import read_pod
+from rollout.gather.hosts.identity import identified, match_hosts
+from rollout.gather.hosts.polling import poll
+from rollout.gather.hosts.probe_command import Probe
+from rollout.gather.inventory import SshDefaults
+from rollout.model.cluster import Node, Pod
+from rollout.model.host import Host, HostObservation
+from rollout.model.node_kind import why_unsupported
+from rollout.model.own_node import OwnNode
+from rollout.model.text import shortened
+from rollout.planning.eligibility.candidates import located
+from rollout.ports import ClusterApi, HostExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The selected nodes with their hosts and what the hosts answered, by node name.
+
+    `own_node` is the node under this process, if it runs in a pod of this cluster.
+    """
+
+    selected: SelectedNodes
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+    own_node: OwnNode | None = None
+
+    def among(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the selected ones of these nodes."""
+        names = frozenset(self.selected.names)
+        return [node for node in nodes if node.name in names]
+
+
+def ask_hosts(
+    connections: Connections, request: Request, nodes: Sequence[Node], probe: Probe | None = None
+) -> Targets:
+    """Select nodes and ask their hosts; `probe` replaces the request's own."""
+    selected = select(nodes, connections.api, request.selection)
+    hosts = find_hosts(nodes, selected.names, request.settings.ssh)
+    answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)
+    own_node = _own_node(connections.api, nodes)
+    return Targets(selected, hosts, identified(nodes, answers), own_node)
+
+
+def ask_hosts_of(
+    names: Container[str], connections: Connections, request: Request, nodes: Sequence[Node]
+) -> Targets:
+    """Select all nodes, but ask only the hosts of these names, which may be none."""
+    everything = tuple(node.name for node in nodes)
+    hosts = find_hosts(nodes, everything, request.settings.ssh)
+    asked = {name: host for name, host in hosts.items() if name in names}
+    answers = _poll(asked, connections.shell, request.settings.ssh, request.probe)
+    own_node = _own_node(connections.api, nodes)
+    selected = SelectedNodes(everything, everything)
+    return Targets(selected, hosts, identified(nodes, answers), own_node)
+
+
+def _poll(
+    hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshSettings, probe: Probe
+) -> Mapping[str, HostObservation]:
+    from rollout.report.console import asking_progress
+
+    with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as advance:
+        answers = poll(
+            hosts,
+            shell,
+            probe=probe,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
+            on_answer=advance,
+        )
+        note(f"{len(hosts)} hosts")
+    return answers
+
+
+def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
+    """Return the node under this process; warn if it runs in a pod whose node is unknown."""
+    own = own_pod()
+    if own is None:
+        return None
+    pod: Pod | None = None
+    if own.key:
+        # The right to read its own pod is optional.
+        with suppress(ApiError):
+            pod = with_patience(read_pod, api, own.namespace, own.name)
+    node = located(own, pod, nodes)
+    if node is None and own.node:
+        say(
+            f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared"
+            " as its own"
+        )
+    elif node is None and own.server and own.server in api.server:
+        say(
+            "warning: which node this pod is on is not known, so its node may be drained under it."
+            " Set ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
+        )
+    return node
+
+
+def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
+    """Return the known hosts of these names. Windows nodes and virtual nodes have none."""
+    # Without the key: the shell checks it once, and a host's own key takes precedence.
+    defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
+    inventory = wiring.inventory(ssh, defaults)
+    warn(*(inventory.warnings if inventory else ()))
+    matched = match_hosts(nodes, inventory, defaults)
+    known = {host.name for host in matched.values()}
+    listed = inventory.hosts if inventory else ()
+    strangers = [host.name for host in listed if host.name not in known]
+    if strangers:
+        say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
+    supported = {node.name for node in nodes if not why_unsupported(node)}
+    wanted = [name for name in names if name in supported]
+    hostless = [name for name in wanted if name not in matched]
+    if hostless:
+        say(f"warning: no host is known for the Nodes {shortened(hostless)}")
+    found = {name: matched[name] for name in wanted if name in matched}
+    # Ansible's ssh reads ssh_config by itself.
+    config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
+    return with_ssh_config(found, config, say)

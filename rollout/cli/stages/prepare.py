@@ -1,0 +1,105 @@
+"""Make a plan from what was read, and prepare its run: a new plan or a saved one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rollout.cli import wiring
+from rollout.cli.log import stage
+from rollout.cli.stages.hosts import Targets
+from rollout.cli.stages.observers import past_runs
+from rollout.cli.stages.request import Request, Saved
+from rollout.cli.stages.saved_plan import refuse_stale
+from rollout.cli.stages.selection import similar_labels
+from rollout.cli.terminal import shown_meanwhile, warn
+from rollout.execution.rollout.ledger import Inheritance
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import Host
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.selectors import parse_selector
+from rollout.model.text import counted
+from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.report.sentences import extent
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A plan and what its run needs to know.
+
+    `percentage_base` is the number of nodes that percentages are of. `inherited` is what an earlier
+    process left of the rollout, None for a new one. `proven` are the versions that another cluster
+    has proved, None if no proof is required.
+    """
+
+    request: Request
+    plan: RolloutPlan
+    targets: Targets
+    percentage_base: int
+    inherited: Inheritance | None = None
+    proven: Proven | None = None
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The hosts of the planned nodes."""
+        return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def defers_own_node(self) -> bool:
+        """Whether the node under this process is left, and marked, for a run from elsewhere."""
+        return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
+
+
+def inputs_of(
+    request: Request, snapshot: ClusterSnapshot, targets: Targets, proven: Proven | None = None
+) -> PlanInputs:
+    return PlanInputs(
+        snapshot=snapshot,
+        observations=targets.observations,
+        selected=targets.selected.before_exclude,
+        selection=request.selection,
+        policy=request.policy,
+        created_at=wiring.now(),
+        past=past_runs(snapshot.identity),
+        own_node=targets.own_node,
+        unattended=request.unattended,
+        proven=proven,
+    )
+
+
+def decide(inputs: PlanInputs) -> RolloutPlan:
+    warn(*_rules_without_effect(inputs.policy, inputs.snapshot.nodes))
+    with stage("plan") as note, shown_meanwhile("making the plan"):
+        plan = build_plan(inputs)
+        excluded = len(plan.excluded)
+        blockers = counted(len(plan.blockers), "blocker")
+        note(f"{extent(plan)}, {excluded} left out, {blockers}")
+    return plan
+
+
+def prepare(
+    request: Request, snapshot: ClusterSnapshot, targets: Targets, proven: Proven | None = None
+) -> PreparedRun:
+    """`StalePlanError` if the request has a saved plan that no longer matches the cluster."""
+    inputs = inputs_of(request, snapshot, targets, proven)
+    plan = decide(inputs)
+    if isinstance(request.origin, Saved):
+        saved = request.origin.plan
+        refuse_stale(saved, inputs)
+        plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
+    return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
+
+
+def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield a warning for each rule that does nothing although someone relies on it."""
+    labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
+    for label in dict.fromkeys(labels):
+        if label and not any(label in node.labels for node in nodes):
+            yield f"--spread-by has no effect: {similar_labels(label, nodes)}"
+    selector = policy.control_plane_selector
+    if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
+        hint = similar_labels(selector, nodes)
+        yield f"waves.control-plane-selector has no effect: {hint}"
+    alerts = policy.gates.alerts
+    if alerts.matchers and not alerts.url:
+        yield "alerts.matchers has no effect without alerts.prometheus-url: no alerts are read"

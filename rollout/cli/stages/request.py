@@ -1,0 +1,70 @@
+"""What a command is asked to do: which nodes, by which rules, and where those come from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.execution.record.unfinished import Unfinished
+from rollout.gather.hosts.probe_command import Probe
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A person starts anew, by the settings of this command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A person runs a plan that was saved in a file."""
+
+    plan: RolloutPlan
+    file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A person resumes an interrupted rollout."""
+
+    unfinished: Unfinished
+    retry_failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass of operate, which runs unattended. `unfinished` is the rollout that it resumes, if any."""
+
+    unfinished: Unfinished | None = None
+
+
+Origin = Fresh | Saved | Interrupted | Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The selection and the policy are those of the origin: a saved plan has its own."""
+
+    settings: Given
+    selection: Selection
+    policy: Policy
+    origin: Origin = Fresh()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the lock, the record and the memory."""
+        return self.settings.lock.namespace
+
+    @property
+    def unattended(self) -> bool:
+        return isinstance(self.origin, Pass)
+
+    @property
+    def probe(self) -> Probe:
+        return Probe(self.policy.detect, self.settings.detect.command)
+
+
+def fresh_request(settings: Given) -> Request:
+    """`UsageError` for settings that contradict each other."""
+    return Request(settings, selection_of(settings), policy_of(settings))

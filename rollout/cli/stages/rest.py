@@ -1,0 +1,86 @@
+"""The rest of an interrupted rollout: prepared, shown, and refused if nothing of it may run."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rollout.cli import wiring
+from rollout.cli.settings.schema import Allow, Skip
+from rollout.cli.stages import refusals, screens
+from rollout.cli.stages.cluster import read_cluster
+from rollout.cli.stages.connections import Connections
+from rollout.cli.stages.hosts import ask_hosts_of
+from rollout.cli.stages.prepare import PreparedRun, inputs_of
+from rollout.cli.stages.request import Request
+from rollout.cli.terminal import show, show_lines, warn
+from rollout.execution.record.memory import require_memory
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import continuation, pending_nodes
+from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.plan.continuation import without_accepted_blockers
+from rollout.report.unfinished import resume_text
+
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
+
+
+def prepare_rest(
+    connections: Connections,
+    request: Request,
+    unfinished: Unfinished,
+    *,
+    metrics: "Metrics | None",
+    retry_failed: bool = False,
+    proven: Proven | None = None,
+) -> PreparedRun:
+    """Read the cluster, ask the hosts, and plan what is left; then show it.
+
+    Raises what prevents the whole rest. If only the nodes that are not started yet are blocked,
+    the others still run.
+    """
+    api = connections.api
+    namespace = request.namespace
+    settings = request.settings
+    # Started nodes are finished in any case; only new ones need to know what earlier runs met.
+    starts_nodes = not unfinished.begun
+    snapshot = read_cluster(api, namespace, warns=not starts_nodes)
+    if starts_nodes:
+        require_memory(snapshot.memory)
+    refusals.refuse_other_cluster(unfinished, snapshot.identity)
+    refusals.refuse_without_rights(
+        api,
+        namespace,
+        request.policy,
+        unattended=request.unattended,
+        starts_nodes=starts_nodes,
+    )
+    pending = pending_nodes(unfinished, retry_failed=retry_failed)
+    targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
+    if metrics:
+        metrics.observe_hosts(targets.observations, among_others=True)
+    rest = continuation(
+        unfinished,
+        inputs_of(request, snapshot, targets, proven),
+        targets.hosts,
+        retry_failed=retry_failed,
+        skip_blocked=Skip.BLOCKED in (settings.nodes.skip or ()),
+        include_held=Allow.HELD in settings.nodes.allow,
+    )
+    run = PreparedRun(
+        request, rest.plan, targets, rest.selected, inherited=rest.inherited, proven=proven
+    )
+    warn(*screens.relaxed_notes(request))
+    if settings.output.as_json:
+        warn(*screens.held_notes(run.plan))
+    else:
+        lock = refusals.glance_at_lock(api, namespace)
+        planned = {node.name for node in run.plan.nodes}
+        show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry_failed))
+        whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
+        place = wiring.cluster_place(settings, api)
+        show("\n" + screens.plan_text(run, snapshot, place, whole))
+    plan = without_accepted_blockers(run.plan, unfinished.record.plan)
+    if starts_nodes:
+        refusals.refuse_blocked(plan, settings.nodes.allow)
+        return run
+    blocked = refusals.blocked_beside_started(plan, settings.nodes.allow)
+    return replace(run, inherited=replace(rest.inherited, blocked=blocked))

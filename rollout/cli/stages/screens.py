@@ -1,0 +1,112 @@
+"""What a command shows of a plan before it runs it."""
+
+from collections.abc import Mapping, Sequence
+
+from rollout.cli import terminal
+from rollout.cli.settings.reading import Given
+from rollout.cli.stages.prepare import PreparedRun
+from rollout.cli.stages.request import Fresh, Interrupted, Pass, Request, Saved
+from rollout.cli.stages.status import why_closed
+from rollout.execution.record.unfinished import RunWord, Unfinished
+from rollout.model.cluster import ClusterSnapshot
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.progress import excluded_by_trouble
+from rollout.model.text import counted, grouped, printable
+from rollout.planning.eligibility.candidates import is_control_plane
+from rollout.planning.plan.rules import relaxed_rules
+from rollout.report.plan_screen import brief_text, consequence, file_text
+from rollout.report.sentences import capitalized
+from rollout.report.unfinished import heading
+
+_WHOLE_PLAN = "rollout plan -o wide"
+# Terminal lines that the question takes, and the least that the plan above it gets.
+_QUESTION_LINES = 6
+_LEAST_LINES = 8
+
+
+def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
+    """Return the plan, or of a saved plan its file, which someone has reviewed."""
+    origin = run.request.origin
+    if isinstance(origin, Saved) and run.plan.waves:
+        return file_text(run.plan, str(origin.file), run.request.settings.output.width)
+    return plan_text(run, snapshot, place, _WHOLE_PLAN)
+
+
+def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:
+    """Return as much of the plan as fits on the terminal above a question.
+
+    `place` names the cluster. `whole` is the command that shows everything.
+    """
+    settings = run.request.settings
+    policy = run.request.policy
+    height = terminal.height()
+    members = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
+    return brief_text(
+        run.plan,
+        zones=zones(snapshot),
+        width=settings.output.width,
+        height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
+        where=place,
+        next_step=next_without_waves(run.plan, settings),
+        whole=settings.repeated(whole),
+        control_plane=frozenset(members),
+    )
+
+
+def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
+    return {node.name: node.zone for node in snapshot.nodes}
+
+
+def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
+    """Return the command that explains why no node could be planned.
+
+    It is empty if there is a wave, or if all nodes are up to date.
+    """
+    if plan.waves:
+        return ""
+    reasons = {node.reason for node in excluded_by_trouble(plan.excluded)}
+    reasons.discard(ExclusionReason.DEFERRED)
+    is_current = all(left.update.is_current for left in plan.excluded if left.update)
+    if not reasons and is_current:
+        return ""
+    needs_doctor = bool(reasons - {ExclusionReason.VERSION_HELD})
+    return settings.repeated("rollout doctor" if needs_doctor else "rollout status")
+
+
+def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
+    """Return the lines above the question whether to run the plan."""
+    closed = why_closed(policy)
+    if closed and not policy.gates.windows.wait:
+        closed += " This does not wait for it (gates.wait-window)."
+    return [line for line in (consequence(plan), closed) if line]
+
+
+def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
+    """Say which ended rollout the new one replaces; `asks` if a question comes first."""
+    standing = capitalized(heading(unfinished, RunWord.ENDED))
+    if asks:
+        return f"{standing}. Answering yes discards it. To continue it instead: rollout resume"
+    return f"{standing}. This rollout replaces it."
+
+
+def relaxed_notes(request: Request) -> Sequence[str]:
+    """Return what rules give up that someone else chose, or that were chosen earlier."""
+    match request.origin:
+        case Fresh() | Pass(unfinished=None):
+            return []
+        case Saved():
+            return [f"the saved plan has {rule}" for rule in relaxed_rules(request.policy)]
+        case Interrupted() | Pass():
+            rules = relaxed_rules(request.policy)
+            return [f"continuing with the original {rule}" for rule in rules]
+
+
+def held_notes(plan: RolloutPlan) -> Sequence[str]:
+    """Return a sentence for each version that is held, with the number of its nodes."""
+    held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
+    by_message = grouped((left.message, left) for left in held)
+    return [
+        f"{counted(len(nodes), 'node')} left out: {printable(message)}"
+        for message, nodes in by_message.items()
+    ]

@@ -1,0 +1,110 @@
+"""Which nodes the selector, `--node` and `--exclude` select, and what a misspelled one may mean."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rollout.cli.stages.connections import with_patience
+from rollout.cli.terminal import say
+from rollout.errors import InputError
+from rollout.gather.cluster import snapshot
+from rollout.model.addresses import same_form
+from rollout.model.cluster import Node
+from rollout.model.policy import Selection
+from rollout.model.selectors import parse_selector
+from rollout.model.text import shortened
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.ports import ClusterApi
+
+_SUGGESTIONS = 3
+_PATTERN_CHARACTERS = frozenset("*?[]")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedNodes:
+    """Names of nodes: all that are selected, and those that `--exclude` leaves of them."""
+
+    before_exclude: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
+    """`InputError` if no node is selected, or a named node does not exist.
+
+    The API server evaluates the selector, because it is the authority.
+    """
+    selector = selection.selector
+    matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
+    selected = selected_names(nodes, matching, selection)
+    for pattern in selection.exclude:
+        alone = replace(selection, exclude=(pattern,))
+        if not any(excluded_by_name(node.name, alone) for node in nodes):
+            say(f"warning: --exclude names no node of the cluster: {pattern}")
+    names = tuple(name for name in selected if not excluded_by_name(name, selection))
+    if not names:
+        say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
+    return SelectedNodes(selected, names)
+
+
+def selected_names(
+    nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
+) -> tuple[str, ...]:
+    """Return the selected names before `--exclude`, in the order of the nodes.
+
+    `matching` are those of the nodes that the selector matches.
+    """
+    present = {node.name for node in nodes}
+    # A pattern may exclude nodes that do not exist yet.
+    excluded = [name for name in selection.exclude if not _is_pattern(name)]
+    missing = [name for name in (*selection.nodes, *excluded) if name not in present]
+    if missing:
+        hint = similar_names(missing[0], nodes)
+        raise InputError(f"there is no node {shortened(missing)}", hint=hint)
+    if not nodes:
+        hint = "Is this the right context? See --kubeconfig and --context."
+        raise InputError("the cluster has no nodes", hint=hint)
+    if not matching:
+        hint = similar_labels(selection.selector, nodes)
+        raise InputError(f"no node matches the selector {selection.selector!r}", hint=hint)
+    requested = set(selection.nodes)
+    names = tuple(node.name for node in matching if not requested or node.name in requested)
+    if not names:
+        raise InputError(
+            f"none of the nodes named by --node has the labels {selection.selector!r}",
+            hint="Drop --node or --selector.",
+        )
+    return names
+
+
+def _is_pattern(name: str) -> bool:
+    return bool(_PATTERN_CHARACTERS.intersection(name))
+
+
+def similar_names(name: str, nodes: Sequence[Node]) -> str:
+    """Return a hint: which nodes have this name or address in another form, or a similar name."""
+    if _is_pattern(name):
+        return (
+            "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
+        )
+    similar = [node.name for node in nodes if _is_same_host(name, node)]
+    present = [node.name for node in nodes]
+    close = similar[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
+    return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
+
+
+def _is_same_host(name: str, node: Node) -> bool:
+    if name.lower().partition(".")[0] == node.name.partition(".")[0]:
+        return True
+    return same_form(name) in {same_form(address.address) for address in node.addresses}
+
+
+def similar_labels(selector: str, nodes: Sequence[Node]) -> str:
+    """Return a hint: the values on the nodes of the selector's first label, or similar labels."""
+    key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
+    values = {node.labels[key] for node in nodes if key in node.labels}
+    if values:
+        return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
+    keys = sorted({label for node in nodes for label in node.labels})
+    close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
+    labels = ", ".join(close) if close else shortened(keys)
+    return f"No node has the label {key}; labels are: {labels}"
