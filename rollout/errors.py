@@ -195,7 +195,11 @@ class SshAuthError(SshError):
 
 
 class HostKeyError(SshError):
-    """The host's key is unknown, or not the one on file."""
+    """The host's key is unknown, or not the one on file; `summary` is the message without keys."""
+
+    def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.summary = summary
 
 
 class GateError(RolloutError):

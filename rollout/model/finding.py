@@ -185,10 +185,11 @@ class NoHost(NodeFinding):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(NodeFinding):
-    """The host gave no facts; `message` and `hint` are those of the probe."""
+    """The host gave no facts; `message`, `hint` and `brief` are those of the probe."""
 
     message: str
     hint: str
+    brief: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,12 +291,21 @@ class ProbeFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailure:
-    """A host that gave no facts, and why, in a sentence and a hint for the operator."""
+    """A host that gave no facts, and why, in a sentence and a hint for the operator.
+
+    `summary` is the message without keys and addresses; empty if it has none.
+    """
 
     host: Host
     kind: ProbeFailureKind
     message: str
     hint: str = ""
+    summary: str = ""
+
+    @property
+    def brief(self) -> str:
+        """Return the shortest message."""
+        return self.summary or self.message
 
 
 HostObservation = HostFacts | ProbeFailure

@@ -36,11 +36,16 @@ class Pause:
         end = moment(self.until)
         return end is not None and now is not None and end <= now
 
-    def __str__(self) -> str:
-        """`paused by ada until 2026-11-23T06:00:00Z: no reboots during the sale`; one line."""
+    @property
+    def details(self) -> str:
+        """Return `by ada until 2026-11-23T06:00:00Z: no reboots during the sale`, in one line."""
         by = f"by {self.by}" if self.by else ""
         until = f"until {self.until}" if self.until else ""
-        return excerpt(joined(": ", joined(" ", "paused", by, until), self.reason), _LONGEST_PAUSE)
+        return excerpt(joined(": ", joined(" ", by, until), self.reason), _LONGEST_PAUSE)
+
+    def __str__(self) -> str:
+        separator = " " if self.by or self.until else ": "
+        return joined(separator, "paused", self.details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ class Wave:
     """Nodes taken side by side, and why they are together and not with others; or one after another, as they come back.
 
     `note` is of `because` what nobody would expect, in a few words; empty where there is nothing of
-    that. `rolling` is None where they are taken side by side.
+    that. `limit` is the note without what its drains wait for. `rolling` is None where they are
+    taken side by side.
     """
 
     index: int
@@ -173,14 +174,21 @@ class Wave:
     note: str = ""
     estimate: Estimate = Estimate()
     rolling: Rolling | None = None
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from."""
+    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from.
+
+    `usual_reboot` is what a reboot took in past runs, `assumed_reboot` what it is assumed to take;
+    in seconds, 0 if the estimate does not go by it.
+    """
 
     seconds: int = 0
     basis: tuple[str, ...] = ()
+    usual_reboot: int = 0
+    assumed_reboot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +196,8 @@ class Exclusion:
     """A selected node that is not part of the plan.
 
     `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a
-    staged update. `message` is `cause`, followed by `fix` in parentheses; plans of earlier versions
-    have only the message. `version` is the one that is held, empty for other reasons.
+    staged update. `message` ends with `fix` in parentheses; `brief` is the message without the fix
+    and without particulars. `version` is the one that is held, empty for other reasons.
     """
 
     node: str
@@ -197,8 +205,8 @@ class Exclusion:
     message: str
     pool: str = ""
     update: UpdateStanding | None = None
-    cause: str = ""
     fix: str = ""
+    brief: str = ""
     version: str = ""
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypedDict
 
-from rollout.gather.doctor.checks import Check, CheckName, Verdict, tally
+from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
 from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import in_brief
 from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
@@ -87,11 +86,7 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
     first = alike[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
     differ = any(check.message != first.message for check in alike)
-    # the fix of a node in another's hands has the commands
-    what = (
-        in_brief(first.message) if first.check is CheckName.RIVAL and first.fix else first.message
-    )
-    message = f"such as {what}" if differ else what
+    message = f"such as {first.message}" if differ else first.message
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
         yield from _fix_lines(alike)

@@ -21,7 +21,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.quantity import LONGEST
+from rollout.model.quantity import LONGEST, Duration
 from rollout.model.text import (
     counted,
     grouped,
@@ -37,7 +37,7 @@ from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import absences, extent, in_brief
+from rollout.report.sentences import absences, extent
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -59,8 +59,8 @@ _ORDINARY = ExclusionReason.NO_UPDATE
 _TOLD_ELSEWHERE = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
 # Where a finding's own fix is; without a wave it is the next command.
 _SEE = " → rollout doctor"
-# What the rows of the table say.
-_SEEN = "--max-unavailable"
+# The rows of the table show it.
+_IN_THE_TABLE = "--max-unavailable"
 # Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
 
@@ -172,10 +172,8 @@ def consequence(plan: RolloutPlan) -> str:
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
-    sentences = (
-        sentence for sentence in relaxed_rules(plan.policy) if not sentence.startswith(_SEEN)
-    )
-    flags = "; ".join(sentence.partition(":")[0] for sentence in sentences)
+    rules = (rule for rule in relaxed_rules(plan.policy) if rule.setting != _IN_THE_TABLE)
+    flags = "; ".join(rule.flag for rule in rules)
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 
 
@@ -184,7 +182,7 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
     lines = (
         f"{name} on {printable(plan.cluster.server)}",
-        *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)),
+        *(f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)),
     )
     return "\n".join(wrapped(line, width) for line in lines)
 
@@ -232,7 +230,7 @@ def _cause(plan: RolloutPlan, left: Exclusion) -> str:
     """Why a node is left out; of a host that is not reached, doctor tells the rest."""
     if left.reason is not ExclusionReason.UNREACHABLE:
         return left.message
-    return f"{in_brief(left.message)}{_SEE if plan.waves else ''}"
+    return f"{left.brief or left.message}{_SEE if plan.waves else ''}"
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
@@ -329,7 +327,7 @@ def _similar(wave: Wave) -> tuple[object, ...]:
     return (
         wave.index if wave.rolling else 0,
         len(wave.nodes),
-        wave.note.partition(";")[0],
+        wave.limit,
         _versions(wave.nodes),
     )
 
@@ -369,8 +367,6 @@ def _versions(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(planned_version, nodes)))
 
 
-_ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
-_RECORDED = re.compile(r"a reboot takes (\w+), ")
 _MINUTE = 60
 _HOUR = 3600
 
@@ -379,8 +375,8 @@ def estimate_text(plan: RolloutPlan) -> str:
     """Tell how long it takes, why that may be wrong, and how many pods move: in one line."""
     parts = []
     if plan.estimate.seconds:
-        assumed = next(filter(None, map(_ASSUMED.fullmatch, plan.estimate.basis)), None)
-        doubt = f" (no history yet: assuming {assumed[1]} min per reboot)" if assumed else ""
+        minutes = plan.estimate.assumed_reboot // _MINUTE
+        doubt = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
         parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
     if pods := plan.summary.pods_to_move:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
@@ -389,8 +385,8 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 def usual_reboot(estimate: TimeEstimate) -> str:
     """Return how long a reboot took in past runs, as `, usually 27s`; empty where none is recorded."""
-    known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
-    return f", usually {known[1]}" if known else ""
+    seconds = estimate.usual_reboot
+    return f", usually {Duration(seconds)}" if seconds else ""
 
 
 def roughly(seconds: float) -> str:

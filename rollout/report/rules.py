@@ -12,6 +12,8 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import policy_document
 from rollout.planning.plan.rules import relaxed_rules
 
+_IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures")
+
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     """Yield a line a rule that the operator has not left alone, and with its sign each that gives up safety."""
@@ -22,11 +24,9 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     for pool in policy.pools:
         if pool.window:
             yield from _windows(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
-    # what the flags and keys above say already is not said again
-    above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
-    yield from (
-        f"! {printable(text)}" for text in relaxed_rules(policy) if not text.startswith(above)
-    )
+    for rule in relaxed_rules(policy):
+        if rule.setting not in _IN_OTHER_LINES:
+            yield f"! {printable(str(rule))}"
 
 
 def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Each event as one sentence, and counts as parts of one: the same words on a terminal and in a CI log."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,15 +32,6 @@ from rollout.model.progress import (
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
-
-# Of a sentence what `-o wide` and `doctor` tell: a key's fingerprint, the way out.
-_KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
-_WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
-
-
-def in_brief(cause: str) -> str:
-    """Return what is wrong, without its particulars and its way out."""
-    return _WAY_OUT.sub("", _KEY.sub("", cause))
 
 
 def capitalized(text: str) -> str:

@@ -1,6 +1,5 @@
 """The rows of `status`, what earlier rollouts have left to remember, and what to do next: read at a glance."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from rollout.model.timestamps import elapsed, seconds_since
 from rollout.planning.eligibility.memory import all_paused, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
-from rollout.report.sentences import capitalized, in_brief
+from rollout.report.sentences import capitalized
 from rollout.wording import cause
 from rollout.wording.nodes import trouble
 
@@ -39,7 +38,6 @@ _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 # What is said before a held version is released, if no failed node is named.
 AFTER_THE_CAUSE = "After fixing the cause"
-_PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def status_text(
         return "No node is left to show: all that are selected are excluded."
     remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note(status, memory, now, remembered, is_wide=width is None) for status in shown]
+    notes = [_note(status, memory, now, is_wide=width is None) for status in shown]
     if width is None:
         rows = [_wide_row(status, note) for status, note in zip(shown, notes, strict=True)]
         table = table_text(_WIDE, rows, room, elsewhere="a wider terminal") if rows else ""
@@ -258,7 +256,6 @@ def _note(
     status: NodeStatus,
     memory: Memory,
     now: datetime | None,
-    below: Sequence[FollowUp],
     *,
     is_wide: bool,
 ) -> str:
@@ -269,7 +266,7 @@ def _note(
     stage = status.progress
     if status.is_rebooting:
         return printable(stage)
-    sentence = status.error or _worth_telling(status, now)
+    sentence = status.error or _worth_telling(status, status.message, now)
     failures = memory.nodes.get(status.node) if status.retry_after else None
     ago = f"{elapsed(seconds_since(failures.at, now))} ago" if failures and now else ""
     again = trouble(failures, ago) if failures else ""
@@ -280,19 +277,28 @@ def _note(
         return printable(joined("; ", stage, sentence, again))
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
-    if status.error or not status.is_paused:
-        # of a pause all is kept, for that is the operators' own word
-        sentence = _PLAIN_CORDON.sub("", in_brief(sentence))
-    if any(sentence.lower() in said.sentence.lower() for said in below):
+    sentence = status.note if status.error else _worth_telling(status, status.note, now)
+    if _is_said_below(status, memory):
         sentence = ""
     lead = again if again and not status.is_rolled_back else stage
     return printable(joined("; ", lead, sentence))
 
 
-def _worth_telling(status: NodeStatus, now: datetime | None) -> str:
+def _is_said_below(status: NodeStatus, memory: Memory) -> bool:
+    """Whether a sentence below the table gives the cause: all are paused, or the version is held."""
+    if status.error:
+        return False
+    if status.is_paused:
+        return status.pause is not None and status.pause == memory.pause
+    version = status.staged_version
+    is_held = status.reason == ExclusionReason.VERSION_HELD and version in memory.versions
+    return is_held and why_held(memory, version) is not None
+
+
+def _worth_telling(status: NodeStatus, message: str, now: datetime | None) -> str:
     """Why it would be left out, or was; what its state says already, or is our own doing, is not told again."""
     if status.update and status.reason in ("", ExclusionReason.NO_UPDATE):
-        told = _of_update(status, status.update, now)
+        told = _of_update(status.update, message, now)
         if told:
             return told
     is_told = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
@@ -300,16 +306,15 @@ def _worth_telling(status: NodeStatus, now: datetime | None) -> str:
         ExclusionReason.LEFT_CORDONED,
         ExclusionReason.CORDONED,
     )
-    if status.message and not (is_told or is_ours):
-        # the state says that it is paused
-        return status.message.removeprefix("paused ") if status.is_paused else status.message
+    if status.reason and not (is_told or is_ours):
+        return message
     if status.deferred:
         return status.deferred
     # update_engine's stands in the columns
     return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
 
 
-def _of_update(status: NodeStatus, update: UpdateStanding, now: datetime | None) -> str:
+def _of_update(update: UpdateStanding, message: str, now: datetime | None) -> str:
     """Return what explains the update state of a host; empty if the state says everything."""
     match update.state:
         case UpdateState.ROLLED_BACK:
@@ -322,7 +327,7 @@ def _of_update(status: NodeStatus, update: UpdateStanding, now: datetime | None)
         case UpdateState.BEHIND:
             return f"the cluster has {update.newest_version}"
         case UpdateState.CHECK_FAILED:
-            return status.message
+            return message
         case UpdateState.UP_TO_DATE | UpdateState.UPDATING | UpdateState.IDLE:
             return ""
 

@@ -4,6 +4,6 @@ The modules beside `words` register the sentences of each kind.
 """
 
 from rollout.wording import nodes as _nodes  # noqa: F401 - it registers its sentences
-from rollout.wording.words import cause, fix, text
+from rollout.wording.words import brief, cause, fix, note, text
 
-__all__ = ["cause", "fix", "text"]
+__all__ = ["brief", "cause", "fix", "note", "text"]

@@ -93,9 +93,9 @@ def _(finding: LeftCordoned) -> Words:
 def _(finding: CordonedByOther) -> Words:
     if finding.mark is None:
         way = "--allow cordoned reboots it too, and leaves it cordoned"
-        return Words("cordoned by an operator", way)
+        return Words("cordoned by an operator", way, note="")
     mark = words(finding.mark)
-    return Words(f"cordoned; {mark.cause}", mark.fix)
+    return Words(f"cordoned; {mark.cause}", mark.fix, note=mark.cause)
 
 
 @words.register
@@ -117,12 +117,13 @@ def _(finding: InvalidMark) -> Words:
 
 @words.register
 def _(finding: NodePaused) -> Words:
-    return Words(str(finding.pause))
+    return Words(str(finding.pause), note=finding.pause.details)
 
 
 @words.register
 def _(finding: PausedByAnnotation) -> Words:
-    return Words(f"paused by its annotation {finding.annotation}")
+    by = f"by its annotation {finding.annotation}"
+    return Words(f"paused {by}", note=by)
 
 
 @words.register
@@ -137,7 +138,7 @@ def _(_finding: NoHost) -> Words:
 
 @words.register
 def _(finding: ProbeFailed) -> Words:
-    return Words(finding.message, finding.hint)
+    return Words(finding.message, finding.hint, brief=finding.brief)
 
 
 @words.register
@@ -268,14 +269,15 @@ _MARKED = {
 def _(finding: RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     what = f"{marks} is {finding.value}" if finding.value else marks
-    removal = f"if it was removed: {'; '.join(finding.commands)}"
-    return Words(f"{_MARKED[finding.rival]}: {what}", _or_allow(removal, finding.rival))
+    # The commands come last, so that they can be copied.
+    fix = f"--allow {finding.rival}, or if it was removed: {'; '.join(finding.commands)}"
+    return Words(f"{_MARKED[finding.rival]}: {what}", fix)
 
 
 @words.register
 def _(finding: RivalPod) -> Words:
     cause = f"the system-upgrade-controller is at work on it: pod {finding.pod}"
-    return Words(cause, f"--allow {finding.rival}")
+    return Words(cause, f"wait until it has ended, or --allow {finding.rival}")
 
 
 @words.register

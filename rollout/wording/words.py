@@ -11,10 +11,17 @@ from rollout.model.finding import Finding
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """`cause` is a clause without its subject; `fix` is what to do, empty if nothing helps."""
+    """How one finding reads.
+
+    `cause` is a clause without its subject. `fix` is what to do, empty if nothing helps. `brief` is
+    the cause without particulars, such as host keys. `note` is what a state in a table does not
+    say: `paused` is followed by who paused the node. Both are None if they are the cause.
+    """
 
     cause: str
     fix: str = ""
+    brief: str | None = None
+    note: str | None = None
 
 
 @singledispatch
@@ -25,6 +32,18 @@ def words(finding: Finding) -> Words:
 
 def cause(finding: Finding) -> str:
     return words(finding).cause
+
+
+def brief(finding: Finding) -> str:
+    """Return the cause without particulars."""
+    said = words(finding)
+    return said.cause if said.brief is None else said.brief
+
+
+def note(finding: Finding) -> str:
+    """Return the brief cause as it follows the node's state; empty if the state says it all."""
+    said = words(finding)
+    return brief(finding) if said.note is None else said.note
 
 
 def fix(finding: Finding) -> str:

@@ -93,7 +93,7 @@ def plan(waves: Iterable[Iterable[str]], *, rules: Policy | None = None) -> Roll
         blockers=(),
         warnings=(),
         summary=PlanSummary(nodes, len(waves_of), len(waves_of), 5 * nodes, 6 * nodes),
-        estimate=TimeEstimate(300 * len(waves_of), ("a reboot takes 3m (assumed)",)),
+        estimate=TimeEstimate(300 * len(waves_of), assumed_reboot=180),
     )
 
 

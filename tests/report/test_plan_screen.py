@@ -83,10 +83,10 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
     ("estimate", "sentence"),
     [
         (
-            TimeEstimate(1560, ("a reboot takes 3m (assumed)",)),
+            TimeEstimate(1560, assumed_reboot=180),
             "About 26 min (no history yet: assuming 3 min per reboot).",
         ),
-        (TimeEstimate(45, ("a reboot takes 27s, the median of 3",)), "About 45s."),
+        (TimeEstimate(45, usual_reboot=27), "About 45s."),
     ],
 )
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:

@@ -397,7 +397,7 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     assert board(live, 120).rstrip().endswith("down for 12s")
     ready = EVENTS[0]
     assert isinstance(ready, PlanReady)
-    known = TimeEstimate(60, ("a reboot takes 27s, the median of 3 in the local journals",))
+    known = TimeEstimate(60, usual_reboot=27)
     live.notify(replace(ready, plan=replace(ready.plan, estimate=known)))
     assert board(live, 120).rstrip().endswith("down for 12s, usually 27s")
     refused = NodeStep(AT, "worker-1", Phase.REBOOTING, "no SSH key is accepted")

@@ -32,6 +32,7 @@ USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"),
     ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
+_UNKNOWN = "its host key is unknown"
 _SOME_FILE = "FILE"
 _HASHED = "|1|"
 _REVOKED = "@revoked"
@@ -154,7 +155,8 @@ class KnownHosts:
     def _decide(self, host: Host, key: HostKey) -> None:
         if revoked := self._revoked.get(key.blob):
             hint = f"{revoked.place} names it as @revoked: give the host a new key."
-            raise HostKeyError(f"its host key is revoked: {key}", hint=hint)
+            summary = "its host key is revoked"
+            raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
         names = _names(host)
         known = self._keys(names[0])
         elsewhere = self._keys(names[-1])
@@ -166,9 +168,10 @@ class KnownHosts:
             return
         if known:
             same_type = tuple(other for other in known if other.type == key.type)
+            summary = "its host key has changed"
             raise HostKeyError(
-                f"its host key has changed: it shows {key}, on file is"
-                f" {_described(same_type or known)}",
+                f"{summary}: it shows {key}, on file is {_described(same_type or known)}",
+                summary=summary,
                 hint=(
                     "The connection may be intercepted. If the host was reinstalled, put what its"
                     " console printed at boot, or `ssh-keygen -l` there, into FILE. The key is"
@@ -177,12 +180,13 @@ class KnownHosts:
             )
         if authorities := tuple(other for name in names for other in self._authorities.find(name)):
             raise HostKeyError(
-                f"its host key is unknown: {key}; what speaks for it is an authority"
+                f"{_UNKNOWN}: {key}; what speaks for it is an authority"
                 f" ({authorities[0].place}), and rollout's own SSH follows none",
                 hint=(
                     "Have OpenSSH itself connect, which does: --executor ansible. Or record its"
                     f" key: {self._recording}"
                 ),
+                summary=_UNKNOWN,
             )
         if self.checking is HostKeyChecking.STRICT:
             other_port = (
@@ -194,7 +198,8 @@ class KnownHosts:
                 else f"then --known-hosts {_SOME_FILE}"
             )
             raise HostKeyError(
-                f"its host key is unknown: {key}{other_port}",
+                f"{_UNKNOWN}: {key}{other_port}",
+                summary=_UNKNOWN,
                 hint=f"Compare and record the keys of all hosts: {self._recording}; {then}",
             )
         if self._file is not None:

@@ -190,7 +190,7 @@ def _forecast(
     marked = {node.name for node in snapshot.nodes if any(marks_on(node))} | nodes_being_upgraded(
         snapshot.pods
     ).keys()
-    yield from cluster.exclusion_checks(plan, self_rebooting=told - marked)
+    yield from cluster.exclusion_checks(plan, snapshot.nodes, self_rebooting=told - marked)
     yield from cluster.drain_checks(plan)
 
 

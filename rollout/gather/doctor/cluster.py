@@ -9,9 +9,10 @@ from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.finding import PausedByAnnotation
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory
-from rollout.model.node_marks import UNCLEAR_HINT, pause_on
+from rollout.model.node_marks import UNCLEAR_HINT, pause_on, why_paused
 from rollout.model.plan import (
     Blocker,
     BlockerKind,
@@ -211,6 +212,7 @@ _FIXES = {
     ),
 }
 _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
+_UNPAUSE_ALL_FIX = "Once nodes may be rebooted: rollout unpause --all"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
 
 
@@ -223,34 +225,35 @@ def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
         yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 
 
-def exclusion_checks(plan: RolloutPlan, *, self_rebooting: Container[str] = ()) -> Iterator[Check]:
+def exclusion_checks(
+    plan: RolloutPlan, nodes: Iterable[Node], *, self_rebooting: Container[str] = ()
+) -> Iterator[Check]:
     """One verdict for each node that cannot take part, where something can be done about it.
 
     `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict
     already.
     """
+    by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:
         if exclusion.reason is ExclusionReason.RIVAL and exclusion.node in self_rebooting:
             continue
         if exclusion.reason is ExclusionReason.RIVAL:
-            # what stops it, or takes its mark away, each message says in parentheses
-            way_out = (
-                exclusion.message.partition(" (")[2].partition(")")[0] or "wait until it has ended"
-            )
-            fix = f"Stop it, or --exclude the node; {way_out}"
-            yield failed(CheckName.RIVAL, exclusion.node, exclusion.message, fix)
-        elif fix := _fix(exclusion):
+            fix = f"Stop it, or --exclude the node; {exclusion.fix}"
+            yield failed(CheckName.RIVAL, exclusion.node, exclusion.brief, fix)
+        elif fix := _fix(exclusion, by_name[exclusion.node]):
             yield warned(CheckName.NODE, exclusion.node, exclusion.message, fix)
 
 
-def _fix(exclusion: Exclusion) -> str:
-    """Return what would have the node take part; empty where nothing is to be mended."""
+def _fix(exclusion: Exclusion, node: Node) -> str:
+    """Return what would have the node take part; empty if nothing is to be fixed."""
     if exclusion.reason is not ExclusionReason.PAUSED:
-        return _FIXES.get(exclusion.reason, "").format(node=exclusion.node)
-    annotation = next((name for name in RIVAL_PAUSES if exclusion.message.endswith(name)), "")
-    return (_RIVAL_PAUSE_FIX if annotation else _UNPAUSE_FIX).format(
-        node=exclusion.node, annotation=annotation
-    )
+        return _FIXES.get(exclusion.reason, "").format(node=node.name)
+    pause = why_paused(node, now=None)
+    if pause is None:
+        return _UNPAUSE_ALL_FIX
+    if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:
+        return _RIVAL_PAUSE_FIX.format(node=node.name, annotation=pause.annotation)
+    return _UNPAUSE_FIX.format(node=node.name)
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:

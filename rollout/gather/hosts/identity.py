@@ -181,6 +181,7 @@ def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
         f"{why} (at {facts.host.address})",
         "See where the Node's address, the inventory or ~/.ssh/config lead: kubectl get node -o"
         " wide, ssh -G HOST",
+        summary=why,
     )
 
 

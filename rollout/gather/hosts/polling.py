@@ -79,7 +79,9 @@ def _no_address(host: Host) -> ProbeFailure:
 
 def _failure(host: Host, error: SshError) -> ProbeFailure:
     kinds = (kind for error_type, kind in _KINDS if isinstance(error, error_type))
-    return ProbeFailure(host, next(kinds, ProbeFailureKind.GARBLED), error.message, error.hint)
+    kind = next(kinds, ProbeFailureKind.GARBLED)
+    summary = error.summary if isinstance(error, HostKeyError) else ""
+    return ProbeFailure(host, kind, error.message, error.hint, summary)
 
 
 Answer = CommandResult | SshError

@@ -49,7 +49,7 @@ from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.memory import held_version
 from rollout.planning.eligibility.rivals import marks_on
-from rollout.wording import cause, fix, text
+from rollout.wording import brief, fix, text
 
 # In these a reboot disturbs no update that is under way.
 _RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
@@ -154,7 +154,7 @@ def _without_facts(candidate: Candidate) -> NodeFinding:
     if not isinstance(observation, ProbeFailure):
         return NoHost()
     failed = _PROBE_FINDINGS.get(observation.kind, HostUnreachable)
-    return failed(observation.message, observation.hint)
+    return failed(observation.message, observation.hint, observation.brief)
 
 
 def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -248,9 +248,9 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
         message=text(finding),
         pool=candidate.pool,
         update=update_standing(candidate) if is_idle else None,
-        cause=cause(finding),
         fix=fix(finding),
         version=held_version(finding),
+        brief=brief(finding),
     )
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source
+from rollout.model.finding import NodeFinding
 from rollout.model.host import (
     Host,
     HostObservation,
@@ -23,10 +24,11 @@ from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import joined, natural_key
-from rollout.planning.eligibility.candidates import Candidate, exclusion, update_standing
+from rollout.planning.eligibility.candidates import Candidate, update_standing, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.memory import resting_until
 from rollout.planning.eligibility.pools import pools_of
+from rollout.wording import fix, note, text
 
 
 class NodeState(StrEnum):
@@ -86,10 +88,28 @@ _OF_OPERATIONS = {
     UpdateOperation.VERIFYING: NodeState.VERIFYING,
     UpdateOperation.FINALIZING: NodeState.FINALIZING,
 }
-# Reasons with another word in the table.
-_OF_REASONS = {
-    ExclusionReason.VERSION_HELD: NodeState.HELD,
+_OF_REASONS: Mapping[str, NodeState] = {
+    ExclusionReason.NOT_READY: NodeState.NOT_READY,
+    ExclusionReason.DELETING: NodeState.DELETING,
+    ExclusionReason.UNSUPPORTED: NodeState.UNSUPPORTED,
+    ExclusionReason.CORDONED: NodeState.CORDONED,
+    ExclusionReason.LEFT_CORDONED: NodeState.LEFT_CORDONED,
+    ExclusionReason.PAUSED: NodeState.PAUSED,
+    ExclusionReason.UNREACHABLE: NodeState.UNREACHABLE,
+    ExclusionReason.WRONG_HOST: NodeState.WRONG_HOST,
     ExclusionReason.UNKNOWN_STATUS: NodeState.UNKNOWN,
+    ExclusionReason.NO_SUDO: NodeState.NO_SUDO,
+    ExclusionReason.INHIBITED: NodeState.INHIBITED,
+    ExclusionReason.SHUTDOWN_PENDING: NodeState.SHUTDOWN_PENDING,
+    ExclusionReason.EXCLUDED: NodeState.EXCLUDED,
+    ExclusionReason.RIVAL: NodeState.RIVAL,
+    ExclusionReason.UNKNOWN_MARKS: NodeState.UNKNOWN_MARKS,
+    ExclusionReason.BLOCKED: NodeState.BLOCKED,
+    ExclusionReason.DEFERRED: NodeState.DEFERRED,
+    ExclusionReason.OWN_NODE: NodeState.OWN_NODE,
+    ExclusionReason.VERSION_HELD: NodeState.HELD,
+    ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
+    ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
 # These do not need an answer of the host. If it is unreachable, that is shown instead.
 _BEFORE_ITS_HOST = (
@@ -131,8 +151,9 @@ class NodeStatus:
     sources that say that it needs a reboot, `detail` is why, in their words. `under_way` is how far
     a rollout has come with it: `rebooting, wave 3 of 6`, and `phase` and `progress` are its parts.
     `judged` is whether it is known that it needs a reboot, or none; `shows` are sources that it
-    could be asked by as well. `message` explains `reason`, and `update` is set for a host without a
-    staged update.
+    could be asked by as well. `message` explains `reason`, and ends with `fix` in parentheses;
+    `note` is what `state` does not say of it, in brief. `update` is set for a host without a staged
+    update.
     """
 
     node: str
@@ -162,6 +183,8 @@ class NodeStatus:
     pause: Pause | None = None
     phase: str = ""
     progress: str = ""
+    fix: str = ""
+    note: str = ""
     state: NodeState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,8 +219,7 @@ def _state(status: NodeStatus) -> NodeState:
     if status.error and status.reason in _BEFORE_ITS_HOST:
         return NodeState.UNREACHABLE
     if status.reason and status.reason != ExclusionReason.NO_UPDATE:
-        reason = ExclusionReason(status.reason)
-        return _OF_REASONS.get(reason) or NodeState(reason.replace("-", " "))
+        return _OF_REASONS[status.reason]
     if status.needs_reboot:
         return NodeState.PENDING
     return _update_state(status)
@@ -234,11 +256,11 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     observation = candidate.observation
     facts = candidate.facts
     rules = candidate.rules
-    objection = exclusion(candidate)
+    finding = why_excluded(candidate)
     detection = facts.detection if facts else Detection()
     failures = rules.memory.nodes.get(node.name)
     is_judged = facts is not None and not detection.unanswered
-    if objection and objection.reason is ExclusionReason.UNSUPPORTED:
+    if finding and finding.kind is ExclusionReason.UNSUPPORTED:
         # rollout does not reboot such a node, so nothing about it is unknown.
         is_judged = True
     return NodeStatus(
@@ -251,7 +273,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         running_version=facts.running_version if facts else "",
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
-        reason=objection.reason if objection else "",
+        reason=finding.kind if finding else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=candidate.pool,
         failures=failures.failures if failures else 0,
@@ -263,13 +285,22 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         detail=detection.detail,
         judged=is_judged,
         shows=unasked(node, facts) if facts else (),
-        message=objection.message if objection else "",
+        message=text(finding) if finding else "",
+        fix=fix(finding) if finding else "",
+        note=_brief_note(observation, finding),
         update=update_standing(candidate),
         pause=_pause(candidate),
         under_way=str(under_way or ""),
         phase=under_way.phase if under_way else "",
         progress=under_way.progress if under_way else "",
     )
+
+
+def _brief_note(observation: HostObservation | None, finding: NodeFinding | None) -> str:
+    """Return what the row says in brief: the failure of the probe goes before the finding."""
+    if isinstance(observation, ProbeFailure):
+        return observation.brief
+    return note(finding) if finding else ""
 
 
 def _pause(candidate: Candidate) -> Pause | None:

@@ -46,7 +46,10 @@ def _with_reason(wave: Batch, following: Sequence[NodeDemand], limits: WaveLimit
         return "; ".join(filter(None, (named, cost)))
 
     return replace(
-        wave, because=text(why.sentence, price.sentence), note=text(why.note, price.note)
+        wave,
+        because=text(why.sentence, price.sentence),
+        note=text(why.note, price.note),
+        limit=text(why.note, ""),
     )
 
 

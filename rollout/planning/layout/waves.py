@@ -20,8 +20,6 @@ from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.text import natural_key
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 
-_CANARY = "canary"
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -32,7 +30,8 @@ class Batch:
     `refused` says, by name, why nodes had to go in a later wave: their pods found no room.
     `rolling` says how its nodes follow one another; None: all go at once.
     `estimate` is filled in by the play.
-    `because` explains the wave to users; `note` is the part of it that they may not expect.
+    `because` explains the wave to users; `note` is the part of it that they may not expect, and
+    `limit` is the note without what its drains wait for.
     """
 
     demands: tuple[NodeDemand, ...]
@@ -43,6 +42,8 @@ class Batch:
     estimate: Estimate = field(default_factory=Estimate)
     because: str = ""
     note: str = ""
+    limit: str = ""
+    is_canary: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,9 +52,7 @@ class Batch:
     @property
     def goes_alone(self) -> bool:
         """Whether its nodes are canaries, or of the control plane."""
-        # A pool named "canary" has the part "pool canary".
-        is_canary = self.part == _CANARY or self.part.endswith(f", {_CANARY}")
-        return is_canary or any(demand.control_plane for demand in self.demands)
+        return self.is_canary or any(demand.control_plane for demand in self.demands)
 
     def own(self, limits: WaveLimits) -> WaveLimits:
         return replace(limits, size=self.most)
@@ -88,7 +87,7 @@ def _workers(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
     ordered = sorted(demands, key=_by_name)
-    waves = [Batch((demand,), _CANARY) for demand in ordered[: policy.canary]]
+    waves = [Batch((demand,), "canary", is_canary=True) for demand in ordered[: policy.canary]]
     bound = len(waves)
     for part, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
         groups: dict[str, list[NodeDemand]] = defaultdict(list)

@@ -191,9 +191,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         ),
         warnings=tuple(_warnings(inputs, items, owners, planned, forecast.warnings)),
         summary=_summary(planned, layout.lower_bound),
-        estimate=TimeEstimate(
-            sum(wave.estimate.seconds for wave in waves), pace.basis if planned else ()
-        ),
+        estimate=pace.whole(planned) if planned else TimeEstimate(),
     )
     return Decisions(sealed(plan), items, waves, limits)
 
@@ -287,6 +285,7 @@ def _planned(
             wave.note,
             wave.estimate,
             wave.rolling,
+            wave.limit,
         )
         for index, wave in enumerate(waves, start=1)
     )

@@ -6,12 +6,14 @@ rules from such a document are shown before they take effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from rollout.errors import UsageError
 from rollout.model.gates import is_matcher
-from rollout.model.policy import Policy, Pool
+from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import checked_label, parse_selector
+from rollout.model.text import joined
 from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
@@ -74,93 +76,83 @@ def _written(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable
 _DEFAULT = Policy()
 
 
-def relaxed_rules(policy: Policy) -> tuple[str, ...]:
-    """Return a sentence for each rule that is less strict than its default."""
-    drain = policy.drain
+@dataclass(frozen=True, slots=True)
+class RelaxedRule:
+    """A rule that is less strict than its default: the flag or key, its value, and the effect."""
+
+    setting: str
+    value: str
+    effect: str
+
+    @property
+    def flag(self) -> str:
+        return joined(" ", self.setting, self.value)
+
+    def __str__(self) -> str:
+        return f"{self.flag}: {self.effect}"
+
+
+def relaxed_rules(policy: Policy) -> tuple[RelaxedRule, ...]:
+    return (*_relaxed_drain(policy.drain), *_relaxed_selection(policy), *_relaxed_pace(policy))
+
+
+def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
+    if drain.disable_eviction:
+        effect = "pods are deleted, whatever disruption budgets say"
+        yield RelaxedRule("--disable-eviction", "", effect)
+    if drain.force:
+        yield RelaxedRule("--force", "", "pods that nothing starts again are evicted")
+    if drain.pod_selector:
+        effect = "other pods are not evicted, the reboot ends them"
+        yield RelaxedRule("--pod-selector", drain.pod_selector, effect)
+    if overdue := drain.skip_wait_for_delete_timeout:
+        effect = "pods overdue by more seconds are not waited for"
+        yield RelaxedRule("drain.skip-wait-for-delete-timeout", str(overdue), effect)
+    if drain.grace_period is not None:
+        effect = "seconds that a pod has to end, whatever it asks for"
+        yield RelaxedRule("--grace-period", str(drain.grace_period), effect)
+
+
+def _relaxed_selection(policy: Policy) -> Iterator[RelaxedRule]:
+    if policy.include_cordoned:
+        effect = "nodes that an operator cordoned are rebooted too"
+        yield RelaxedRule("--allow", "cordoned", effect)
+    if policy.include_held:
+        effect = "nodes are rebooted into versions that failed on others"
+        yield RelaxedRule("--allow", "held", effect)
+    if policy.reboot_idle:
+        effect = "nodes with no update staged are rebooted too"
+        yield RelaxedRule("--allow", "idle", effect)
+    for pool in policy.pools:
+        if pool.reboot_idle:
+            effect = "its nodes with no update staged are rebooted too"
+            yield RelaxedRule("reboot-idle", f"in the pool {pool.name}", effect)
+    if rivals := policy.gates.ignored_rivals:
+        yield RelaxedRule("--allow", ",".join(rivals), "it may reboot nodes at the same time")
+
+
+def _relaxed_pace(policy: Policy) -> Iterator[RelaxedRule]:
     gates = policy.gates
-    overdue = drain.skip_wait_for_delete_timeout
-    grace = drain.grace_period
-    hooks = gates.hooks
     alerts = gates.alerts
-    sentences: tuple[tuple[object, str], ...] = (
-        (
-            drain.disable_eviction,
-            "--disable-eviction: pods are deleted, whatever disruption budgets say",
-        ),
-        (drain.force, "--force: pods that nothing starts again are evicted"),
-        (
-            drain.pod_selector,
-            (
-                f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends"
-                " them"
-            ),
-        ),
-        (
-            overdue,
-            (
-                f"drain.skip-wait-for-delete-timeout {overdue}: pods overdue by more seconds are"
-                " not waited for"
-            ),
-        ),
-        (
-            grace is not None,
-            f"--grace-period {grace}: seconds that a pod has to end, whatever it asks for",
-        ),
-        (
-            policy.include_cordoned,
-            "--allow cordoned: nodes that an operator cordoned are rebooted too",
-        ),
-        (
-            policy.include_held,
-            "--allow held: nodes are rebooted into versions that failed on others",
-        ),
-        (policy.reboot_idle, "--allow idle: nodes with no update staged are rebooted too"),
-        *(
-            (
-                pool.reboot_idle,
-                (
-                    f"reboot-idle in the pool {pool.name}: its nodes with no update staged are"
-                    " rebooted too"
-                ),
-            )
-            for pool in policy.pools
-        ),
-        (
-            gates.ignored_rivals,
-            f"--allow {','.join(gates.ignored_rivals)}: it may reboot nodes at the same time",
-        ),
-        (hooks.before, _writes("before", hooks.before)),
-        (hooks.after, _writes("after", hooks.after)),
-        (
-            policy.max_unavailable != _DEFAULT.max_unavailable,
-            f"--max-unavailable {policy.max_unavailable}: maximum number of nodes down at once",
-        ),
-        (
-            policy.max_failures != _DEFAULT.max_failures,
-            f"--max-failures {policy.max_failures}: failed nodes before no further one is begun",
-        ),
-        (
-            policy.settle_timeout < _DEFAULT.settle_timeout,
-            f"--settle-timeout {policy.settle_timeout}: moved pods are waited for no longer",
-        ),
-        (
-            gates.health_checks < _DEFAULT.gates.health_checks,
-            (
-                f"waves.health-checks {gates.health_checks}: good checks in a row that make a wave"
-                " settled"
-            ),
-        ),
-        (alerts.url, f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"),
-        (
-            alerts.url and alerts.matchers,
-            f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count",
-        ),
-    )
-    return tuple(sentence for is_relaxed, sentence in sentences if is_relaxed)
-
-
-def _writes(when: str, names: tuple[str, ...]) -> str:
-    return (
-        f"gates.{when}-reboot-annotations {','.join(names)}: they are taken from each node, and"
-        " waited for"
-    )
+    for when, names in (("before", gates.hooks.before), ("after", gates.hooks.after)):
+        if names:
+            effect = "they are taken from each node, and waited for"
+            yield RelaxedRule(f"gates.{when}-reboot-annotations", ",".join(names), effect)
+    if policy.max_unavailable != _DEFAULT.max_unavailable:
+        effect = "maximum number of nodes down at once"
+        yield RelaxedRule("--max-unavailable", str(policy.max_unavailable), effect)
+    if policy.max_failures != _DEFAULT.max_failures:
+        effect = "failed nodes before no further one is begun"
+        yield RelaxedRule("--max-failures", str(policy.max_failures), effect)
+    if policy.settle_timeout < _DEFAULT.settle_timeout:
+        effect = "moved pods are waited for no longer"
+        yield RelaxedRule("--settle-timeout", str(policy.settle_timeout), effect)
+    if gates.health_checks < _DEFAULT.gates.health_checks:
+        effect = "good checks in a row that make a wave settled"
+        yield RelaxedRule("waves.health-checks", str(gates.health_checks), effect)
+    if alerts.url:
+        effect = "this machine asks there for alerts"
+        yield RelaxedRule("alerts.prometheus-url", alerts.url, effect)
+    if alerts.url and alerts.matchers:
+        effect = "only alerts with these labels count"
+        yield RelaxedRule("alerts.matchers", "; ".join(alerts.matchers), effect)

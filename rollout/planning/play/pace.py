@@ -11,6 +11,7 @@ import msgspec
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
+from rollout.model.plan import TimeEstimate, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.layout.sharing import Rate
@@ -153,10 +154,15 @@ class Pace:
         is_known = all(pod.owner.uid in self.starts for pod in pods if pod.owner)
         return min(round(self.past.settles[0]), _START_SECONDS) if is_known else self.usual_settle
 
-    @property
-    def basis(self) -> tuple[str, ...]:
-        """What estimates are based on, in clauses for users."""
-        return (self._basis_of_reboots(), self._basis_of_drains(), self._basis_of_settling())
+    def whole(self, waves: Iterable[Wave]) -> TimeEstimate:
+        """Return the estimate of these waves, one after another, and what it is based on."""
+        is_assumed = not (self.past.reboots or self.runs)
+        return TimeEstimate(
+            seconds=sum(wave.estimate.seconds for wave in waves),
+            basis=(self._basis_of_reboots(), self._basis_of_drains(), self._basis_of_settling()),
+            usual_reboot=_slowest(self.past.reboots, 1) if self.past.reboots else 0,
+            assumed_reboot=_REBOOT_SECONDS if is_assumed else 0,
+        )
 
     def _basis_of_reboots(self) -> str:
         if self.past.reboots:
