@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
+from tests.checked_journals import assert_journals_hold, watch_journals
 from tests.ended import HeardProcess, none_left
 from tests.used_rights import unprinted
 
@@ -63,13 +64,15 @@ settings.load_profile("repeatable")
 
 # One rule at the one place where processes are started, `subprocess.run` included.
 subprocess.Popen = HeardProcess  # type: ignore[misc]
+watch_journals()
 
 
 @pytest.fixture(autouse=True)
-def no_process_left() -> Iterator[None]:
-    """Whatever a test has started, and forgotten because it failed, is no warning in another."""
+def nothing_left() -> Iterator[None]:
+    """Whatever a test has started ends with it, and every journal that it has left keeps the rules."""
     with none_left():
         yield
+    assert_journals_hold()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,6 +20,7 @@ from typing import Any, AnyStr
 from weakref import WeakSet
 
 from rollout.cli.wiring import HURRIED_VARIABLE
+from tests.checked_journals import watch_journals_of
 from tests.published import assert_printed, document_of
 
 PROGRAM = (sys.executable, "-m", "rollout")
@@ -250,6 +251,8 @@ class HeardProcess(subprocess.Popen[AnyStr]):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         _STARTED.add(self)
+        if is_program(self.args):
+            watch_journals_of(named.get("env") or os.environ)
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> Any:  # noqa: A002 - its name
         """As of any process: text or bytes of what it said, None for streams that are not heard."""

@@ -6,12 +6,14 @@ Times that people read are those of their own clock.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET, UnsetType
 from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished, PodsEvicted
 from rollout.model.text import NOTHING, counted, joined, or_nothing, printable, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.columns import Column, Row, table_text
+from rollout.report.journal_check import CheckedJournal, Rule, violation_text
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
@@ -30,11 +32,53 @@ from rollout.report.sentences import evicted_pod, findings_text, outcomes, sente
 
 
 @dataclass(frozen=True, slots=True)
+class RuleViolation:
+    """A rule that a journal breaks at a line."""
+
+    line: int
+    rule: Rule
+    node: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalCheck:
+    """What `--check` has verified of a journal."""
+
+    lines: int
+    damaged: int
+    processes: int
+    nodes: int
+    moves: int
+    most_in_flight: int
+    limit: int | None
+    violations: Sequence[RuleViolation]
+
+    @classmethod
+    def of(cls, checked: CheckedJournal, *, lines: int, damaged: int) -> "JournalCheck":
+        """`damaged` of the journal's `lines` could not be read."""
+        return cls(
+            lines=lines,
+            damaged=damaged,
+            processes=checked.processes,
+            nodes=checked.nodes,
+            moves=checked.moves,
+            most_in_flight=checked.most_in_flight,
+            limit=checked.limit,
+            violations=tuple(
+                RuleViolation(found.line, found.rule, found.node, violation_text(found))
+                for found in checked.violations
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryReport:
-    """The runs that are recorded."""
+    """The runs that are recorded; `check` only with `--check`."""
 
     format_version: str
     runs: Sequence[RunReport]
+    check: JournalCheck | UnsetType = UNSET
 
 
 _COLUMNS = (
@@ -91,6 +135,21 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
     rows = "\n".join(_rows(lines))
     return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
+
+
+def check_text(run: RunReport, check: JournalCheck) -> str:
+    """Say what was verified, then each violation with its line."""
+    limit = "an unknown limit" if check.limit is None else f"limit {check.limit}"
+    verified = (
+        f"Checked {counted(check.lines, 'line')} of run {printable(run.run)}:"
+        f" {counted(check.moves, 'move')} of {counted(check.nodes, 'node')},"
+        f" at most {check.most_in_flight} in flight ({limit})."
+    )
+    damaged = f"Not checked: {counted(check.damaged, 'damaged line')}." if check.damaged else ""
+    found = [f"line {violation.line}: {violation.message}" for violation in check.violations]
+    result = counted(len(found), "violation") if found else "No violations"
+    end = f"{result} of the transition table and the safety rules."
+    return "\n".join(filter(None, (verified, damaged, *found, end)))
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:

@@ -320,3 +320,38 @@ def test_a_journal_is_written_in_the_order_in_which_it_is_told() -> None:
     for thread in (first, second):
         thread.join(10)
     assert disk.written == ["first", "second"]
+
+
+INTERRUPTED = Path(__file__).parents[1] / "report" / "interrupted.jsonl"
+
+
+def test_a_run_that_keeps_every_rule_passes_its_check(command: Command) -> None:
+    told = command("history", str(INTERRUPTED), "--check").ends(ExitCode.OK).stdout
+    assert "33 moves of 4 nodes, at most 2 in flight (limit 2)" in told
+    assert "No violations" in told
+
+
+@pytest.fixture
+def unproven(home: Path) -> Path:
+    """A journal without the proof of any boot, and with a damaged line."""
+    lines = INTERRUPTED.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if '"edge":"booted"' not in line]
+    journal = home / "unproven.jsonl"
+    journal.write_text("\n".join([*kept, '{"type":"st']), encoding="utf-8")
+    return journal
+
+
+def test_a_broken_rule_fails_the_check_with_its_line(command: Command, unproven: Path) -> None:
+    told = command("history", str(unproven), "--check").ends(ExitCode.ERROR).stdout
+    assert "line 30: worker-1 moved from rebooting by ready" in told
+    assert "1 damaged line" in told
+
+
+def test_violations_are_in_the_json(command: Command, unproven: Path) -> None:
+    told = command("history", str(unproven), "--check", "-o", "json").ends(ExitCode.ERROR).stdout
+    violations = json.loads(told)["check"]["violations"]
+    assert {violation["rule"] for violation in violations} == {"transition", "proven"}
+
+
+def test_a_check_needs_a_run(command: Command) -> None:
+    assert "needs a run" in command("history", "--check").ends(ExitCode.USAGE).stderr

@@ -34,6 +34,7 @@ PLACES: Mapping[str, str] = {
     "outcomes": "json.md",
     "phases": "concepts.md",
     "moves": "json.md",
+    "rules": "json.md",
     "rights": "security.md",
     "commands": "configuration.md",
     "metrics": "metrics-and-notifications.md",

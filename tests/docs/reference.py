@@ -18,6 +18,7 @@ from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Edge, Outcome, Phase
+from rollout.report.journal_check import Rule
 from rollout.report.metric_families import Families
 from rollout.server.protocol import AnswerKind
 
@@ -32,6 +33,7 @@ _KINDS: Sequence[type[Enum]] = (
     WarningKind,
     Outcome,
     Edge,
+    Rule,
     AnswerKind,
 )
 
@@ -263,6 +265,7 @@ def fleetlock_answers() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "phases": phases,
     "moves": moves,
+    "rules": lambda: words(Rule, "rule"),
     "flags": flags,
     "exit codes": lambda: words(ExitCode, "exit code"),
     "reasons": reasons,

@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import typer
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
@@ -13,11 +16,13 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.suggestions import run_ids
 from rollout.cli.terminal import say, show_document, yaml_document
-from rollout.errors import InputError
+from rollout.errors import ExitCode, InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
+# A line of a journal, counted from 1, and what it says.
+NumberedRecord = tuple[int, Record]
 _STDIN = Path("-")
 _WHICH = "ID of the run or its first letters, the path of a journal"
 _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
@@ -32,6 +37,9 @@ def history(
         "RUN",
         run_ids,
     ),
+    check: bool = option(
+        False, "Check the run against the transition table and the safety rules; exit 1 if it fails"
+    ),
 ) -> None:
     """List the runs recorded on this machine, of all clusters, or show one as a timeline.
 
@@ -40,16 +48,21 @@ def history(
       rollout history
       rollout history 3f9a
       rollout history 3f9a -v
+      rollout history 3f9a --check
     """
     from rollout.cli import wiring
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
     file = settings.output.journal
+    if check:
+        _check(run, settings)
+        return
     if run or file:
-        chosen, records = _recorded(run, file, settings)
-        text = partial(timeline_text, chosen, records, details=bool(output.verbose))
-        output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
+        recorded = _recorded(run, file, settings)
+        records = [record for _, record in recorded.records]
+        text = partial(timeline_text, recorded.run, records, details=bool(output.verbose))
+        output.show(HistoryReport(FORMAT_VERSION, (recorded.run,)), text, is_prose=True)
         return
     runs = sorted(_kept_runs(settings), key=lambda entry: entry.begun_at)
     here = wiring.server_of(settings)
@@ -59,10 +72,31 @@ def history(
     )
 
 
+def _check(run: str, settings: Given) -> None:
+    """Check one run; exit 1 if it breaks a rule."""
+    from rollout.report.history import HistoryReport, JournalCheck, check_text
+    from rollout.report.journal_check import check_journal
+
+    file = settings.output.journal
+    if not (run or file):
+        raise UsageError("--check needs a run", hint="rollout history RUN --check")
+    recorded = _recorded(run, file, settings)
+    checked = JournalCheck.of(
+        check_journal(recorded.records), lines=len(recorded.records), damaged=recorded.damaged
+    )
+    settings.output.show(
+        HistoryReport(FORMAT_VERSION, (recorded.run,), checked),
+        partial(check_text, recorded.run, checked),
+        is_prose=True,
+    )
+    if checked.violations:
+        raise typer.Exit(ExitCode.ERROR)
+
+
 def _kept_runs(settings: Given) -> Iterator[RunReport]:
     for path in journal.journals():
         try:
-            yield _recorded(str(path), None, settings)[0]
+            yield _recorded(str(path), None, settings).run
         except InputError as error:
             say(f"warning: {error.message}")
 
@@ -100,7 +134,7 @@ def report(
 
     ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    reported = _recorded(run, settings.output.journal, settings)[0]
+    reported = _recorded(run, settings.output.journal, settings).run
     if ending == ".json":
         written = json_document(reported)
         if settings.output.format is OutputFormat.YAML:
@@ -114,7 +148,16 @@ def report(
     say(f"Written to {printable(str(out))}.")
 
 
-def _recorded(run: str, file: Path | None, settings: Given) -> tuple[RunReport, Sequence[Record]]:
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A run with its records, each with its line in the journal; `damaged` lines could not be read."""
+
+    run: RunReport
+    records: Sequence[NumberedRecord]
+    damaged: int
+
+
+def _recorded(run: str, file: Path | None, settings: Given) -> _Recorded:
     """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
 
     `file` is the journal to look into instead of those that are kept here. The path `-` is a log on
@@ -135,14 +178,16 @@ def _recorded(run: str, file: Path | None, settings: Given) -> tuple[RunReport, 
         raise InputError(
             f"cannot read the journal {printable(str(path))}: {error.strerror}"
         ) from error
-    records = _of_run(
-        (record for record in lines if record is not None), run if file else "", origin
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line is not None]
+    records = _of_run(numbered, run if file else "", origin)
+    damaged = lines.count(None)
+    report = report_of(
+        [record for _, record in records],
+        origin=origin,
+        unreadable=damaged,
+        is_being_written=journal.is_being_written(path),
     )
-    writing = journal.is_being_written(path)
-    return (
-        report_of(records, origin=origin, unreadable=lines.count(None), is_being_written=writing),
-        records,
-    )
+    return _Recorded(report, records, damaged)
 
 
 def _kept(run: str, settings: Given) -> Path:
@@ -187,23 +232,23 @@ def _last(kept: Sequence[Path], server: str) -> Path:
     return path
 
 
-def _of_run(records: Iterable[Record], run: str, origin: str) -> Sequence[Record]:
+def _of_run(records: Iterable[NumberedRecord], run: str, origin: str) -> Sequence[NumberedRecord]:
     """Return those of the run in one file that was worked on last, of those whose ids begin so.
 
     Each command of a run begins with a record that names it. In the JSON lines of an operating
     process a pass without a run stands between two: its lines are of no run, and count where there
     is no other.
     """
-    by_run: dict[str, list[Record]] = {}
+    by_run: dict[str, list[NumberedRecord]] = {}
     name = ""
-    for record in records:
+    for number, record in records:
         if record.get("type") == "run":
             name = str(record.get("run", ""))
             # the one that was worked on last comes last
             by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
             name = ""
-        by_run.setdefault(name, []).append(record)
+        by_run.setdefault(name, []).append((number, record))
     names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
     if not names:
         which = f" that begins with {run!r}" if run else ""

@@ -101,6 +101,14 @@ def read_policy(document: object) -> Policy | None:
         return None
 
 
+def read_plan(document: object) -> RolloutPlan | None:
+    """Return the plan as a journal has it; None if it is not understood."""
+    try:
+        return msgspec.convert(document, RolloutPlan, dec_hook=_decode)
+    except msgspec.ValidationError:
+        return None
+
+
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     """Raise `PlanFileError`, which names `origin`, if the document is no plan."""
     _check_size(data, origin)

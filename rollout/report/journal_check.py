@@ -1,0 +1,342 @@
+"""Verifies a journal against the transition table and the safety rules that a journal shows.
+
+A journal tells what one or more processes did for one rollout. The moves of a node are verified
+edge by edge. The safety rules are checked on their own, so that a wrong table is found as well. A
+process that was killed leaves a journal that ends early, which is no violation.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rollout.execution.node.transitions import TABLE, TAKEN_UP, may_be_given_back
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import (
+    Edge,
+    NodeFinished,
+    NodeStep,
+    Outcome,
+    Phase,
+    PodsEvicted,
+    WaveStarted,
+)
+from rollout.model.text import printable, shortened
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.candidates import asked_for
+from rollout.planning.plan.document import read_plan
+from rollout.report.lines import (
+    AbortedRecord,
+    AnyLine,
+    JournalHeader,
+    PlanLine,
+    Record,
+    SummaryLine,
+    entries,
+)
+
+
+class Rule(StrEnum):
+    """What a journal is checked for; fixed words."""
+
+    TRANSITION = "transition"
+    LIMIT = "limit"
+    DRAINED = "drained"
+    PROVEN = "proven"
+    STARTED_ONCE = "started-once"
+    ENDED_ONCE = "ended-once"
+    PLANNED = "planned"
+    WAVE_ORDER = "wave-order"
+    MAX_FAILURES = "max-failures"
+    EVICTION = "eviction"
+    ENDED = "ended"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that the journal breaks at a line, counted from 1.
+
+    `phase` is where the node was, `edge` the move. `others` are further nodes that the rule is
+    about, `most` is the number that it allows, or that of the wave.
+    """
+
+    line: int
+    rule: Rule
+    node: str = ""
+    phase: Phase | None = None
+    edge: Edge | None = None
+    others: tuple[str, ...] = ()
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedJournal:
+    """What was verified: moves of nodes, and how many nodes were in flight at most.
+
+    `limit` is how many the last plan allowed, None if the journal does not say.
+    """
+
+    processes: int
+    nodes: int
+    moves: int
+    most_in_flight: int
+    limit: int | None
+    violations: tuple[Violation, ...]
+
+
+def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
+    """Check the records of a journal, each with its line. Records that are not understood are skipped."""
+    numbered = tuple(records)
+    lines = entries(record for _, record in numbered)
+    check = _Check()
+    for (number, _), line in zip(numbered, lines, strict=True):
+        if line is not None:
+            check.take(number, line)
+    return CheckedJournal(
+        processes=check.processes,
+        nodes=len(check.moved),
+        moves=check.moves,
+        most_in_flight=check.most_in_flight,
+        limit=check.process.limit.most if check.process.limit else None,
+        violations=tuple(check.violations),
+    )
+
+
+@dataclass(slots=True)
+class _NodeState:
+    """A node as one process has told it. `passed` are its phases since it was started or taken up."""
+
+    phase: Phase = Phase.PENDING
+    passed: set[Phase] = field(default_factory=set)
+    is_drained: bool = False
+    was_started: bool = False
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process has told so far. `selected`: percentages are of so many nodes, None if unknown."""
+
+    selected: int | None = None
+    limit: AwayLimit | None = None
+    most_failures: int | None = None
+    nodes: dict[str, _NodeState] = field(default_factory=dict)
+    in_flight: set[str] = field(default_factory=set)
+    waves: dict[str, int] = field(default_factory=dict)
+    failures_at_wave: dict[int, int] = field(default_factory=dict)
+
+    def node(self, name: str) -> _NodeState:
+        return self.nodes.setdefault(name, _NodeState())
+
+    def ended(self, *, is_failure: bool) -> set[str]:
+        """Return the nodes that have failed, or else those that have succeeded."""
+        return {
+            name
+            for name, node in self.nodes.items()
+            if node.outcome is not None
+            and (node.outcome.is_failure if is_failure else node.outcome is Outcome.SUCCEEDED)
+        }
+
+    def begin(self, plan: RolloutPlan | None) -> None:
+        """Take the plan, None if it is not understood."""
+        if plan is None:
+            return
+        policy = plan.policy
+        selected = self.selected or 0
+        is_known = self.selected is not None
+        if is_known or not policy.max_unavailable.is_share:
+            self.limit = AwayLimit.of(policy, selected, asked_for(plan), ())
+        if is_known or not policy.max_failures.is_share:
+            self.most_failures = policy.failures_allowed(selected)
+
+
+class _Check:
+    """Takes the lines in their order."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.process = _Process()
+        self.processes = 0
+        self.moves = 0
+        self.moved = set[str]()
+        self.most_in_flight = 0
+        self._run = ""
+        self._succeeded = set[str]()
+
+    def take(self, number: int, line: AnyLine) -> None:
+        match line:
+            case JournalHeader():
+                self._begin_process(line)
+            case PlanLine():
+                self.process.begin(read_plan(line.plan))
+            case WaveStarted():
+                self._start_wave(number, line)
+            case NodeStep():
+                self._step(number, line)
+            case PodsEvicted():
+                self._evict(number, line)
+            case NodeFinished():
+                self._finish(number, line)
+            case SummaryLine():
+                self._summarize(number, line)
+            case AbortedRecord():
+                self._succeeded -= set(line.reverted)
+            case _:
+                return
+
+    def _begin_process(self, line: JournalHeader) -> None:
+        self.processes += 1
+        self.process = _Process(line.selected if isinstance(line.selected, int) else None)
+        if line.run != self._run:
+            self._run = line.run
+            self._succeeded.clear()
+
+    def _break(self, violation: Violation) -> None:
+        self.violations.append(violation)
+
+    def _start_wave(self, number: int, line: WaveStarted) -> None:
+        process = self.process
+        if process.in_flight:
+            others = tuple(sorted(process.in_flight))
+            self._break(Violation(number, Rule.WAVE_ORDER, others=others, most=line.index))
+        process.waves.update(dict.fromkeys(line.nodes, line.index))
+        process.failures_at_wave[line.index] = len(process.ended(is_failure=True))
+
+    def _step(self, number: int, line: NodeStep) -> None:
+        """Verify a move. A step without an edge is a detail of the phase."""
+        edge = line.edge
+        if not isinstance(edge, Edge):
+            return
+        node = self.process.node(line.node)
+        self.moves += 1
+        self.moved.add(line.node)
+        if not _is_in_table(node.phase, edge, line.phase):
+            self._break(Violation(number, Rule.TRANSITION, line.node, node.phase, edge))
+        if edge is Edge.CORDONED:
+            self._check_start(number, line.node)
+        if edge is Edge.CORDONED or edge in TAKEN_UP:
+            self._start(number, line.node)
+        self._check_order(number, line.node, edge)
+        node.phase = line.phase
+        node.passed.add(line.phase)
+
+    def _start(self, number: int, name: str) -> None:
+        process = self.process
+        node = process.node(name)
+        if node.was_started or name in self._succeeded:
+            self._break(Violation(number, Rule.STARTED_ONCE, name))
+        node.was_started = True
+        node.passed.clear()
+        process.in_flight.add(name)
+        self.most_in_flight = max(self.most_in_flight, len(process.in_flight))
+
+    def _check_start(self, number: int, name: str) -> None:
+        """Check what admits an untouched node. A node that is taken up is away already."""
+        process = self.process
+        others = tuple(sorted(process.in_flight - {name}))
+        if process.limit is not None and process.limit.why_full(name, others):
+            most = process.limit.most
+            self._break(Violation(number, Rule.LIMIT, name, others=others, most=most))
+        wave = process.waves.get(name)
+        if wave is None:
+            self._break(Violation(number, Rule.PLANNED, name))
+            return
+        failures = process.failures_at_wave[wave]
+        if process.most_failures is not None and failures >= process.most_failures:
+            self._break(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
+
+    def _check_order(self, number: int, name: str, edge: Edge) -> None:
+        """Check drain before reboot, and proof before uncordon, without the table."""
+        node = self.process.node(name)
+        match edge:
+            case Edge.EVICTED:
+                node.is_drained = True
+            case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
+                node.is_drained = False
+            case Edge.REBOOT_REQUESTED if not node.is_drained:
+                self._break(Violation(number, Rule.DRAINED, name, node.phase, edge))
+            case Edge.PROVEN if not node.passed >= {Phase.BOOTED, Phase.READY}:
+                self._break(Violation(number, Rule.PROVEN, name, node.phase, edge))
+            case _:
+                return
+
+    def _evict(self, number: int, line: PodsEvicted) -> None:
+        phase = self.process.node(line.node).phase
+        if phase is not Phase.DRAINING:
+            self._break(Violation(number, Rule.EVICTION, line.node, phase))
+
+    def _finish(self, number: int, line: NodeFinished) -> None:
+        process = self.process
+        node = process.node(line.node)
+        if node.outcome is not None and line.node not in process.in_flight:
+            self._break(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
+        edge = line.edge if isinstance(line.edge, Edge) else None
+        is_proven = node.phase is Phase.DONE
+        if line.succeeded != is_proven or (edge is Edge.PROVEN) != is_proven:
+            self._break(Violation(number, Rule.PROVEN, line.node, node.phase, edge))
+        elif edge in (Edge.RETURNED, Edge.FAILED):
+            self._check_end(number, line, edge)
+        node.outcome = line.outcome
+        process.in_flight.discard(line.node)
+        if line.succeeded:
+            self._succeeded.add(line.node)
+
+    def _check_end(self, number: int, line: NodeFinished, edge: Edge) -> None:
+        """Check the end of a node that is not proven."""
+        self.moves += 1
+        phase = self.process.node(line.node).phase
+        target = TABLE[phase].get(edge)
+        if target is None:
+            self._break(Violation(number, Rule.TRANSITION, line.node, phase, edge))
+        elif edge is Edge.RETURNED and not may_be_given_back(line.outcome, phase):
+            self._break(Violation(number, Rule.PROVEN, line.node, phase, edge))
+
+    def _summarize(self, number: int, line: SummaryLine) -> None:
+        process = self.process
+        if process.in_flight:
+            others = tuple(sorted(process.in_flight))
+            self._break(Violation(number, Rule.ENDED, others=others))
+        listed = {(node, False) for node in line.succeeded}
+        listed |= {(failed.node, True) for failed in line.failed}
+        told = {(node, False) for node in process.ended(is_failure=False)}
+        told |= {(node, True) for node in process.ended(is_failure=True)}
+        if listed != told:
+            others = tuple(sorted({node for node, _ in listed ^ told}))
+            self._break(Violation(number, Rule.SUMMARY, others=others))
+
+
+def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
+    """Whether an edge leads from the phase to the target.
+
+    The phase from which a node is taken up is that of its annotation, which a journal may not tell.
+    """
+    if edge in TAKEN_UP:
+        return any(edges.get(edge) is target for edges in TABLE.values())
+    return TABLE[phase].get(edge) is target
+
+
+_SENTENCES: Mapping[Rule, str] = {
+    Rule.TRANSITION: "{node} moved from {phase} by {edge}, which the transition table does not allow",
+    Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {most}",
+    Rule.DRAINED: "{node} was not drained when its reboot was requested",
+    Rule.PROVEN: "{node} ended in the phase {phase}, and its boot was not proven",
+    Rule.STARTED_ONCE: "{node} was started twice",
+    Rule.ENDED_ONCE: "{node} ended twice",
+    Rule.PLANNED: "{node} was cordoned before a wave with it had started",
+    Rule.WAVE_ORDER: "wave {most} started while {others} of an earlier wave were in flight",
+    Rule.MAX_FAILURES: "{node} was cordoned in a wave that started after {most} failures",
+    Rule.EVICTION: "pods of {node} were evicted in the phase {phase}",
+    Rule.ENDED: "the summary was written while {others} were in flight",
+    Rule.SUMMARY: "the summary does not agree with the ends of {others}",
+}
+
+
+def violation_text(violation: Violation) -> str:
+    """Return the violation as a sentence without its line."""
+    return _SENTENCES[violation.rule].format(
+        node=printable(violation.node),
+        phase=violation.phase,
+        edge=violation.edge,
+        others=shortened(violation.others),
+        most=violation.most,
+    )
