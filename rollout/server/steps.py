@@ -23,7 +23,14 @@ from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.rejoin import mark_again, ready_before_it
 from rollout.execution.node.staged import check_version
-from rollout.execution.node.steps import Step, after_reboot, delay_reboot, drain_again, succeed
+from rollout.execution.node.steps import (
+    Step,
+    after_reboot,
+    delay_reboot,
+    drain_again,
+    start_drain,
+    succeed,
+)
 from rollout.execution.node.transitions import (
     GivenUpError,
     NodeFailure,
@@ -34,10 +41,13 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import moment, timestamp
-from rollout.server.nodes import facts_of, staged_on, version_of
+from rollout.ports import ClusterApi
+from rollout.server.nodes import facts_of, node_of, staged_on, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
 from rollout.server.state import SlotBook
 
@@ -52,11 +62,45 @@ _SAFE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """One slot's turn, a step a phase; what writes on the slot raises `ApiError`."""
+    """A slot whose node is taken through its run, and whose host asks by itself.
+
+    What writes on the slot raises `ApiError`. `planned` is the node at the start of this run.
+    """
 
     slot: Slot
+    planned: PlannedNode
+    api: ClusterApi
     book: SlotBook
     timeout: Duration
+
+    @property
+    def host(self) -> Host:
+        return Host(self.slot.node, "")
+
+    @property
+    def error(self) -> None:
+        """Nobody asks the host."""
+
+    def boot_now(self) -> None:
+        """Nobody asks the host."""
+
+    def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
+        """Return the node with the version that it booted, which was the staged one.
+
+        Of a host that is not back, the version is the one that FLUO's agent announced. None if the
+        Node was deleted: another Node may have its name by now.
+        """
+        planned = self.planned
+        try:
+            node = node_of(self.api, self.now)
+        except ApiError:
+            return planned
+        if node is None:
+            return None
+        if node.boot_id in ("", planned.boot_id) or node.machine_id != planned.machine_id:
+            return replace(planned, staged_version=staged_on(node))
+        version = version_of(node)
+        return planned if version == self.slot.version else replace(planned, staged_version=version)
 
     @property
     def now(self) -> Slot:
@@ -84,9 +128,10 @@ class HeldSlot:
 
     @property
     def steps(self) -> Mapping[Phase, Step]:
-        """The steps that differ from those over SSH."""
+        """The steps of a node whose host asks by itself."""
         return {
             Phase.PENDING: _begin,
+            Phase.CORDONED: start_drain,
             Phase.DRAINING: self._empty,
             Phase.DRAINED: partial(self._closing, self._await_grant),
             Phase.REBOOTING: partial(self._closing, self._await_boot),
@@ -307,9 +352,9 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.check()
     node = _looked_at(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    if withheld := context.objection(context.planned, staged_on(node) or None):
+    if withheld := context.engine.objection(context.planned, staged_on(node) or None):
         raise NotStartedError(withheld.why, withheld.reason)
-    context.gates.before_node(at_version(context, staged_on(node)))
+    context.engine.before_node(at_version(context, staged_on(node)))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 

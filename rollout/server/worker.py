@@ -11,37 +11,35 @@ node's whole way, told to whoever watches, and what the cluster needs to settle 
 import threading
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
-from rollout.errors import ApiError, BlockedError, FencedError, RolloutError, SshError
+from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import OutageNotice
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask, Precedence
 from rollout.execution.events import NodeEvents
+from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
 from rollout.execution.lock import LeaseLock
 from rollout.execution.node.rejoin import mark_again
-from rollout.execution.node.steps import process_node
 from rollout.execution.node.transitions import NodeFailure
-from rollout.execution.record.memory import change_memory
+from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
-from rollout.execution.rollout.ledger import Inheritance
-from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.run import Run
+from rollout.execution.rollout.engine import Engine
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node, ReadyState
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
-from rollout.model.host import Host
-from rollout.model.plan import PlannedNode
+from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import node_of, plan_of, planned, selected, staged_on, version_of
+from rollout.server.nodes import node_of, plan_of, planned, selected
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import ServerContext, Troubles
@@ -54,16 +52,6 @@ _IDLE = 3.0
 _LEAVING = 2.0
 _REST = 10.0
 _SLOTS = "the slots of FleetLock"
-
-
-class NoShell:
-    """Hosts that ask by themselves are not asked anything."""
-
-    def run(self, *_ask: Any, **_how: Any) -> Any:
-        """Raise `SshError`."""
-        raise SshError("a FleetLock server asks no host")
-
-    run_if = run_on_all = attending = run
 
 
 @dataclass
@@ -103,21 +91,45 @@ class SlotRunner:
         plan = plan_of(
             node, slot, settings.selection, settings.policy, world.clock.now(), self._cluster
         )
-        begun = {slot.node: slot.run} if node.annotations.get(marks.RUN) == slot.run else {}
-        with world.watched(plan) as observers:
-            ports = Ports(world.api, NoShell(), world.clock, (*observers, self), world.gates)
-            with NodeEvents(
-                world.api, plan.plan_id, plan.nodes, ports.observers, world.clock
-            ) as events:
-                cluster = PatientApi(world.api, world.clock, OutageNotice(events.report))
-                whole = len(selected(cluster.ask(read_nodes), settings.selection))
-                options = RunOptions(whole, settings.holder, settings.namespace)
-                hosts = {slot.node: Host(slot.node, "")}
-                inherited = Inheritance(begun)
-                run = Run(
-                    plan, hosts, ports, options, stop, inherited, check, events.report, cluster
-                )
-                return self._told(slot, run)
+        with (
+            world.watched(plan) as observers,
+            NodeEvents(
+                world.api, plan.plan_id, plan.nodes, (*observers, self), world.clock
+            ) as events,
+        ):
+            engine = self._engine(plan, events.report, check, stop)
+            return self._take(slot, engine, is_taken_up=node.annotations.get(marks.RUN) == slot.run)
+
+    def _engine(
+        self, plan: RolloutPlan, report: Reporter, check: Guard, stop: StopRequest
+    ) -> Engine:
+        world = self.world
+        settings = world.settings
+        cluster = PatientApi(world.api, world.clock, OutageNotice(report))
+        nodes = selected(cluster.ask(read_nodes), settings.selection)
+        memory = RunMemory(
+            cluster,
+            check,
+            report,
+            run=plan.plan_id,
+            namespace=settings.namespace,
+            limit=plan.policy.failures_allowed(len(nodes)),
+            include_held=plan.policy.include_held,
+        )
+        return Engine(
+            plan=plan,
+            cluster=cluster,
+            check=check,
+            report=report,
+            stop=stop,
+            gates=PolicyGates(plan, cluster, report, stop, world.gates, memory),
+            memory=memory,
+            ledger=Ledger(),
+            settler=Settler(cluster, report, plan.policy),
+            limit=partial(away_limit, selection=settings.selection, policy=settings.policy),
+            why_stopped=lambda: "",
+            precedence=self._precedence,
+        )
 
     def _now(self, slot: Slot) -> Slot:
         """Return the slot as it is by now, when its Node may be another."""
@@ -162,77 +174,44 @@ class SlotRunner:
                 partial(noted, ended=ended, now=self.world.now),
             )
 
-    def _told(self, slot: Slot, run: Run) -> NodeResult:
-        report = run.report
-        ledger = run.ledger
-        report.plan(run.plan)
-        report.wave(run.plan.waves[0], 1)
-        before = None if run.inherited.begun else run.settler.baseline([slot.node])
-        result = self._processed(slot, run)
+    def _take(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
+        report = engine.report
+        ledger = engine.ledger
+        plan = engine.plan
+        entry = plan.nodes[0]
+        report.plan(plan)
+        report.wave(plan.waves[0], 1)
+        before = None if is_taken_up else engine.settler.baseline([slot.node])
+        host = HeldSlot(
+            slot, entry, self.world.api, self.world.book, self.world.settings.slot_timeout
+        )
+        result = engine.take(entry, host, host.steps, taken_up_from=slot.run if is_taken_up else "")
+        engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
             return result
         report.node_finished(result)
         if result.succeeded and before is not None:
-            self._settle(slot, run, before)
+            self._settle(slot, engine, before)
         ledger.take(result)
         report.finished(
             RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
         )
         return result
 
-    def _processed(self, slot: Slot, run: Run) -> NodeResult:
-        entry = run.plan.nodes[0]
-        settings = self.world.settings
-
-        def remember(_planned: PlannedNode, end: NodeEnd) -> None:
-            booted = self._as_booted(slot, entry)
-            if booted is not None:
-                run.memory.note(booted, end)
-
-        context = replace(
-            run.context(entry),
-            refusal=run.gates.refusal,
-            limit=lambda nodes: away_limit(nodes, settings.selection, settings.policy),
-            precedence=self._precedence,
-            remember=remember,
-        )
-        result = process_node(context, HeldSlot(slot, self.world.book, settings.slot_timeout).steps)
-        run.memory.report_held()
-        return result
-
-    def _as_booted(self, slot: Slot, entry: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted, which was the staged one.
-
-        Of a host that is not back, the version is the one that FLUO's agent announced. None if the
-        Node was deleted: another Node may have its name by now.
-        """
-        try:
-            node = node_of(self.world.api, self._now(slot))
-        except ApiError:
-            return entry
-        if (
-            node is None
-            or node.boot_id in ("", entry.boot_id)
-            or node.machine_id != entry.machine_id
-        ):
-            return replace(entry, staged_version=staged_on(node)) if node else None
-        version = version_of(node)
-        return entry if version == slot.version else replace(entry, staged_version=version)
-
-    def _settle(self, slot: Slot, run: Run, before: Health) -> None:
+    def _settle(self, slot: Slot, engine: Engine, before: Health) -> None:
         """Hold the slot until the cluster is as well as before, within --settle-timeout; then for the soak."""
         away = self.world.book.latest.nodes - {slot.node}
         try:
-            missing = run.settler.wait(before, 1, away, self.ending)
+            missing = engine.settler.wait(before, 1, away, self.ending)
         except ApiError as error:
             missing = error.message
         if missing and not self.ending.requested:
-            timeout = run.plan.policy.settle_timeout
-            run.report.notice(
+            timeout = engine.plan.policy.settle_timeout
+            engine.report.notice(
                 f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
             )
-        if soak := run.plan.policy.gates.soak:
-            run.cluster.deadline(soak).wait_for(self.ending)
+        if soak := engine.plan.policy.gates.soak:
+            engine.cluster.deadline(soak).wait_for(self.ending)
 
 
 class Worker:

@@ -15,29 +15,48 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import OPEN
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, NodePlaybooks, Withheld
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
-from rollout.execution.rollout.waves import WaveAdmission, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
+from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
 from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.memory import NodeEnd
 from rollout.ports import Event
 
 LONGEST = 10_000_000.0
 
 
-class NoGates:
-    """No node is held up between its steps."""
+@dataclass
+class OpenEngine:
+    """An engine that refuses nothing, and remembers nothing."""
+
+    stop: StopRequest = field(default_factory=StopRequest)
+    playbooks: NodePlaybooks | None = None
+    most: int = 1
 
     def before_node(self, context: NodeContext) -> None:
         pass
 
     def is_shut(self, planned: PlannedNode) -> bool:
         return False
+
+    def why_refused(self, planned: PlannedNode) -> str:
+        return ""
+
+    def limit(self, nodes: Collection[Node]) -> AwayLimit:
+        return AwayLimit(self.most)
+
+    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+        return None
+
+    def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
+        pass
 
 
 class SetClock(SystemClock):
@@ -184,8 +203,7 @@ class World(AbstractContextManager["World"]):
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
             clock=self.clock,
-            stop=self.stop,
-            most_failures=failures,
+            rule=StopRule(self.stop, self.ledger, failures),
             settle_timeout=float(self.policy.settle_timeout),
             limit=replace(self.pools, most=limit),
             ledger=self.ledger,

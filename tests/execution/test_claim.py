@@ -1,14 +1,14 @@
 """Two who do not know of each other, each about to cordon a node: whatever the order, one goes and never both."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
@@ -19,13 +19,11 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.model import marks
-from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
-from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
 from tests.execution.drains import Json, change, put, stored, unfenced
-from tests.execution.simulated import NoGates
+from tests.execution.simulated import OpenEngine
 from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
 
@@ -35,17 +33,13 @@ CALLS = ("get", "pages", "patch")
 
 
 @dataclass
-class Allowed:
-    """A limit, and what holds the node up."""
+class Allowed(OpenEngine):
+    """An engine with a limit, and with something that holds the node up."""
 
-    most: int
     why: Callable[[], str] = lambda: ""
 
-    def refusal(self, planned: PlannedNode) -> str:
+    def why_refused(self, planned: PlannedNode) -> str:
         return self.why()
-
-    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
-        return AwayLimit(self.most)
 
 
 @dataclass
@@ -108,14 +102,14 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
     report = Reporter((), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
-    ways = {
-        "host": cast("Any", None),
-        "gates": NoGates(),
-        "refusal": admission.refusal,
-        "limit": admission.limit,
-    }
     return NodeContext(
-        planned, f"run-{name}", cluster, unfenced, report, **ways, stop=StopRequest()
+        planned=planned,
+        rollout=f"run-{name}",
+        cluster=cluster,
+        check=unfenced,
+        report=report,
+        engine=admission,
+        host=cast("Any", None),
     )
 
 
@@ -142,9 +136,11 @@ def test_at_whichever_request_another_comes_one_of_the_two_goes(
     first: str, second: str, number: int, server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
     others: list[bool] = []
-    interrupted = Interrupted(api, number, lambda: others.append(claimed(api, second, Allowed(1))))
-    went = {first: claimed(interrupted, first, Allowed(1))}
-    went[second] = others[0] if others else claimed(api, second, Allowed(1))
+    interrupted = Interrupted(
+        api, number, lambda: others.append(claimed(api, second, Allowed(most=1)))
+    )
+    went = {first: claimed(interrupted, first, Allowed(most=1))}
+    went[second] = others[0] if others else claimed(api, second, Allowed(most=1))
     assert seen.most == 1
     assert sorted(went.values()) == [False, True]
     assert seen.cordoned == {name for name, has_gone in went.items() if has_gone}
@@ -158,9 +154,9 @@ def test_many_at_once_all_get_their_turn_and_never_more_than_may(
 
     def take(name: str) -> None:
         while len([turn for turn in turns if turn == name]) < 5:
-            if claimed(api, name, Allowed(2)):
+            if claimed(api, name, Allowed(most=2)):
                 turns.append(name)
-                give_back(context(api, name, Allowed(2)), Outcome.SUCCEEDED, "2")
+                give_back(context(api, name, Allowed(most=2)), Outcome.SUCCEEDED, "2")
 
     threads = [threading.Thread(target=take, args=(name,)) for name in NAMES]
     for thread in threads:
@@ -184,7 +180,7 @@ def test_an_outage_before_the_cordon_has_all_of_it_asked_again(
 
     fault = ApiFault(answer=FaultAnswer.DROP, verb="patch", resource="nodes", requests=1)
     interrupted = Interrupted(api, 4, lambda: server.call(lambda: server.server.faults.add(fault)))
-    assert not claimed(interrupted, "n1", Allowed(1, why))
+    assert not claimed(interrupted, "n1", Allowed(most=1, why=why))
     assert asked == ["", "", "paused"]
     assert seen.most == 0
     assert is_unmarked(server, "n1")
@@ -201,7 +197,7 @@ def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(
 
     fault = ApiFault(answer=FaultAnswer.LOSE_ANSWER, verb="patch", resource="nodes", requests=1)
     server.call(lambda: server.server.faults.add(fault))
-    assert not claimed(api, "n1", Allowed(1, why))
+    assert not claimed(api, "n1", Allowed(most=1, why=why))
     assert seen.most == 0
     assert is_unmarked(server, "n1")
 
@@ -223,7 +219,7 @@ def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
         asked.append("paused" if asked else "")
         return asked[-1]
 
-    assert not claimed(api, "n1", Allowed(1, why), cordoned=True)
+    assert not claimed(api, "n1", Allowed(most=1, why=why), cordoned=True)
     assert node_of(server, "n1")["metadata"]["annotations"] == old
 
 
@@ -235,7 +231,7 @@ def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
         api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
 
     with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
-        claim(context(Interrupted(api, number, cordon), "n1", Allowed(1)), "2", facts("n1"))
+        claim(context(Interrupted(api, number, cordon), "n1", Allowed(most=1)), "2", facts("n1"))
     assert not node_of(server, "n1")["metadata"].get("annotations")
 
 
@@ -256,7 +252,7 @@ CHANGES: Mapping[str, Json] = {
 def test_a_node_that_is_not_what_was_planned_is_left_as_it_is(
     says: str, server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
-    planned = context(api, "n1", Allowed(1))
+    planned = context(api, "n1", Allowed(most=1))
     change(server, NODES, "n1", **CHANGES[says])
     before = node_of(server, "n1")
     with pytest.raises(NodeFailure, match=says) as refused:
@@ -269,7 +265,7 @@ def test_a_kubelet_that_reports_a_machine_id_of_its_own_is_claimed(
     server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
     change(server, NODES, "n1", status={"nodeInfo": {"bootID": "b", "machineID": "of-its-image"}})
-    assert claimed(api, "n1", Allowed(2))
+    assert claimed(api, "n1", Allowed(most=2))
 
 
 def test_only_a_cordon_of_ours_is_ours_to_undo(
@@ -277,9 +273,9 @@ def test_only_a_cordon_of_ours_is_ours_to_undo(
 ) -> None:
     api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
     for name, is_ours in (("n1", False), ("n2", True)):
-        assert claimed(api, name, Allowed(2), cordoned=not is_ours)
+        assert claimed(api, name, Allowed(most=2), cordoned=not is_ours)
         assert (
             node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true"
         ) is is_ours
-        give_back(context(api, name, Allowed(2)), Outcome.ABORTED, "1")
+        give_back(context(api, name, Allowed(most=2)), Outcome.ABORTED, "1")
         assert bool(node_of(server, name)["spec"].get("unschedulable")) is not is_ours

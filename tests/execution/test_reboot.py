@@ -9,20 +9,19 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshRefusedError
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
-    NodeHost,
     Progress,
-    RememberingShell,
     until_given_back,
 )
 from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
+from rollout.execution.node.ssh_host import RememberingShell, SshHost
 from rollout.execution.node.transitions import NodeFailure, is_update_cleared
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
@@ -41,7 +40,7 @@ from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
 from tests.execution.drains import NODE, Json, asked, change, once, put, stored, task_of
-from tests.execution.simulated import NoGates, PassingClock
+from tests.execution.simulated import OpenEngine, PassingClock
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
@@ -119,29 +118,27 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
     def made(answers: Answers) -> NodeContext:
         draining = task_of(NODE, api, recorder, DrainPolicy())
         cluster = PatientApi(api, PassingClock(), OutageNotice(draining.report))
-        shell = RememberingShell(cast("Any", answers))
-        host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell)
-        limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
-        nothing = cast("Any", None)
-        around = {
-            "host": host,
-            "gates": NoGates(),
-            "refusal": nothing,
-            "limit": nothing,
-            "stop": nothing,
-        }
         return NodeContext(
-            PLANNED,
-            "run-1",
-            cluster,
-            draining.check,
-            draining.report,
-            policy=limits,
-            **around,
+            planned=PLANNED,
+            rollout="run-1",
+            cluster=cluster,
+            check=draining.check,
+            report=draining.report,
+            policy=Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60)),
+            engine=OpenEngine(),
+            host=SshHost(Host(NODE, "192.0.2.1"), PLANNED, RememberingShell(cast("Any", answers))),
             is_taken_up=True,
         )
 
     return made
+
+
+def boot_of(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
+    return await_boot(context, cast("SshHost", context.host), TARGETS, in_doubt=in_doubt)
+
+
+def ask(context: NodeContext) -> None:
+    ask_for_reboot(context, cast("SshHost", context.host), TARGETS)
 
 
 def status(boot_id: str, *, ready: bool, machine_id: str = MACHINE) -> Json:
@@ -162,32 +159,27 @@ def ended(act: Callable[[], object]) -> Outcome:
 
 def test_only_another_boot_of_the_same_machine_counts(asking: Asking) -> None:
     host = Answers([said(OLD), None, said("no id"), said(OLD), said(NEW)])
-    assert await_boot(asking(host), TARGETS) == BootFacts(NEW, MACHINE, "2.0.0")
+    assert boot_of(asking(host)) == BootFacts(NEW, MACHINE, "2.0.0")
     assert host.asked == 5
-    assert (
-        ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])), TARGETS))
-        is Outcome.NOT_BACK
-    )
-    assert ended(lambda: await_boot(asking(Answers([said(OLD)])), TARGETS)) is Outcome.NOT_REBOOTED
-    assert (
-        ended(lambda: await_boot(asking(Answers([said(OLD), None])), TARGETS)) is Outcome.NOT_BACK
-    )
+    assert ended(lambda: boot_of(asking(Answers([None, said(NEW, OTHER)])))) is Outcome.NOT_BACK
+    assert ended(lambda: boot_of(asking(Answers([said(OLD)])))) is Outcome.NOT_REBOOTED
+    assert ended(lambda: boot_of(asking(Answers([said(OLD), None])))) is Outcome.NOT_BACK
 
 
 def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(
     asking: Asking, server: StandaloneApi
 ) -> None:
-    ask_for_reboot(asking(host := Answers([None, said(OLD), said(OLD)])), TARGETS)
+    ask(asking(host := Answers([None, said(OLD), said(OLD)])))
     assert host.rebooted == 1
-    ask_for_reboot(asking(host := Answers([said(NEW)])), TARGETS)
+    ask(asking(host := Answers([said(NEW)])))
     assert host.rebooted == 0
     host = Answers([said(OLD, OTHER)])
-    assert ended(lambda: ask_for_reboot(asking(host), TARGETS)) is Outcome.REBOOT_REFUSED
+    assert ended(lambda: ask(asking(host))) is Outcome.REBOOT_REFUSED
     assert host.rebooted == 0
     # with the connection open, the Node is looked at once more
     host = Answers([said(OLD)], lambda: change(server, NODES, NODE, spec={"unschedulable": False}))
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
-        ask_for_reboot(asking(host), TARGETS)
+        ask(asking(host))
     assert host.rebooted == 0
 
 
@@ -268,7 +260,7 @@ def watching(asking: Asking, server: StandaloneApi) -> Iterator[Watching]:
             context = replace(asking(answers), planned=planned)
             watched = stack.enter_context(watched_node(context))
             wait_until(lambda: bool(watched.view.news) and not watched.is_absent)
-            return replace(context, watched=watched, stop=StopRequest())
+            return replace(context, watched=watched)
 
         yield made
 
@@ -323,7 +315,7 @@ def test_a_host_that_stays_away_without_its_node_was_taken_away(
     delete(server, context)
     began = context.now
     with pytest.raises(NodeFailure, match="its host did not come back") as removed:
-        await_boot(context, TARGETS)
+        boot_of(context)
     assert removed.value.outcome == Outcome.SKIPPED
     assert removed.value.reason == ExclusionReason.DELETING
     assert context.now - began < context.policy.reboot_timeout / 2
@@ -334,7 +326,7 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
 ) -> None:
     context = watching(Answers([None, said(NEW)]))
     delete(server, context)
-    assert await_boot(context, TARGETS) == BOOT
+    assert boot_of(context) == BOOT
     register(server)
     after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     node = stored(server, NODES, NODE)

@@ -16,7 +16,7 @@ from rollout.execution.gates import OPEN
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
-from rollout.execution.rollout.waves import WaveAdmission, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
@@ -163,14 +163,14 @@ class Hanging:
         self.goes_on.set()
 
     def run(self) -> None:
+        ledger = Ledger()
         runner = WaveRunner(
             run_one=self.run_one,
             unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
-            stop=StopRequest(),
-            most_failures=1,
+            rule=StopRule(StopRequest(), ledger, most_failures=1),
             settle_timeout=1,
-            ledger=Ledger(),
+            ledger=ledger,
             notice=self.notice,
             hold=lambda _node: OPEN,
             limit=AwayLimit(1),

@@ -36,7 +36,6 @@ from rollout.server import admission, holders, state, steps, worker
 from rollout.server.protocol import Ask, FleetLockAnswer
 from rollout.server.service import Service, under_way
 from rollout.server.state import ServerContext, ServerSettings
-from rollout.server.worker import NoShell
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.stateful.conftest import profile
@@ -92,15 +91,17 @@ class Replica:
 
 
 @dataclass
-class Hosts(NoShell):
-    """Hosts that an abort cannot reach."""
+class Hosts:
+    """Hosts that an abort cannot reach, and does not ask."""
 
     @contextmanager
     def attending(self, hosts: Any) -> Iterator[None]:
         yield
 
-    def run_on_all(self, *arguments: Any, **words: Any) -> Any:
+    def run(self, *arguments: Any, **words: Any) -> Any:
         raise NotImplementedError
+
+    run_if = run_on_all = run
 
 
 def machine_id(name: str) -> str:

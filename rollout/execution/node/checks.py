@@ -89,7 +89,8 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 
     `NodeFailure` where it has not.
     """
-    if context.playbooks is None:
+    playbooks = context.engine.playbooks
+    if playbooks is None:
         return
     occasion, phase = (
         (Occasion.POST_REBOOT, Phase.READY) if boot else (Occasion.PRE_REBOOT, Phase.DRAINED)
@@ -112,7 +113,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         "rollout_zone": node.zone,
         "rollout_labels": dict(node.labels),
     }
-    why = context.playbooks.run(
+    why = playbooks.run(
         occasion,
         host,
         variables,

@@ -21,10 +21,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import (
     NodeContext,
-    NodeHost,
     Progress,
-    in_boot_before,
-    look_once,
 )
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, write
 from rollout.execution.node.transitions import (
@@ -65,7 +62,7 @@ def claim(
     `detected` is the mark of what asked for the reboot. `RefusedError` where it is not admitted
     now: nothing is left on it.
     """
-    if why := context.refusal(context.planned):
+    if why := context.engine.why_refused(context.planned):
         raise RefusedError(why)
     ready = ready_of(context.pods())
     before = _marked(context)
@@ -140,13 +137,13 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
     """Return the Node as it is when it may be cordoned, `RefusedError` where it may not be."""
     name = context.name
     while True:
-        if why := context.refusal(context.planned):
+        if why := context.engine.why_refused(context.planned):
             raise RefusedError(why)
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
-        limit = context.limit(nodes.values())
+        limit = context.engine.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
         if why := limit.why_full(name, away - giving_way):
@@ -239,7 +236,7 @@ def take_up(context: NodeContext) -> Progress:
         targets=targets_on(node),
     )
     if phase not in AFTER_REBOOT:
-        return progress.move(_edge_before_reboot(context.host, node, phase))
+        return progress.move(_edge_before_reboot(context, node, phase))
     if context.own is not None and node.boot_id == context.planned.boot_id:
         message = (
             "its reboot may have been requested, and this process runs on it: its cordon and its"
@@ -251,14 +248,14 @@ def take_up(context: NodeContext) -> Progress:
     return progress.move(Edge.TAKEN_UP)
 
 
-def _edge_before_reboot(host: NodeHost, node: Node, phase: Phase) -> Edge:
+def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
     """Return how a node is taken up whose reboot nobody has requested, or that has failed.
 
     A host that has rebooted by itself needs no other reboot.
     """
-    facts = look_once(host)
-    has_rebooted = facts is not None and not in_boot_before(host, facts)
-    if has_rebooted or (facts is None and phase is Phase.FAILED):
+    boot = context.host.boot_now()
+    has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
+    if has_rebooted or (boot is None and phase is Phase.FAILED):
         return Edge.TAKEN_UP_REBOOTING
     if phase is Phase.FAILED and not node.unschedulable:
         return Edge.TAKEN_UP_UNCORDONED

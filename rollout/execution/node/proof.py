@@ -19,6 +19,7 @@ from typing import assert_never
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.polling import observe
@@ -53,7 +54,7 @@ _PODS_PAUSE = 1.0
 _NAMED = 3
 
 
-def prove_detected(context: NodeContext, progress: Progress) -> None:
+def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
     """Return once each source that asked for the reboot shows that it worked; `NodeFailure` where one does not.
 
     The version stands first, and alone where update_engine alone was asked: it takes no further
@@ -67,7 +68,7 @@ def prove_detected(context: NodeContext, progress: Progress) -> None:
             progress.boot,
         )
     deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
-    while missing := next(_missing(context, progress), None):
+    while missing := next(_missing(context, host, progress), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
             message = f"the host rebooted, not proven by {source}: {why}"
@@ -79,9 +80,9 @@ def prove_detected(context: NodeContext, progress: Progress) -> None:
 _Missing = tuple[Source, str, bool]
 
 
-def _missing(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
+def _missing(context: NodeContext, host: SshHost, progress: Progress) -> Iterator[_Missing]:
     """Yield the sources without a proof, each with why, and whether no waiting helps."""
-    yield from _missing_on_host(context, progress)
+    yield from _missing_on_host(host, progress)
     if Source.ANNOTATION in progress.targets:
         node = context.node()
         names = requests(node, marks.OTHERS_REQUESTS)
@@ -101,8 +102,7 @@ def _runs_agent(context: NodeContext) -> bool:
     )
 
 
-def _missing_on_host(context: NodeContext, progress: Progress) -> Iterator[_Missing]:
-    host = context.host
+def _missing_on_host(host: SshHost, progress: Progress) -> Iterator[_Missing]:
     targets = progress.targets
     boot = progress.boot
     sources = tuple(source for source in targets if source in _ON_HOST)

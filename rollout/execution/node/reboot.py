@@ -22,8 +22,16 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext, in_boot_before, look, no_boot, other_machine
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.rejoin import Absence
+from rollout.execution.node.ssh_host import (
+    SshHost,
+    in_boot_before,
+    is_host_silent,
+    look,
+    no_boot,
+    other_machine,
+)
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
 from rollout.execution.node.transitions import NodeFailure, WithheldError
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
@@ -124,7 +132,7 @@ class _NotNowError(StepError):
     """The last look could not be taken in time: nothing was sent to the host."""
 
 
-def ask_for_reboot(context: NodeContext, targets: Mapping[Source, str]) -> None:
+def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
     """Run the reboot command until the host has taken it, or has booted anew; `RebootError` where it refuses.
 
     A connection that ends before the command's answer counts as an answer, and so does a timeout:
@@ -138,22 +146,22 @@ def ask_for_reboot(context: NodeContext, targets: Mapping[Source, str]) -> None:
         WithheldError: the staged version is not admitted any more.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while not _has_been_asked(context, targets):
-        if not _is_in_the_same_boot(context, deadline):
+    while not _has_been_asked(context, host, targets):
+        if not _is_in_the_same_boot(context, host, deadline):
             return
 
 
-def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool:
+def _has_been_asked(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
     """Whether the command has, or may have, arrived; or is not wanted any more, for the host has booted anew."""
     try:
-        result = _ask(context, targets)
+        result = _ask(context, host, targets)
         if result is not None and result.exit_status not in (0, None):
             refusal = last_words(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
-        _report_reboot(context, f"no answer to the reboot command: {error}")
+        _report_reboot(context, host, f"no answer to the reboot command: {error}")
     except (SshUnreachableError, _NotNowError) as error:
-        _report_reboot(context, f"the host cannot be asked to reboot yet: {error}")
+        _report_reboot(context, host, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
         raise RebootError(
@@ -162,14 +170,15 @@ def _has_been_asked(context: NodeContext, targets: Mapping[Source, str]) -> bool
     return True
 
 
-def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult | None:
+def _ask(
+    context: NodeContext, host: SshHost, targets: Mapping[Source, str]
+) -> CommandResult | None:
     """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
     None if that boot is over. The last checks come after the connection is open, because reaching a
     host can take long. On the same connection the host says what it has staged.
     """
     started = context.cluster.deadline(_ASK_SECONDS)
-    host = context.host
 
     def may_reboot(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
@@ -179,7 +188,7 @@ def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult |
             return False
         if why := other_machine(host, boot):
             raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
-        _check_may_reboot(context, targets, answer)
+        _check_may_reboot(context, host, targets, answer)
         if started.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
         return True
@@ -191,7 +200,7 @@ def _ask(context: NodeContext, targets: Mapping[Source, str]) -> CommandResult |
 
 
 def _check_may_reboot(
-    context: NodeContext, targets: Mapping[Source, str], answer: CommandResult
+    context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
 ) -> None:
     try:
         node = look_again(context, context.cluster.deadline(_LOOK_SECONDS))
@@ -199,7 +208,7 @@ def _check_may_reboot(
         if not is_passing(error):
             raise
         raise _NotNowError(f"the API server is unavailable: {error.message}") from error
-    facts = parse_last_answer(context.host.host, answer, context.host.probe)
+    facts = parse_last_answer(host.host, answer, host.probe)
     if facts is None:
         check_version(context, None)
         return
@@ -209,19 +218,19 @@ def _check_may_reboot(
     check_staged(context, detection)
 
 
-def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
+def _is_in_the_same_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
     """Look until the host answers: whether with the boot id from before."""
     last = "it did not answer"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
-        facts, last = look(context.host, deadline.remaining)
+        facts, last = look(host, deadline.remaining)
         if facts is not None:
-            return in_boot_before(context.host, facts)
-    raise no_boot(context.host, last, context.policy.reboot_timeout)
+            return in_boot_before(host, facts)
+    raise no_boot(host, last, context.policy.reboot_timeout)
 
 
 def await_boot(
-    context: NodeContext, targets: Mapping[Source, str], *, in_doubt: bool = False
+    context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id.
 
@@ -231,25 +240,25 @@ def await_boot(
     where the machine was taken away.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    doubt = _Doubt(context, targets) if in_doubt else None
+    doubt = _Doubt(context, host, targets) if in_doubt else None
     absence = Absence(context)
     began = context.now
     last = "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.now - began))
-        facts, last = look(context.host, deadline.remaining)
-        if facts is not None and not in_boot_before(context.host, facts):
+        facts, last = look(host, deadline.remaining)
+        if facts is not None and not in_boot_before(host, facts):
             return facts
         if facts is not None and doubt is not None:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
-        _report_reboot(context, last if facts else f"waiting for the host: {last}")
+        _report_reboot(context, host, last if facts else f"waiting for the host: {last}")
         absence.check()
-    raise no_boot(context.host, last, context.policy.reboot_timeout)
+    raise no_boot(host, last, context.policy.reboot_timeout)
 
 
-def _report_reboot(context: NodeContext, detail: str) -> None:
-    activity = Activity.HOST_DOWN if context.host.shell.is_silent else None
+def _report_reboot(context: NodeContext, host: SshHost, detail: str) -> None:
+    activity = Activity.HOST_DOWN if is_host_silent(host.error) else None
     context.step(Phase.REBOOTING, detail, activity=activity)
 
 
@@ -263,6 +272,7 @@ class _Doubt:
     """Whether the host of a node that is marked as rebooting was asked by the process that marked it."""
 
     context: NodeContext
+    host: SshHost
     targets: Mapping[Source, str]
     stands: bool = True
     refused: Deadline | None = None
@@ -275,7 +285,7 @@ class _Doubt:
         surely was not.
         """
         try:
-            result = _ask(self.context, self.targets)
+            result = _ask(self.context, self.host, self.targets)
         except (SshError, _NotNowError):
             return ""
         except WithheldError as error:

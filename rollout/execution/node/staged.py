@@ -45,7 +45,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 def check_version(context: NodeContext, version: str | None) -> None:
     """`WithheldError` if the node may not be booted into this version, None if its host does not tell it."""
-    if withheld := context.objection(context.planned, version):
+    if withheld := context.engine.objection(context.planned, version):
         raise WithheldError(withheld.why, withheld.reason)
 
 
@@ -62,7 +62,7 @@ def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None
         f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}",
     )
     try:
-        context.gates.before_node(staged)
+        context.engine.before_node(staged)
     except NotStartedError as error:
         raise WithheldError(error.why, error.reason) from error
     mark_staged(staged, detection)

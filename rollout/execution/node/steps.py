@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
@@ -24,6 +25,7 @@ from rollout.execution.node.marking import (
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.rejoin import after_rejoin, has_other_machine
+from rollout.execution.node.ssh_host import SshHost, is_login_refused
 from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.transitions import (
     AFTER_REBOOT,
@@ -63,13 +65,13 @@ _LOOK_SECONDS = 10.0
 _TICK = 0.5
 
 
-def process_node(context: NodeContext, steps: Mapping[Phase, Step] = {}) -> NodeResult:
+def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
     """Take one node from its current phase to done or failed. Never raises for what happens to a node.
 
-    `steps` replace the usual steps of their phases, for callers that reach hosts in another way.
+    There is a step for each phase that is not the last.
     """
     with ExitStack() as stack:
-        return _run_steps(context, {**_STEPS, **steps}, stack)
+        return _run_steps(context, steps, stack)
 
 
 def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitStack) -> NodeResult:
@@ -102,7 +104,7 @@ def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitSta
         )
     context.step(progress.phase, staged=_new_version(context, progress), edge=progress.edge)
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
-    context.remember(_current(context, progress).planned, end)
+    _remember(_current(context, progress), end)
     return NodeResult(
         node=context.name,
         outcome=Outcome.SUCCEEDED,
@@ -125,14 +127,14 @@ def _new_version(context: NodeContext, progress: Progress) -> str:
     return current if current != context.planned.staged_version else ""
 
 
-def _begin(context: NodeContext, progress: Progress) -> Progress:
+def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.check()
     if context.own is not None:
         own = context.own.finding
         raise NodeFailure(Outcome.SKIPPED, text(own), reason=own.kind)
     try:
-        node, observation = _observed(context)
+        node, observation = _observed(context, host)
     except ApiNotFoundError as error:
         # as by an autoscaler, to which it is left
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
@@ -153,29 +155,30 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     targets = facts.detection.targets
     staged = at_version(context, staged_version)
     # Objections to the planned version are checked before the node's turn and at its cordon.
-    if staged is not context and (withheld := context.objection(staged.planned, staged_version)):
+    if staged is not context and (
+        withheld := context.engine.objection(staged.planned, staged_version)
+    ):
         raise NotStartedError(withheld.why, withheld.reason)
-    context.gates.before_node(staged)
+    context.engine.before_node(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
     admitted = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return admitted.move(Edge.CORDONED)
 
 
-def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
+def _observed(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
     """Return the Node, and what its host says now, whichever sources were asked."""
-    host = context.host
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
     return node, identified((node,), {node.name: observation})[node.name]
 
 
-def _look_at_staged(context: NodeContext, progress: Progress) -> Progress:
+def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
     """Return the progress with the version that is staged now, which may have changed during the drain.
 
     `WithheldError` if the node may not be rebooted into it. A host that does not answer now is
     asked again right before its reboot.
     """
-    _, facts = _observed(context)
+    _, facts = _observed(context, host)
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
         return progress
     detection = facts.detection
@@ -198,7 +201,7 @@ def _with_restaging(progress: Progress) -> Progress:
     return counted.move(Edge.RESTAGED)
 
 
-def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+def start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         own = context.own.finding
         raise NodeFailure(Outcome.ABORTED, text(own), reason=own.kind)
@@ -231,7 +234,7 @@ def delay_reboot(context: NodeContext) -> None:
 
 
 def _check_window(context: NodeContext, when: str, outcome: Outcome = Outcome.ABORTED) -> None:
-    if context.gates.is_shut(context.planned):
+    if context.engine.is_shut(context.planned):
         raise NodeFailure(outcome, f"returned: the window closed {when}")
 
 
@@ -247,8 +250,8 @@ def _wait(
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
         context.check()
-        if context.stop.requested:
-            raise GivenUpError(context.stop.why)
+        if context.engine.stop.requested:
+            raise GivenUpError(context.engine.stop.why)
         deadline.pause(_TICK)
 
 
@@ -258,18 +261,18 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
     return replace(progress, endings=endings).move(Edge.EVICTED)
 
 
-def _reboot(context: NodeContext, progress: Progress) -> Progress:
+def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     if not (progress.drains or progress.restagings):
         delay_reboot(context)
     run_playbook(context)
-    looked = _look_at_staged(context, progress)
+    looked = _look_at_staged(context, host, progress)
     if looked != progress:
         # The playbook and the other steps before a reboot run again, with the new version.
         return looked
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
-        ask_for_reboot(context, progress.targets)
+        ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
@@ -277,13 +280,13 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
     return progress.move(Edge.REBOOT_REQUESTED)
 
 
-def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
+def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     try:
-        boot = await_boot(context, progress.targets, in_doubt=progress.in_doubt)
+        boot = await_boot(context, host, progress.targets, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        return _with_restaging(_look_at_staged(context, progress))
+        return _with_restaging(_look_at_staged(context, host, progress))
     booted = replace(progress, boot=boot)
     after_rejoin(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.move(Edge.BOOTED)
@@ -308,9 +311,9 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
     return progress.move(Edge.READY)
 
 
-def _finish(context: NodeContext, progress: Progress) -> Progress:
+def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     def act() -> Progress:
-        prove_detected(context, progress)
+        prove_detected(context, host, progress)
         after_reboot(context, progress.boot)
         return succeed(context, progress)
 
@@ -349,15 +352,17 @@ def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
     )
 
 
-_STEPS: Mapping[Phase, Step] = {
-    Phase.PENDING: _begin,
-    Phase.CORDONED: _start_drain,
-    Phase.DRAINING: _drain,
-    Phase.DRAINED: _reboot,
-    Phase.REBOOTING: _prove_boot,
-    Phase.BOOTED: _prove_ready,
-    Phase.READY: _finish,
-}
+def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
+    """Return the steps of a node whose host is asked over SSH."""
+    return {
+        Phase.PENDING: partial(_begin, host),
+        Phase.CORDONED: start_drain,
+        Phase.DRAINING: _drain,
+        Phase.DRAINED: partial(_reboot, host),
+        Phase.REBOOTING: partial(_prove_boot, host),
+        Phase.BOOTED: _prove_ready,
+        Phase.READY: partial(_finish, host),
+    }
 
 
 _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
@@ -394,11 +399,12 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
+    is_refused = is_login_refused(context.host.error)
     is_cleared = is_update_cleared(
-        context.planned, outcome, progress.version, is_refused=context.host.shell.is_refused
+        context.planned, outcome, progress.version, is_refused=is_refused
     )
     end = NodeEnd(outcome, progress.phase, is_update_cleared=is_cleared)
-    context.remember(context.planned, end)
+    _remember(context, end)
     message = error.message
     left_cordoned = False
     edge: Edge | None = None
@@ -438,6 +444,12 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     )
 
 
+def _remember(context: NodeContext, end: NodeEnd) -> None:
+    planned = context.host.at_end(context.planned)
+    if planned is not None:
+        context.engine.remember(planned, end)
+
+
 def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     """Return the result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
@@ -446,9 +458,7 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
         findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
-    return replace(
-        result, findings=replace(findings, ssh_error=str(context.host.shell.error or ""))
-    )
+    return replace(result, findings=replace(findings, ssh_error=str(context.host.error or "")))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

@@ -15,8 +15,8 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
-from rollout.execution.node.context import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import MarksGoneError, give_back, leave_aborted, why_lost
+from rollout.execution.node.ssh_host import RememberingShell, SshHost, in_boot_before
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
@@ -203,7 +203,7 @@ class _Undoing:
         """Return the version that the host runs; empty if it is unknown."""
         if task.node().boot_id == task.planned.boot_id:
             return task.planned.running_version
-        boot = look_once(self._host(task)) if task.name in self.hosts else None
+        boot = self._host(task).boot_now() if task.name in self.hosts else None
         return boot.version if boot else ""
 
     def _await_safe(self, task: NodeTask) -> None:
@@ -239,8 +239,8 @@ class _Undoing:
         if task.name not in self.hosts:
             return False
         host = self._host(task)
-        facts = look_once(host)
+        facts = host.boot_now()
         return facts is not None and in_boot_before(host, facts)
 
-    def _host(self, task: NodeTask) -> NodeHost:
-        return NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))
+    def _host(self, task: NodeTask) -> SshHost:
+        return SshHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))

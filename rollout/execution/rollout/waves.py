@@ -197,6 +197,29 @@ class NodeThreads:
 
 
 @dataclass(frozen=True, slots=True)
+class StopRule:
+    """When a rollout starts no further node."""
+
+    stop: StopRequest
+    ledger: Ledger
+    most_failures: int
+
+    def why_halted(self) -> str:
+        """Return why not even nodes that were started before may go on, empty if they may."""
+        if self.ledger.fenced:
+            return "the Lease was lost"
+        return self.stop.why if self.stop.requested else ""
+
+    def why_stopped(self) -> str:
+        """Return why no further node may start, empty if one may."""
+        if why := self.why_halted():
+            return why
+        if self.ledger.failures >= self.most_failures:
+            return f"{self.ledger.failures} failed, and --max-failures is {self.most_failures}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
@@ -209,8 +232,7 @@ class WaveRunner:
     run_one: Callable[[PlannedNode], NodeResult]
     unavailable: Callable[[], frozenset[str]]
     clock: Clock
-    stop: StopRequest
-    most_failures: int
+    rule: StopRule
     settle_timeout: float
     limit: AwayLimit
     ledger: Ledger
@@ -237,22 +259,8 @@ class WaveRunner:
                     self._be_patient(waiting, patience)
                     continue
                 elif waiting:
-                    self.clock.wait(self.stop, _LOOK_AGAIN_AT_HEALTH)
+                    self.clock.wait(self.rule.stop, _LOOK_AGAIN_AT_HEALTH)
                 patience = None
-
-    def reason_to_halt(self) -> str:
-        """Why not even nodes that were begun before may be taken on; empty where they may."""
-        if self.ledger.fenced:
-            return "the Lease was lost"
-        return self.stop.why if self.stop.requested else ""
-
-    def reason_to_stop(self) -> str:
-        """Why no further node may be begun; empty where it may."""
-        if why := self.reason_to_halt():
-            return why
-        if self.ledger.failures >= self.most_failures:
-            return f"{self.ledger.failures} failed, and --max-failures is {self.most_failures}"
-        return ""
 
     def _next(
         self, waiting: list[PlannedNode], running: frozenset[str], admission: WaveAdmission
@@ -261,10 +269,10 @@ class WaveRunner:
         if not waiting:
             return []
         taken_up = [node for node in waiting if node.name in self.begun - self._refused]
-        if taken_up and not self.reason_to_halt():
+        if taken_up and not self.rule.why_halted():
             return taken_up
         try:
-            if why := self.reason_to_stop() or admission.look(running):
+            if why := self.rule.why_stopped() or admission.look(running):
                 self._give_up(waiting, why)
                 return []
             in_flight = running | admission.unsettled
@@ -340,11 +348,11 @@ class WaveRunner:
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
         if not patience.expired:
-            self.clock.wait(self.stop, min(_LOOK_AGAIN, patience.remaining))
+            self.clock.wait(self.rule.stop, min(_LOOK_AGAIN, patience.remaining))
             return
         full = self.limit.full(waiting, self.unavailable())
         for why, nodes in full.items():
             self.ledger.give_up(nodes, why)
             waiting[:] = [node for node in waiting if node not in nodes]
         if not full:
-            self.clock.wait(self.stop, _LOOK_AGAIN)
+            self.clock.wait(self.rule.stop, _LOOK_AGAIN)

@@ -1,0 +1,96 @@
+"""What takes nodes through their runs: in waves, in rolling parts and in FleetLock slots."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.task import Precedence
+from rollout.execution.gates import PolicyGates
+from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks, Withheld
+from rollout.execution.node.steps import Step, process_node
+from rollout.execution.record.memory import RunMemory
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.settle import Settler
+from rollout.model.cluster import Node
+from rollout.model.own_node import OwnNode
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import NodeResult, Phase
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.memory import NodeEnd
+from rollout.planning.eligibility.pools import pools_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Takes the nodes of a plan through their runs. Used by all of their threads.
+
+    `limit` returns how many of all nodes may be unavailable. `why_stopped` returns why no further
+    node may start, empty if one may. `precedence` is shared by the drains of one process, and
+    `moved` collects the UIDs of the pods that they evict or delete.
+    """
+
+    plan: RolloutPlan
+    cluster: PatientApi
+    check: Guard
+    report: Reporter
+    stop: StopRequest
+    gates: PolicyGates
+    memory: RunMemory
+    ledger: Ledger
+    settler: Settler
+    limit: Callable[[Collection[Node]], AwayLimit]
+    why_stopped: Callable[[], str]
+    precedence: Precedence = field(default_factory=Precedence)
+    moved: set[str] = field(default_factory=set)
+
+    def take(
+        self,
+        planned: PlannedNode,
+        host: HostAccess,
+        steps: Mapping[Phase, Step],
+        *,
+        taken_up_from: str = "",
+        own: OwnNode | None = None,
+    ) -> NodeResult:
+        """Take one node through these steps, one for each phase that is not the last.
+
+        `taken_up_from` is the rollout whose marks a node carries that an earlier process has
+        started. `own` is the node under this process.
+        """
+        context = NodeContext(
+            planned=planned,
+            rollout=taken_up_from or self.plan.plan_id,
+            cluster=self.cluster,
+            check=self.check,
+            report=self.report,
+            started=self.cluster.clock.monotonic(),
+            policy=pools_of(self.plan.policy).rules(planned.pool),
+            precedence=self.precedence,
+            moved=self.moved,
+            engine=self,
+            host=host,
+            is_taken_up=bool(taken_up_from),
+            own=own if own and own.name == planned.name else None,
+        )
+        return process_node(context, steps)
+
+    @property
+    def playbooks(self) -> NodePlaybooks | None:
+        return self.gates.ports.playbooks
+
+    def before_node(self, context: NodeContext) -> None:
+        self.gates.before_node(context)
+
+    def is_shut(self, planned: PlannedNode) -> bool:
+        return self.gates.is_shut(planned)
+
+    def why_refused(self, planned: PlannedNode) -> str:
+        """Ask the gates first: they may be slow."""
+        return self.gates.refusal(planned) or self.why_stopped()
+
+    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+        return self.memory.objection(planned, version)
+
+    def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
+        self.memory.note(planned, end)
