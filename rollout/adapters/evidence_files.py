@@ -19,7 +19,7 @@ from rollout.errors import ApiError, ApiUnavailableError, InputError
 from rollout.gather.cluster.documents import Document
 from rollout.model.evidence import SIGNATURE_NAMESPACE
 from rollout.model.marks import EVIDENCE_NAME
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 from rollout.ports import ClusterApi
 
 CONFIGMAP = "configmap"
@@ -130,7 +130,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
         return f"its signature cannot be verified: {error}"
     if done.returncode == 0:
         return ""
-    answer = last_words((done.stdout + done.stderr).decode(errors="replace"))
+    answer = last_line((done.stdout + done.stderr).decode(errors="replace"))
     return f"its signature is not one of {principal} by {signers}: {answer}"
 
 
@@ -146,7 +146,7 @@ def sign(content: bytes, key: Path) -> bytes:
             f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH."
         ) from error
     if done.returncode or not done.stdout:
-        why = last_words(done.stderr.decode(errors="replace"))
+        why = last_line(done.stderr.decode(errors="replace"))
         raise InputError(
             f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key."
         )

@@ -13,7 +13,7 @@ from typing import IO
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import child_environment
 from rollout.errors import UsageError
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 _TICK = 0.2
 _GRACE_SECONDS = 5.0
@@ -85,4 +85,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _last_line(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _MOST_OUTPUT))
-    return last_words(output.read().decode(errors="replace"))
+    return last_line(output.read().decode(errors="replace"))

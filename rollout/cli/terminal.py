@@ -61,9 +61,9 @@ def fitted(line: str) -> str:
     """
     if not sys.stderr.isatty():
         return line
-    from rollout.report.columns import wrapped
+    from rollout.report.columns import wrap
 
-    return wrapped(line, shutil.get_terminal_size().columns)
+    return wrap(line, shutil.get_terminal_size().columns)
 
 
 def shown_meanwhile(doing: str) -> AbstractContextManager[object]:
@@ -79,11 +79,11 @@ def show(text: str) -> None:
     """Print data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
     text = as_started(text)
     if sys.stdout.isatty():
-        from rollout.report.console import SharedConsole, has_colours, painted
+        from rollout.report.console import SharedConsole, colorize, has_colors
 
         console = SharedConsole(stderr=False)
-        if has_colours(console):
-            console.print(painted(text), soft_wrap=True)
+        if has_colors(console):
+            console.print(colorize(text), soft_wrap=True)
             return
     _write(text)
 
@@ -91,9 +91,9 @@ def show(text: str) -> None:
 def show_lines(text: str, hang: int = 4) -> None:
     """Print sentences, which are no table: a terminal gets them broken between words, the rest by `hang` farther in."""
     if sys.stdout.isatty():
-        from rollout.report.columns import wrapped
+        from rollout.report.columns import wrap
 
-        text = wrapped(text, width(), hang)
+        text = wrap(text, width(), hang)
     show(text)
 
 

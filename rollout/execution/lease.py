@@ -20,7 +20,7 @@ from rollout.model import marks
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.quantity import Duration
 from rollout.model.text import printable
-from rollout.model.timestamps import elapsed, moment
+from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
 
 SECONDS = 30
@@ -121,7 +121,7 @@ class Lease(msgspec.Struct):
             self.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS)
         )
         renewal = seconds / RENEWALS_PER_DURATION
-        renewed = moment(self.spec.renew_time or "")
+        renewed = parse_timestamp(self.spec.renew_time or "")
         return LeaseState(
             self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process
         )

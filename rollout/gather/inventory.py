@@ -117,7 +117,7 @@ class _HostReader:
             self._check(connection)
         return Host(
             name=self.name,
-            address=_unbracketed(self._text(*_ADDRESS) or self.name),
+            address=_without_brackets(self._text(*_ADDRESS) or self.name),
             port=self._port() or defaults.port,
             user=self._text(*_USER) or defaults.user,
             key_file=self._text(*_KEY) or defaults.key_file,
@@ -182,7 +182,7 @@ class _HostReader:
         )
 
 
-def _unbracketed(address: str) -> str:
+def _without_brackets(address: str) -> str:
     """Return an address as sockets and ssh take it: without the brackets of a URL."""
     return address[1:-1] if address.startswith("[") and address.endswith("]") else address
 
@@ -252,7 +252,7 @@ def inventory_document(
             groups.setdefault(group, []).append(node.name)
     variables = {
         node.name: {
-            **_reached(hosts.get(node.name), connection),
+            **_address_variables(hosts.get(node.name), connection),
             **_about(node),
             **_facts(observations.get(node.name)),
         }
@@ -265,7 +265,7 @@ def inventory_document(
     }
 
 
-def _reached(host: Host | None, connection: SshOptions) -> Variables:
+def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
     """Only what is known: an empty address would send Ansible to this machine."""
     if host is None or not is_address(host.address):
         return {}

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.errors import SshError
-from rollout.gather.hosts.answer import CUT_OFF, sections
+from rollout.gather.hosts.answer import CUT_OFF, split_sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.sudo import refusal
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
 
 _BUS_CALL = (
@@ -111,14 +111,12 @@ def check_refusal(result: CommandResult) -> str:
         return ""
     if result.exit_status is None:
         return "the connection ended before the host answered"
-    answers = sections(result.stderr)
+    answers = split_sections(result.stderr)
     if not answers:
-        return (
-            f"the host did not run the command; it said: {last_words(result.stderr) or 'nothing'}"
-        )
+        return f"the host did not run the command; it said: {last_line(result.stderr) or 'nothing'}"
     if result.exit_status == CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
-    cause = last_words(answers.get("bus", "")) or last_words(answers.get("client", ""))
+    cause = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
     root = refusal(answers.get("sudo-bus", ""))
     return f"{why}; and {root}" if root else why

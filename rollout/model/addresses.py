@@ -3,7 +3,7 @@
 import ipaddress
 
 
-def same_form(text: str) -> str:
+def normalize_address(text: str) -> str:
     """Return the usual spelling of an address, or a name in lower case without its final dot.
 
     Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone
@@ -18,9 +18,9 @@ def same_form(text: str) -> str:
     return str(mapped or address)
 
 
-def same_place(text: str) -> str:
+def normalize_known_host(text: str) -> str:
     """Return the usual spelling of a name in known_hosts, which may be `[ADDRESS]:PORT`."""
     if text.startswith("[") and "]:" in text:
         address, _, port = text.rpartition("]:")
-        return f"[{same_form(address)}]:{port}"
-    return same_form(text)
+        return f"[{normalize_address(address)}]:{port}"
+    return normalize_address(text)

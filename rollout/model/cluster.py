@@ -223,7 +223,7 @@ class Budget:
         )
 
 
-def finding_of(key: str) -> str:
+def budget_subject(key: str) -> str:
     """Return what findings call the budget of this key."""
     return key if key.startswith(CRITICAL) else f"pdb/{key}"
 

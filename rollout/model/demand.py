@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.model.cluster import Node, PersistentVolume, Pod
-from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
+from rollout.model.placement import CORDON, NodeTerm, Toleration, are_tolerated
 from rollout.model.selectors import first_naming_values, has_labels
 from rollout.model.soft_taint import AWAITING_REBOOT
 
@@ -37,13 +37,13 @@ class PodDemand:
                 any(term.holds(node.name, node.labels) for term in terms)
                 for terms in self.alternatives
             )
-            and (not node.taints or tolerated(node.taints, self.tolerations))
+            and (not node.taints or are_tolerated(node.taints, self.tolerations))
         )
 
     @property
     def tolerates_cordons(self) -> bool:
         """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
-        return tolerated((CORDON,), self.tolerations)
+        return are_tolerated((CORDON,), self.tolerations)
 
     @property
     def minds_soft_taint(self) -> bool:

@@ -27,7 +27,7 @@ def json_line(value: object, enc_hook: _Hook = None) -> bytes:
     written = msgspec.json.encode(value, enc_hook=enc_hook)
     if written.isascii() and b"\x7f" not in written:
         return written
-    return _BEYOND_ASCII.sub(_escaped, written.decode()).encode()
+    return _BEYOND_ASCII.sub(_escape, written.decode()).encode()
 
 
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
@@ -43,7 +43,7 @@ def read_json(text: str, kind: type[T]) -> T | None:
         return None
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     character = match[0]
     if not is_unsafe(character):
         return character

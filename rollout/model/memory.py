@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.text import excerpt, joined
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 
 # What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the
 # latest are kept, and older ones where they are held, with a few of their nodes.
@@ -33,7 +33,7 @@ class Pause:
 
     def is_over(self, now: datetime | None) -> bool:
         """Whether it has ended by itself; not where the time is unknown, or its end is not understood."""
-        end = moment(self.until)
+        end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 
     @property

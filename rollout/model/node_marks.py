@@ -28,7 +28,7 @@ from rollout.model.memory import Pause
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.text import is_run_id
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 
 # In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
 _LONGEST_MARK = 320
@@ -52,7 +52,7 @@ def is_begun(node: Node) -> bool:
     return any(name in node.annotations for name in marks.TRANSIENT)
 
 
-def misunderstanding(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
+def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
     """Return which annotation of rollout is not understood; None if all are."""
     ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
     if unknown := min((name for name in ours if name not in marks.ON_NODE), default=""):
@@ -76,21 +76,21 @@ def targets_on(node: Node) -> Mapping[Source, str]:
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
-def unmoved_reboots(node: Node) -> int:
+def ineffective_reboots(node: Node) -> int:
     """How many reboots in a row, by its last result, its host had asked for and was on the same version after."""
     count = last_result(node).get("unmoved", "")
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
-def unmoved_before(node: Node, version: str, now: datetime | None) -> int:
+def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -> int:
     """Return the same of a node that ran this version before its reboot; 0 where the last was days ago.
 
     A host may be rebooted now and then for other reasons than an update.
     """
     result = last_result(node)
-    at = moment(result.get("at", ""))
+    at = parse_timestamp(result.get("at", ""))
     is_in_a_row = at is not None and now is not None and abs(now - at) <= _IN_A_ROW
-    return unmoved_reboots(node) if is_in_a_row and result.get("version") == version else 0
+    return ineffective_reboots(node) if is_in_a_row and result.get("version") == version else 0
 
 
 def deferral(node: Node) -> Mapping[str, str]:

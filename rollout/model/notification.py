@@ -43,7 +43,7 @@ class RolloutState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One notification. `body` is what happened; `written` adds to it what to do next, and where.
+    """One notification. `body` is what happened; `render_note` adds to it what to do next, and where.
 
     `event` is a `NotifyEvent`, or `test`. `node` is the one that it is of, and `state` how the
     rollout ended; empty where it is of none, or has not.
@@ -63,7 +63,7 @@ class Note:
     next: str = ""
 
 
-def written(note: Note) -> Note:
+def render_note(note: Note) -> Note:
     """Return the note as it is sent: its cluster in the title, and the next command and the rollout in the body."""
     rollout = f", rollout {printable(note.run)}" if note.run else ""
     following = f"Next: {printable(note.next)}" if note.next else ""

@@ -32,7 +32,7 @@ def _key(pod: Pod) -> str:
     return f"{_DAEMON}{pod.namespace}/{pod.owner.name}" if pod.owner and is_daemon else ""
 
 
-def still_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:
+def pods_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:
     """Those of them that are to be on the node: of DaemonSets, which these are, the ones that want it."""
     wanted = {f"{_DAEMON}{owner.namespace}/{owner.name}" for owner in owners if owner.wants(node)}
     return sorted(key for key in keys if key in wanted or not key.startswith(_DAEMON))

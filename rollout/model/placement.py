@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compared
+from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compare_numbers
 
 NAME_FIELD = "metadata.name"
 KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -43,7 +43,7 @@ class Toleration:
             case "Exists":
                 return True
             case "Gt" | "Lt":
-                order = compared(taint.value, self.value)
+                order = compare_numbers(taint.value, self.value)
                 return order > 0 if self.operator == "Gt" else order < 0
             case _:
                 return bool(self.key) and self.value == taint.value
@@ -84,7 +84,7 @@ class PodTerm:
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
         """Return what it selects when a pod with these labels says it."""
-        return narrowed(self.selector, labels, self.match_keys, self.mismatch_keys)
+        return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Spread:
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
         """Return what it selects when a pod with these labels says it."""
-        return narrowed(self.selector, labels, self.match_keys)
+        return narrow_selector(self.selector, labels, self.match_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ class Placement:
 
     def tolerates(self, taints: Iterable[Taint]) -> bool:
         """Whether taints that keep pods away let this one in."""
-        return tolerated(taints, self.tolerations)
+        return are_tolerated(taints, self.tolerations)
 
 
-def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Whether these tolerations cover every taint that keeps pods away."""
     return all(
         any(toleration.covers(taint) for toleration in tolerations)
@@ -154,7 +154,7 @@ def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> boo
     )
 
 
-def narrowed(
+def narrow_selector(
     selector: LabelSelector,
     labels: Mapping[str, str],
     same: Iterable[str],

@@ -35,7 +35,7 @@ def requests(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
 _OTHERS = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
 
 
-def unasked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
+def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
     """Those that host or Node show, and that were not asked."""
     is_annotated = Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed
     return (*((Source.ANNOTATION,) if is_annotated else ()), *facts.shows)

@@ -79,7 +79,7 @@ class Requirement:
                 return self._compared(labels) < 0
 
     def _compared(self, labels: Mapping[str, str]) -> int:
-        return compared(labels.get(self.key, ""), self.values[0] if self.values else "")
+        return compare_numbers(labels.get(self.key, ""), self.values[0] if self.values else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | No
     )
 
 
-def compared(left: str, right: str) -> int:
+def compare_numbers(left: str, right: str) -> int:
     """Return the order of two whole numbers; 0 where either is none."""
     first = whole_number(left)
     second = whole_number(right)
@@ -136,7 +136,7 @@ def parse_selector(text: str) -> LabelSelector:
         match = _REQUIREMENT.match(text, at)
         if match is None:
             unread = text[at:].strip()
-            raise _refused(
+            raise _selector_error(
                 text, f"it cannot be parsed from {unread!r}" if unread else "it ends too early"
             )
         requirements.append(_requirement(match, text))
@@ -150,8 +150,8 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
     sign = match["sign"] or match["set"]
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        raise _refused(
-            text, f"the prefix {_cut(prefix)!r} is not a DNS name of at most 253 characters"
+        raise _selector_error(
+            text, f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
         )
     _check_name(name, "name", text)
     if not sign:
@@ -164,26 +164,26 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
     for value in filter(None, values):
         _check_name(value, "value", text)
     if sign in ("<", ">") and whole_number(values[0]) is None:
-        raise _refused(text, f"{values[0]!r} is not a whole number, which < and > need")
+        raise _selector_error(text, f"{values[0]!r} is not a whole number, which < and > need")
     return Requirement(key, _OPERATORS[sign], values)
 
 
 def _check_name(written: str, noun: str, text: str) -> None:
     if len(written) > _LONGEST_NAME:
-        raise _refused(
+        raise _selector_error(
             text,
-            f"the {noun} {_cut(written)!r} is {len(written)} characters long, of at most"
+            f"the {noun} {_shorten(written)!r} is {len(written)} characters long, of at most"
             f" {_LONGEST_NAME}",
         )
     if not _NAME.fullmatch(written):
-        raise _refused(text, f"{written!r} is not a label's {noun}")
+        raise _selector_error(text, f"{written!r} is not a label's {noun}")
 
 
-def _refused(text: str, why: str) -> UsageError:
+def _selector_error(text: str, why: str) -> UsageError:
     return UsageError(f"{text!r} is not a label selector: {why}", hint=_HINT)
 
 
-def checked_label(name: str) -> str:
+def check_label_name(name: str) -> str:
     """Return the name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         raise UsageError(
@@ -192,7 +192,7 @@ def checked_label(name: str) -> str:
     return name
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[:20]}…"
 
 

@@ -36,26 +36,26 @@ def with_soft_taint(node: Node) -> Patch:
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
         return {}
-    return _written([*node.taints, AWAITING_REBOOT])
+    return _taints_patch([*node.taints, AWAITING_REBOOT])
 
 
 def without_soft_taint(node: Node) -> Patch:
     """Return what is to be written of its spec for ours to be gone; empty for nothing."""
     if not has_soft_taint(node):
         return {}
-    return _written([taint for taint in node.taints if not _is_ours(taint)])
+    return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])
 
 
 def _is_ours(taint: Taint) -> bool:
     return structs.replace(taint, time_added="") == AWAITING_REBOOT
 
 
-def _written(taints: Sequence[Taint]) -> Patch:
+def _taints_patch(taints: Sequence[Taint]) -> Patch:
     """As the API takes them: only as a whole, for their list has no merge key."""
     return {"taints": to_builtins(taints) or None}
 
 
-def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
+def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
     """Return the marks, and the soft taint where it is wanted; None where all of it stands there, of whichever run."""
     patch: Patch = {}
     if marks.DEFERRED not in node.annotations:
@@ -69,7 +69,7 @@ def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
     return patch or None
 
 
-def taken_back(node: Node) -> Patch | None:
+def undo_deferral_patch(node: Node) -> Patch | None:
     """Return the node without these marks and the soft taint; None where it has none of them."""
     places = {"annotations": node.annotations, "labels": node.labels}
     marked = {

@@ -131,11 +131,11 @@ _SPLIT_AT = frozenset(" \t\"'\\")
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
     """Return a path as an option takes it: quoted where need be. `tokens` is whether the option knows `%h` and such."""
-    written = escaped(path, tokens=tokens)
+    written = escape_quotes(path, tokens=tokens)
     return f'"{written}"' if _SPLIT_AT.intersection(path) else written
 
 
-def escaped(path: str, *, tokens: bool = True) -> str:
+def escape_quotes(path: str, *, tokens: bool = True) -> str:
     """Return the same as it stands between quotes."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')

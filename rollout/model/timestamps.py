@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 
-def moment(stamp: str) -> datetime | None:
+def parse_timestamp(stamp: str) -> datetime | None:
     """Return the time of an RFC 3339 timestamp, UTC unless it names a zone; None if it is not one."""
     try:
         time = datetime.fromisoformat(stamp)
@@ -20,7 +20,7 @@ def seconds_since(stamp: str, now: datetime | None) -> float:
     0 if the timestamp cannot be parsed or the time is not known. `now` must come from the clock
     that wrote the timestamp.
     """
-    then = moment(stamp)
+    then = parse_timestamp(stamp)
     return (now - then).total_seconds() if now and then else 0.0
 
 

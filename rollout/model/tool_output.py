@@ -45,7 +45,7 @@ _WARNING = re.compile(
 )
 
 
-def last_words(text: str, limit: int = _LIMIT) -> str:
+def last_line(text: str, limit: int = _LIMIT) -> str:
     """Return the last line that says something, safe to show; empty when no line does.
 
     Of a line that is too long the middle is left out: the cause often stands at its end.
@@ -53,7 +53,7 @@ def last_words(text: str, limit: int = _LIMIT) -> str:
     telling = [line for line in text.splitlines() if _WORD.search(line)]
     reasons = [line for line in telling if not _IN_PASSING.match(line.strip())]
     last = (_without_warnings(reasons) or reasons or telling or [""])[-1].strip()
-    return _fitted(_without_prefix(last), limit)
+    return _fit(_without_prefix(last), limit)
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
@@ -74,7 +74,7 @@ def _without_prefix(line: str) -> str:
     return rest if _WORD.search(rest) else line
 
 
-def _fitted(line: str, limit: int) -> str:
+def _fit(line: str, limit: int) -> str:
     shown = excerpt(line, max(limit, len(line)))
     if len(shown) <= limit:
         return shown

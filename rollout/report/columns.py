@@ -28,15 +28,13 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 Row = Sequence[str]
 
 
-def wrapped(text: str, width: int | None, hang: int = 2) -> str:
+def wrap(text: str, width: int | None, hang: int = 2) -> str:
     """Break text into lines within `width` columns; what goes on below is indented, by `hang` at least.
 
     No command is broken: one that is indented stays as it is, one at the end of a sentence stands
     on a line of its own, one in quotes stays in one piece.
     """
-    return (
-        "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
-    )
+    return "\n".join(_wrap_line(line, width, hang) for line in text.splitlines()) if width else text
 
 
 def is_command(text: str) -> bool:
@@ -44,18 +42,19 @@ def is_command(text: str) -> bool:
     return text.startswith(_PROGRAMS)
 
 
-def _wrapped_line(line: str, width: int, hang: int) -> str:
+def _wrap_line(line: str, width: int, hang: int) -> str:
     words = line.lstrip(" ")
     begin = line[: len(line) - len(words)]
     if len(line) <= width or (begin and is_command(words)):
         return line
     lead, _, command = words.rpartition(": ")
     if lead and is_command(command) and not _GOES_ON.search(command):
-        return f"{_wrapped_line(f'{begin}{_closed(lead, command)}:', width, hang)}\n{_INDENT}{command.rstrip('.)')}"
-    return _filled(words, width, begin, " " * max(hang, len(begin) + 2))
+        sentence = _wrap_line(f"{begin}{_without_open_bracket(lead, command)}:", width, hang)
+        return f"{sentence}\n{_INDENT}{command.rstrip('.)')}"
+    return _fill_lines(words, width, begin, " " * max(hang, len(begin) + 2))
 
 
-def _filled(words: str, width: int, begin: str = "", further: str = "") -> str:
+def _fill_lines(words: str, width: int, begin: str = "", further: str = "") -> str:
     """Lines that begin so, with no command broken."""
     if len(begin) + len(words) <= width:
         return begin + words
@@ -75,7 +74,7 @@ def _whole(text: str) -> str:
     return _WHOLE.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
-def _closed(lead: str, command: str) -> str:
+def _without_open_bracket(lead: str, command: str) -> str:
     """Return what stands before a command, without the bracket that would be closed behind it."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
@@ -115,7 +114,9 @@ def table_text(
     for row in rows:
         lines += _lines(columns, shown, widths, row)
         if len(columns) - 1 not in shown and columns[-1].note and row[-1] != NOTHING:
-            lines += (_filled(line, width or 80, _INDENT, _INDENT) for line in row[-1].splitlines())
+            lines += (
+                _fill_lines(line, width or 80, _INDENT, _INDENT) for line in row[-1].splitlines()
+            )
     gone = [
         column.title
         for place, column in enumerate(columns)
@@ -163,7 +164,7 @@ def _lines(
     columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], row: Row
 ) -> Iterator[str]:
     broken = [
-        [part for line in row[place].splitlines() for part in _filled(line, width).splitlines()]
+        [part for line in row[place].splitlines() for part in _fill_lines(line, width).splitlines()]
         for place, width in zip(shown, widths, strict=True)
     ]
     forms = [

@@ -98,7 +98,7 @@ class ReflowingRender(LiveRender):
         self._shape = (width, min(rows, max(self._shape[1], self._console.height)))
 
 
-def take_turns(live: Live) -> None:
+def share_console(live: Live) -> None:
     """Let a live display share its console with lines that are printed above it. Call it before the start.
 
     It is erased completely, even if the terminal's width changes.
@@ -135,7 +135,7 @@ def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]
 def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     disable = not console.is_terminal or console.is_dumb_terminal
     progress = Progress(*columns, console=console, transient=True, disable=disable)
-    take_turns(progress.live)
+    share_console(progress.live)
     return progress
 
 
@@ -188,11 +188,11 @@ THEME = Theme(
 )
 
 
-def painted(text: str) -> Text:
+def colorize(text: str) -> Text:
     """Return the text with its colours."""
     return StateHighlighter()(Text(text))
 
 
-def has_colours(console: Console) -> bool:
+def has_colors(console: Console) -> bool:
     """Whether colours are wanted there: a terminal that can, and nobody who said NO_COLOR."""
     return console.is_terminal and console.color_system is not None and not console.no_color

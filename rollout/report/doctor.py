@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
-from rollout.report.columns import is_command, wrapped
+from rollout.report.columns import is_command, wrap
 from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
@@ -46,7 +46,7 @@ def doctor_text(
         for _, group in groupby(checks, key=lambda check: check.check)
         for line in _group(list(group), every)
     ]
-    listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
+    listed = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     tallies = tally(checks)
     where = "" if every else " (-v lists them)"
     others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
@@ -56,7 +56,7 @@ def doctor_text(
     lead = f"{way_on.lead}:" if way_on.lead else "Next:"
     command = f"{lead}\n    {way_on.command}" if way_on.command else ""
     command = joined("\n", command, *(f"{way.lead}:\n    {way.command}" for way in way_on.ways[1:]))
-    end = [wrapped(figures, width), wrapped(way_on.sentence, width), command]
+    end = [wrap(figures, width), wrap(way_on.sentence, width), command]
     return joined("\n\n", listed, joined("\n", *end))
 
 

@@ -27,8 +27,8 @@ from rollout.report.lines import (
 )
 from rollout.report.plain import LogFilter
 from rollout.report.runs.model import RunReport
-from rollout.report.runs.tables import ended, facts, headline
-from rollout.report.sentences import evicted_pod, findings_text, outcomes, sentence
+from rollout.report.runs.tables import ending_text, facts, headline
+from rollout.report.sentences import eviction_text, findings_text, outcome_counts, sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
             printable(", ".join(commands)),
             str(len(run.nodes)) if run.nodes else NOTHING,
             or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
-            ", ".join((ended(run), *counts)),
+            ", ".join((ending_text(run), *counts)),
         )
 
     return table_text(_COLUMNS, list(map(row, runs)), width)
@@ -160,20 +160,20 @@ def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
         if day and day != f"{at:%a %Y-%m-%d}":
             yield f"{at:%a %Y-%m-%d}"
         day = f"{at:%a %Y-%m-%d}"
-        first, *further = [*_told(line), ""]
+        first, *further = [*_sentences(line), ""]
         if first:
             yield f"{at:%H:%M:%S}  {printable(first)}"
         yield from (f"{'':12}{printable(text)}" for text in further if text)
 
 
-def _told(line: AnyLine) -> Iterator[str]:
+def _sentences(line: AnyLine) -> Iterator[str]:
     """Yield what a line says in words; nothing where it is nothing to tell."""
     match line:
         case JournalHeader():
             yield f"{line.command} by {line.by}"
         case PodsEvicted():
             yield f"{line.node}: {counted(len(line.pods), 'pod')} evicted"
-            yield from map(evicted_pod, line.pods)
+            yield from map(eviction_text, line.pods)
         case NodeFinished():
             yield sentence(line)
             yield from findings_text(line.findings)
@@ -183,7 +183,7 @@ def _told(line: AnyLine) -> Iterator[str]:
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
             yield joined(": ", f"aborted by {line.by}", given_back)
         case SummaryLine():
-            counts = outcomes(
+            counts = outcome_counts(
                 str(len(line.succeeded)),
                 len(line.failed),
                 len(line.not_done),

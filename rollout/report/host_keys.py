@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollout.model.text import counted, joined, or_nothing, printable
 from rollout.report.columns import Column, table_text
-from rollout.report.sentences import tallied
+from rollout.report.sentences import reason_counts
 
 _COLUMNS = (
     Column("NODE"),
@@ -56,5 +56,5 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
         if row.standing == "changed"
     ]
     notes += [printable(row.error) for row in rows if row.error]
-    counts = tallied(Counter(row.standing for row in rows))
+    counts = reason_counts(Counter(row.standing for row in rows))
     return joined("\n\n", table, "\n".join(notes), f"{counted(len(rows), 'host')}: {counts}.")

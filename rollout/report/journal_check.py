@@ -22,7 +22,7 @@ from rollout.model.progress import (
 )
 from rollout.model.text import printable, shortened
 from rollout.planning.eligibility.away import AwayLimit
-from rollout.planning.eligibility.candidates import asked_for
+from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.plan.document import read_plan
 from rollout.report.lines import (
     AbortedRecord,
@@ -145,7 +145,7 @@ class _Process:
         selected = self.selected or 0
         is_known = self.selected is not None
         if is_known or not policy.max_unavailable.is_share:
-            self.limit = AwayLimit.of(policy, selected, asked_for(plan), ())
+            self.limit = AwayLimit.of(policy, selected, requested_nodes(plan), ())
         if is_known or not policy.max_failures.is_share:
             self.most_failures = policy.failures_allowed(selected)
 

@@ -19,13 +19,13 @@ from rollout.execution.base.deadline import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, StepEvent, VersionHeld
 from rollout.model.text import excerpt, printable
 from rollout.model.timestamps import elapsed
-from rollout.report.console import print_above, take_turns
+from rollout.report.console import print_above, share_console
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import (
-    blocked_briefly,
-    briefly,
-    capitalized,
+    blocked_lines,
+    brief_result,
+    capitalize,
     is_down,
     phases,
     sentence,
@@ -79,7 +79,7 @@ class LiveProgress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        take_turns(self._live)
+        share_console(self._live)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -103,7 +103,10 @@ class LiveProgress:
                 style = "green" if event.succeeded else "red"
                 # one line, whatever there is to say: the end of the run tells a failure whole
                 return Text.assemble(
-                    (f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis"
+                    (f"{sign(event)} ", style),
+                    brief_result(event),
+                    no_wrap=True,
+                    overflow="ellipsis",
                 )
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
@@ -161,7 +164,7 @@ class LiveProgress:
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
             told = now - node.heard[hold.event.pod]
-            for line in blocked_briefly(hold.event, self._console.width - len(_INDENT), told):
+            for line in blocked_lines(hold.event, self._console.width - len(_INDENT), told):
                 yield _in_a_line(f"{_INDENT}{line}", _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
@@ -196,7 +199,7 @@ class LiveProgress:
         elif view.waves:
             wave = wave_title(view.waves[-1].index, view.waves[-1].of, view.waves[-1].in_flight)
         room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
-        lead = f"{excerpt(capitalized(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
+        lead = f"{excerpt(capitalize(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
         return Text.assemble(
             lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis"
         )

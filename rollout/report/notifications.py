@@ -21,7 +21,7 @@ from rollout.model.progress import (
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed, timestamp
 from rollout.report.run_view import RunView
-from rollout.report.sentences import ended, owned_pod, tallied, why_held
+from rollout.report.sentences import pod_with_owner, reason_counts, result_counts, why_held
 from rollout.report.summary import next_step
 
 _WATCH = "rollout status --run"
@@ -60,7 +60,7 @@ class Noteworthy:
         no_news = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, no_news):
             self._is_over = True
-            yield self._stamped(ended_by(error), at)
+            yield self._stamped(error_note(error), at)
 
     def _stamped(self, note: Note, at: datetime) -> Note:
         identity = self.plan.cluster
@@ -79,7 +79,7 @@ class Noteworthy:
                 yield from self._blocked(event)
             case NodeFinished():
                 if event.outcome.is_failure:
-                    yield _failed(event)
+                    yield _failure_note(event)
                 yield from self._wave_done(event)
             case VersionHeld():
                 yield Note(
@@ -112,7 +112,7 @@ class Noteworthy:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         if (self.unattended and _is_for_later(result)) or (stopped and result.not_started):
             state = RolloutState.INTERRUPTED
-        return _finished(result, state, unattended=self.unattended)
+        return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
         """Once for all that one budget, webhook or policy holds on a node."""
@@ -129,7 +129,7 @@ class Noteworthy:
             node=event.node,
             title=f"{printable(event.node)} is held by {by} for {elapsed(held)}",
             body=(
-                f"Pod {owned_pod(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in"
+                f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in"
                 f" {left}."
             ),
             next=_look_at(event),
@@ -165,7 +165,7 @@ def _look_at(event: PodBlocked) -> str:
     return f"kubectl describe {'pdb' if is_one else 'pod'} -n {namespace} {name}"
 
 
-def _failed(result: NodeFinished) -> Note:
+def _failure_note(result: NodeFinished) -> Note:
     lines = [f"Phase {result.phase}: {printable(result.message)}"]
     lines += [f"Hint: {printable(result.hint)}"] if result.hint else []
     lines += ["It was left cordoned."] if result.left_cordoned else []
@@ -179,7 +179,7 @@ def _failed(result: NodeFinished) -> Note:
     )
 
 
-def slipped(slip: Slip, obstacle: str, command: str) -> Note:
+def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
     """Tell of a date that will be missed, with what takes longest."""
     longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
     return Note(
@@ -191,13 +191,13 @@ def slipped(slip: Slip, obstacle: str, command: str) -> Note:
     )
 
 
-def ended_by(error: BaseException) -> Note:
+def error_note(error: BaseException) -> Note:
     """Tell of the end of a run by an error; of one that nobody expected only its type is told."""
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
     return replace(
-        _finished(RunResult(()), state, unattended=False),
+        _finish_note(RunResult(()), state, unattended=False),
         body=f"{printable(message)}.",
         next=_WATCH,
     )
@@ -216,7 +216,7 @@ _LEVELS = {
 }
 
 
-def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
+def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
     has_ended = result.succeeded or result.failed or result.not_done or result.not_started
     # why nodes were not begun; then what is odd about those that have succeeded
     messages = [str(node.message) for node in result.not_started]
@@ -224,12 +224,12 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
     lines = [f"{printable(message)}." for message in messages[:1]]
     for word, nodes in (("Failed", result.failed), ("Not done", result.not_done)):
         lines += [f"{word}: {shortened([node.node for node in nodes])}."] if nodes else []
-    lines += [f"Left out: {tallied(result.left_out)}."] if result.left_out else []
+    lines += [f"Left out: {reason_counts(result.left_out)}."] if result.left_out else []
     return Note(
         event=NotifyEvent.FINISHED,
         level=Level.INFO if unattended and state is RolloutState.INTERRUPTED else _LEVELS[state],
         state=state,
-        title=f"rollout {state}" + (f": {ended(result)}" if has_ended else ""),
+        title=f"rollout {state}" + (f": {result_counts(result)}" if has_ended else ""),
         body="\n".join(lines),
         next=next_step(result, unattended=unattended),
     )

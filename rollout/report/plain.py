@@ -25,10 +25,10 @@ from rollout.model.progress import (
     StepEvent,
 )
 from rollout.model.timestamps import whole_second
-from rollout.report.columns import wrapped
+from rollout.report.columns import wrap
 from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
-from rollout.report.sentences import sentence, standing
+from rollout.report.sentences import progress_text, sentence
 
 DETAIL_SECONDS = 30.0
 _HELD_SECONDS = 300.0
@@ -133,7 +133,7 @@ class PlainLines:
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
                 if now - self._last >= _QUIET_SECONDS and self._news.view.planned:
-                    self._write(datetime.now(UTC), standing(self._news.view, now), now)
+                    self._write(datetime.now(UTC), progress_text(self._news.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now
@@ -145,4 +145,4 @@ class PlainLines:
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
         # A terminal would break the line in the middle of a word.
-        return wrapped(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)
+        return wrap(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

@@ -35,9 +35,9 @@ from rollout.model.text import (
 from rollout.model.timestamps import elapsed
 from rollout.planning.plan.explanation import Explanation
 from rollout.planning.plan.rules import relaxed_rules
-from rollout.report.columns import Column, Row, table_text, wrapped
+from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import absences, extent
+from rollout.report.sentences import absence_counts, extent
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -98,11 +98,11 @@ def plan_text(
             else []
         ),
         notes,
-        [estimate_text(plan) if plan.waves else nobody(plan)],
+        [estimate_text(plan) if plan.waves else no_nodes_text(plan)],
         [line for line in (*blockers, blocked, beside) if line],
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
-    return wrapped("\n\n".join("\n".join(part) for part in parts if any(part)), width)
+    return wrap("\n\n".join("\n".join(part) for part in parts if any(part)), width)
 
 
 def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
@@ -134,14 +134,12 @@ def brief_text(
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
-    heading = wrapped(_heading(plan, where), width)
+    heading = wrap(_heading(plan, where), width)
     findings = [*warning_lines(plan), *_left_out(plan, is_wide=False)]
     estimate = estimate_text(plan)
 
     def text(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
-        lines = (
-            wrapped(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line
-        )
+        lines = (wrap(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line)
         return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
 
     complete = text(_wave_rows(plan, zones, width), findings)
@@ -184,7 +182,7 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
         f"{name} on {printable(plan.cluster.server)}",
         *(f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)),
     )
-    return "\n".join(wrapped(line, width) for line in lines)
+    return "\n".join(wrap(line, width) for line in lines)
 
 
 def _heading(plan: RolloutPlan, where: str) -> str:
@@ -282,7 +280,7 @@ def _wave_rows(
             else False
         )
 
-    coarser: list[Callable[[Wave], object]] = [_equal, _similar]
+    coarser: list[Callable[[Wave], object]] = [_equality_key, _similarity_key]
     coarser += [is_of_control_plane] if control_plane is not None else []
     groups = [[wave] for wave in plan.waves]
     for alike in coarser if width is not None else ():
@@ -310,7 +308,7 @@ def _wave_rows(
             _every_name(group[0]) if is_wide else _names(group, nodes),
             "all" if is_everywhere else " ".join(here).strip(),
             str(sum(map(_pods, group))),
-            roughly(seconds) if seconds else "",
+            rough_duration(seconds) if seconds else "",
             "\n".join(_versions(nodes)) if is_mixed else "",
             "; ".join(told) if len(told) <= _MOST_NOTES else "",
         )
@@ -318,12 +316,12 @@ def _wave_rows(
     return list(map(row, groups))
 
 
-def _equal(wave: Wave) -> tuple[object, ...]:
+def _equality_key(wave: Wave) -> tuple[object, ...]:
     own = 0 if len(wave.nodes) == 1 and not wave.rolling else wave.index
-    return own, wave.note, _versions(wave.nodes), _pods(wave), roughly(wave.estimate.seconds)
+    return own, wave.note, _versions(wave.nodes), _pods(wave), rough_duration(wave.estimate.seconds)
 
 
-def _similar(wave: Wave) -> tuple[object, ...]:
+def _similarity_key(wave: Wave) -> tuple[object, ...]:
     return (
         wave.index if wave.rolling else 0,
         len(wave.nodes),
@@ -389,27 +387,27 @@ def usual_reboot(estimate: TimeEstimate) -> str:
     return f", usually {Duration(seconds)}" if seconds else ""
 
 
-def roughly(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """Write a stretch of time that nobody knows better: `45s`, `26m`, `1h02m`."""
     return f"{round(seconds / _MINUTE)}m" if _MINUTE <= seconds < _HOUR else elapsed(seconds)
 
 
 def _in_words(seconds: float) -> str:
     return (
-        f"{roughly(seconds)}in".replace("min", " min")
+        f"{rough_duration(seconds)}in".replace("min", " min")
         if _MINUTE <= seconds < _HOUR
-        else roughly(seconds)
+        else rough_duration(seconds)
     )
 
 
-def nobody(plan: RolloutPlan) -> str:
+def no_nodes_text(plan: RolloutPlan) -> str:
     """Tell that no node is planned; that there is nothing to do only where every node was judged."""
     missing = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
     head = "No node is planned" if missing else "Nothing to do: no node is planned"
-    return f"{joined('; ', head, absences(missing, left_out))}."
+    return f"{joined('; ', head, absence_counts(missing, left_out))}."
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
@@ -546,4 +544,4 @@ def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
     allowed = counted(sum(node.evictions for node in nodes), "eviction")
     objected = counted(len(found), "objection") if found else "no objection"
     sentence = f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server."
-    return "\n".join(wrapped(line, width) for line in (*found, sentence))
+    return "\n".join(wrap(line, width) for line in (*found, sentence))

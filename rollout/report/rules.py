@@ -117,7 +117,7 @@ def changed_rules(policy: Mapping[str, object]) -> str:
     return printable(", ".join(changed))
 
 
-def said(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value without the words of any language of programs; empty where there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -129,7 +129,7 @@ def said(value: object) -> str:
 def _as_flag(flag: str, value: object) -> str:
     if isinstance(value, bool):
         return flag if value else f"no {flag}"
-    return f"{flag} {said(value) or 'none'}"
+    return f"{flag} {value_text(value) or 'none'}"
 
 
 def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
@@ -152,5 +152,5 @@ def _table(table: Mapping[str, object]) -> str:
         for name, value in table.items()
         if name not in _WHICH and value not in (None, "", [], ())
     }
-    rules = (f"{name.replace('_', '-')} {said(value)}" for name, value in own.items())
+    rules = (f"{name.replace('_', '-')} {value_text(value)}" for name, value in own.items())
     return "; ".join((", ".join(str(table[key]) for key in _WHICH if key in table), *rules))

@@ -34,7 +34,7 @@ from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
 
 
-def capitalized(text: str) -> str:
+def capitalize(text: str) -> str:
     """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
     return text[:1].upper() + text[1:]
 
@@ -45,9 +45,9 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
         case PodBlocked():
-            return f"{printable(event.node)}: {blocked(event)}"
+            return f"{printable(event.node)}: {blocked_text(event)}"
         case RunFinished():
-            return ended(event.result)
+            return result_counts(event.result)
         case WaveStarted():
             return (
                 f"{wave_title(event.index, event.waves, event.in_flight)}:"
@@ -62,12 +62,12 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case PodReleased():
             return f"{printable(event.node)}: {printable(event.pod)} may go"
         case PodsEvicted():
-            return f"{printable(event.node)}: evicted {'; '.join(map(evicted_pod, event.pods))}"
+            return f"{printable(event.node)}: evicted {'; '.join(map(eviction_text, event.pods))}"
         case NodeFinished():
             return (
-                _aborted(event)
+                _abort_text(event)
                 if event.outcome is Outcome.ABORTED
-                else f"{sign(event)} {briefly(event)}"
+                else f"{sign(event)} {brief_result(event)}"
             )
         case VersionHeld():
             return (
@@ -99,7 +99,7 @@ def wave_title(index: int, waves: int, in_flight: int | None) -> str:
     return f"part {index} of {waves}, {in_flight} in flight at most"
 
 
-def standing(view: RunView, now: float) -> str:
+def progress_text(view: RunView, now: float) -> str:
     """Tell how the whole stands, at a monotonic reading."""
     failed = f", {view.failed} failed" if view.failed else ""
     figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
@@ -126,18 +126,16 @@ def _detail(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
-def blocked(event: PodBlocked, since: float = 0.0) -> str:
+def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
     """Tell what holds a pod, for how much longer it may, and why; so many seconds since that was told.
 
     What matters most comes first, for the line may be too short for it.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
-    return (
-        f"held by {printable(event.held_by)} · {left} left · {owned_pod(event)}: {why_held(event)}"
-    )
+    return f"held by {printable(event.held_by)} · {left} left · {pod_with_owner(event)}: {why_held(event)}"
 
 
-def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
+def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
     """Return the same in at most `width` columns. The least important parts are left out first.
 
     What does not fit on one line gets two.
@@ -151,7 +149,7 @@ def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[s
     is_counted = event.needs is not None and event.has is not None
     figures = f"needs {event.needs}, has {event.has}" if is_counted else why
     forms = (
-        blocked(event, since),
+        blocked_text(event, since),
         f"held by {holder} · {left} left · {pod}: {why}",
         f"held by {holder} · {left} left · {own}: {why}",
         f"held by {holder} · {own}: {figures} · {left} left",
@@ -163,7 +161,7 @@ def blocked_briefly(event: PodBlocked, width: int, since: float = 0.0) -> list[s
     return wrap(whole, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
-def owned_pod(event: PodBlocked) -> str:
+def pod_with_owner(event: PodBlocked) -> str:
     """Write a pod, and whose it is."""
     return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
 
@@ -176,14 +174,14 @@ def why_held(event: PodBlocked) -> str:
     return f"needs {event.needs} healthy, has {event.has}{uncounted}"
 
 
-def evicted_pod(pod: EvictedPod) -> str:
+def eviction_text(pod: EvictedPod) -> str:
     """Write `shop/cart-1 (ReplicaSet/cart), gone after 3s`."""
     owner = f" ({printable(pod.owner)})" if pod.owner else ""
     gone = "not gone yet" if pod.seconds is None else f"gone after {elapsed(pod.seconds)}"
     return f"{printable(pod.pod)}{owner}, {gone}"
 
 
-def _aborted(result: NodeFinished) -> str:
+def _abort_text(result: NodeFinished) -> str:
     """How an abort left a node, and what that took, not how long the rollout had been at it."""
     took = elapsed(result.seconds)
     why = printable(result.message)
@@ -202,7 +200,7 @@ def sign(result: NodeFinished) -> str:
     return "✔" if result.succeeded else "✘"
 
 
-def briefly(result: NodeFinished) -> str:
+def brief_result(result: NodeFinished) -> str:
     """Tell how a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
     if result.outcome is Outcome.SKIPPED:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
@@ -227,13 +225,13 @@ def what_failed(result: NodeResult | NodeFinished) -> str:
     return (printable(result.message) or result.outcome) + stays
 
 
-def ended(result: RunResult) -> str:
+def result_counts(result: RunResult) -> str:
     """Tell how many nodes ended how."""
     done = counted(len(result.succeeded), "node")
-    return outcomes(done, len(result.failed), len(result.not_done), len(result.not_started))
+    return outcome_counts(done, len(result.failed), len(result.not_done), len(result.not_started))
 
 
-def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
+def outcome_counts(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
     """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
     return ", ".join(
@@ -241,14 +239,14 @@ def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> st
     )
 
 
-def absences(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
+def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
     """Tell how many nodes cannot be rebooted, and how many are left out, for which reasons; empty where none is."""
-    reasons = tallied(Counter(node.reason for node in not_done))
+    reasons = reason_counts(Counter(node.reason for node in not_done))
     cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
-    return joined("; ", cannot, f"left out: {tallied(left_out)}" if left_out else "")
+    return joined("; ", cannot, f"left out: {reason_counts(left_out)}" if left_out else "")
 
 
-def tallied(reasons: Mapping[str, int]) -> str:
+def reason_counts(reasons: Mapping[str, int]) -> str:
     """Write `1 paused, 3 no-update`."""
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 

@@ -15,8 +15,8 @@ from rollout.model.text import counted, joined, or_nothing, printable, shell_wor
 from rollout.model.timestamps import elapsed, seconds_since
 from rollout.planning.eligibility.memory import all_paused, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
-from rollout.report.columns import Column, table_text, wrapped
-from rollout.report.sentences import capitalized
+from rollout.report.columns import Column, table_text, wrap
+from rollout.report.sentences import capitalize
 from rollout.wording import cause
 from rollout.wording.nodes import trouble
 
@@ -124,7 +124,7 @@ def status_text(
             "Next:",
         )
         lines.append(f"{caution}\n    {repeated(command)}")
-    return wrapped(joined("\n", *lines), width or room)
+    return wrap(joined("\n", *lines), width or room)
 
 
 def _brief_lines(
@@ -347,7 +347,7 @@ def _remembered(
 ) -> Iterator[FollowUp]:
     """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
     if pause := all_paused(memory, now):
-        yield FollowUp(f"{printable(capitalized(cause(pause)))}.", "rollout unpause --all")
+        yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")
     if why := why_aborted(memory):
         yield FollowUp(f"No unattended pass starts a node: {printable(why)}.")
     if slip := memory.slip:
@@ -355,5 +355,5 @@ def _remembered(
     for version in memory.versions:
         if held := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
-            sentence = f"{printable(capitalized(cause(held)))}; staged on {staged} of these."
+            sentence = f"{printable(capitalize(cause(held)))}; staged on {staged} of these."
             yield FollowUp(sentence, f"rollout release {shell_word(version)}", lead=AFTER_THE_CAUSE)

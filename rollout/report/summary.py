@@ -9,8 +9,8 @@ from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
-from rollout.report.columns import is_command, wrapped
-from rollout.report.sentences import absences, capitalized, what_failed
+from rollout.report.columns import is_command, wrap
+from rollout.report.sentences import absence_counts, capitalize, what_failed
 
 _MOST_ROWS = 18
 _MOST_NOT_DONE = 5
@@ -54,7 +54,7 @@ def summary_text(
     pasted = ((lead, command and repeated(command)) for lead, command in steps)
     return "\n".join(
         (
-            wrapped(_headline(result, took), width),
+            wrap(_headline(result, took), width),
             *_rows_text(rows, width),
             *_steps_text(pasted, width),
         )
@@ -72,7 +72,7 @@ def _headline(result: RunResult, took: float) -> str:
     )
     versions = sorted({node.version for node in result.succeeded if node.version})
     done += f", on {shortened(versions)}" if versions else ""
-    return f"{joined('; ', done, absences((), result.left_out))}."
+    return f"{joined('; ', done, absence_counts((), result.left_out))}."
 
 
 def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
@@ -139,9 +139,9 @@ def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
         if beside and len(beside) <= (width or len(beside)):
             yield beside
             continue
-        yield wrapped(line, width, hang=len(_INDENT))
+        yield wrap(line, width, hang=len(_INDENT))
         for fix in row.fixes:
-            yield f"{_INDENT}{fix}" if is_command(fix) else wrapped(f"{_INDENT}→ {fix}", width)
+            yield f"{_INDENT}{fix}" if is_command(fix) else wrap(f"{_INDENT}→ {fix}", width)
 
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
@@ -151,15 +151,15 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
         if lead in ("see", "go on"):
             yield from () if lead == before else ("Next:",)
         elif lead != "then":
-            yield wrapped(capitalized(lead) + (":" if command else ""), width)
+            yield wrap(capitalize(lead) + (":" if command else ""), width)
         yield from (f"{_INDENT}{command}",) if command else ()
         before = lead
 
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     """Tell what would be left after the real run; empty where that is nothing."""
-    absent = absences(result.not_done, result.left_out)
-    lines = [wrapped(f"Of the requested nodes: {absent}.", width)] if absent else []
+    absent = absence_counts(result.not_done, result.left_out)
+    lines = [wrap(f"Of the requested nodes: {absent}.", width)] if absent else []
     steps = [("see", "rollout doctor")] if result.not_done else []
     return "\n".join(
         (
@@ -175,7 +175,7 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
     steps = tuple(_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0][0] in _GOES_ON:
         return steps[0][1]
-    return capitalized("; ".join(joined(": ", *step) for step in steps))
+    return capitalize("; ".join(joined(": ", *step) for step in steps))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:

@@ -13,7 +13,7 @@ from rollout.model.quantity import Duration
 from rollout.model.text import counted, grouped, joined, listed, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.status import UnderWay
-from rollout.report.sentences import capitalized, tallied
+from rollout.report.sentences import capitalize, reason_counts
 from rollout.report.status import Way
 
 _MOST = 20
@@ -164,7 +164,7 @@ def _counts(unfinished: Unfinished) -> str:
         "no longer in the cluster": unfinished.gone,
     }
     counts = (
-        tallied({word: len(group) for word, group in groups.items() if group})
+        reason_counts({word: len(group) for word, group in groups.items() if group})
         or "nothing in progress"
     )
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
@@ -273,7 +273,7 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
         if lock.holder
         else ""
     )
-    outcomes = tallied(dict(sorted(last.outcomes.items()))) if last else ""
+    outcomes = reason_counts(dict(sorted(last.outcomes.items()))) if last else ""
     ended = (
         f" The last was {printable(last.run)}, until {printable(last.at)}: {outcomes}."
         if last
@@ -297,7 +297,7 @@ def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, said: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
     """Which run, what the lock tells of its holder, and a line a node, or one for many of which the same is said."""
-    yield capitalized(heading(unfinished, word_of(unfinished, alive=alive)))
+    yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
     if lock.holder and lock.has_ended:
         yield (
             f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this"

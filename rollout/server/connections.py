@@ -19,7 +19,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rollout.errors import InputError
-from rollout.model.addresses import same_form
+from rollout.model.addresses import normalize_address
 
 # Seconds for which a connection may say nothing, or less than a request.
 IDLE_SECONDS = 15.0
@@ -160,7 +160,7 @@ class OpenConnections:
 def _address(handler: web.RequestHandler) -> str:
     """Return who is connected; empty before that is known."""
     peer = handler.transport.get_extra_info("peername") if handler.transport else None
-    return same_form(str(peer[0])) if peer else ""
+    return normalize_address(str(peer[0])) if peer else ""
 
 
 def most_connections() -> int:

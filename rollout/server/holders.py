@@ -23,7 +23,7 @@ from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
-from rollout.model.node_marks import last_result, misunderstanding
+from rollout.model.node_marks import annotation_problem, last_result
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
@@ -183,7 +183,7 @@ def _left_over(world: ServerContext, ask: Ask, name: str) -> Slot | None:
         return None
     node = read_node(world.patient_api, name)
     run = node.annotations.get(marks.RUN, "")
-    if not is_fleetlock_run(run) or misunderstanding(node):
+    if not is_fleetlock_run(run) or annotation_problem(node):
         return None
     at = timestamp(world.now)
     boot_id = node.annotations[marks.BOOT_ID_BEFORE]

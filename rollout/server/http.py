@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from rollout.model.addresses import same_form
+from rollout.model.addresses import normalize_address
 from rollout.model.text import excerpt
 from rollout.server.connections import (
     IDLE_SECONDS,
@@ -90,7 +90,7 @@ class _Front:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
         body = await _body(request)
-        address = same_form(request.remote or "")
+        address = normalize_address(request.remote or "")
         with self.connections.asking(request):
             ask = read_ask(body)
             if self._under_way.total() >= MOST_REQUESTS:

@@ -45,7 +45,7 @@ from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.timestamps import moment, timestamp
+from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
 from rollout.server.nodes import facts_of, node_of, staged_on, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
@@ -123,7 +123,7 @@ class HeldSlot:
         run = self.slot.run
         begun = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
         slot = context.cluster.ask(lambda _api: self.book.change(begun)).of_run(run)
-        since = moment(slot.awaited_since) if slot else None
+        since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
     @property

@@ -35,7 +35,7 @@ from rollout.model.cluster import ClusterIdentity, Node, ReadyState
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, noted
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
 from rollout.server.holders import is_given_back
@@ -171,7 +171,7 @@ class SlotRunner:
             change_memory(
                 self.world.api,
                 self.world.settings.namespace,
-                partial(noted, ended=ended, now=self.world.now),
+                partial(note_end, ended=ended, now=self.world.now),
             )
 
     def _take(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:

@@ -7,7 +7,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
-from rollout.gather.cluster.rights import allowed, missing_rights, plan_rights
+from rollout.gather.cluster.rights import has_right, missing_rights, plan_rights
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
@@ -157,4 +157,4 @@ def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.answer(403, b"no")) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
         with pytest.raises(ApiError):
-            missing_rights(plan_rights(), lambda right: allowed(api, right))
+            missing_rights(plan_rights(), lambda right: has_right(api, right))

@@ -1,7 +1,7 @@
 """Whether it is the Node's host that answered: boot IDs prove it, whatever machine ID the kubelet reports."""
 
 from rollout.gather.doctor.cluster import machine_id_checks
-from rollout.gather.hosts.identity import identified
+from rollout.gather.hosts.identity import verify_identities
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.server.nodes import name_of
@@ -16,7 +16,7 @@ def kind(observation: HostObservation) -> ProbeFailureKind | None:
 
 
 def kinds(nodes: list[Node], *answers: HostFacts) -> dict[str, ProbeFailureKind | None]:
-    found = identified(nodes, {answer.host.name: answer for answer in answers})
+    found = verify_identities(nodes, {answer.host.name: answer for answer in answers})
     return {name: kind(observation) for name, observation in found.items()}
 
 
@@ -26,7 +26,7 @@ def test_kubelets_that_report_the_machine_id_of_their_image_are_told_apart_by_bo
 
 
 def test_the_hosts_own_machine_id_is_kept() -> None:
-    (found,) = identified([node("a", machine_id=IMAGE)], {"a": facts("a")}).values()
+    (found,) = verify_identities([node("a", machine_id=IMAGE)], {"a": facts("a")}).values()
     assert isinstance(found, HostFacts)
     assert found.machine_id == "machine-a"
 

@@ -8,7 +8,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.gather.cluster.snapshot import console, read_findings
+from rollout.gather.cluster.snapshot import console_hint, read_findings
 from rollout.model.progress import NodeCondition
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -300,4 +300,4 @@ def test_only_conditions_that_are_not_as_they_should_be(
 def test_the_console_of_a_machine_is_told_of_and_nothing_foreign_is_left_unquoted(
     provider_id: str, told: str
 ) -> None:
-    assert console(provider_id) == told
+    assert console_hint(provider_id) == told

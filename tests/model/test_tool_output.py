@@ -1,6 +1,6 @@
 import pytest
 
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 POST_QUANTUM = """\
 ** WARNING: connection is not using a post-quantum key exchange algorithm.
@@ -22,7 +22,7 @@ REASON = "Could not connect to the update engine: permission denied"
     ],
 )
 def test_the_reason_is_kept_whatever_stands_before_it(text: str) -> None:
-    assert REASON in last_words(text)
+    assert REASON in last_line(text)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_reason_is_kept_whatever_stands_before_it(text: str) -> None:
     ],
 )
 def test_what_stands_on_earlier_lines_does_not_hide_it(before: str) -> None:
-    assert last_words(before + REASON) == REASON
+    assert last_line(before + REASON) == REASON
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_stands_on_earlier_lines_does_not_hide_it(before: str) -> None:
     ],
 )
 def test_what_is_said_in_passing_afterwards_is_no_reason(after: str) -> None:
-    assert last_words(REASON + after) == REASON
+    assert last_line(REASON + after) == REASON
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_what_is_said_in_passing_afterwards_is_no_reason(after: str) -> None:
     ],
 )
 def test_a_warning_after_the_reason_does_not_hide_it(warning: str) -> None:
-    assert last_words(f"{REASON}\n{warning}\n") == REASON
+    assert last_line(f"{REASON}\n{warning}\n") == REASON
 
 
 def test_a_warning_is_shown_when_there_is_nothing_else() -> None:
-    assert last_words("Warning: the disk is full\nINFO done\n") == "Warning: the disk is full"
+    assert last_line("Warning: the disk is full\nINFO done\n") == "Warning: the disk is full"
 
 
 def test_an_error_about_a_warning_is_no_warning() -> None:
     assert (
-        last_words(f"{REASON}\ncannot write a warning: disk full")
+        last_line(f"{REASON}\ncannot write a warning: disk full")
         == "cannot write a warning: disk full"
     )
 
@@ -87,31 +87,31 @@ def test_an_error_about_a_warning_is_no_warning() -> None:
 def test_the_count_of_bad_options_is_no_reason() -> None:
     option = "/home/ann/.ssh/config: line 2: Bad configuration option: foobar"
     assert (
-        last_words(f"{option}\n/home/ann/.ssh/config: terminating, 1 bad configuration options\n")
+        last_line(f"{option}\n/home/ann/.ssh/config: terminating, 1 bad configuration options\n")
         == option
     )
 
 
 def test_what_is_said_in_passing_is_shown_when_there_is_nothing_else() -> None:
     assert (
-        last_words("[0813/101113.3:INFO:client.cc(200)] gave up")
+        last_line("[0813/101113.3:INFO:client.cc(200)] gave up")
         == "[0813/101113.3:INFO:client.cc(200)] gave up"
     )
 
 
 def test_a_prefix_alone_is_shown_rather_than_nothing() -> None:
-    assert last_words("E0813 10:11:12.345678  1234 client.cc:123]").startswith("E0813")
+    assert last_line("E0813 10:11:12.345678  1234 client.cc:123]").startswith("E0813")
 
 
 def test_nothing_is_said() -> None:
-    assert last_words("\n---\n  \n") == ""
+    assert last_line("\n---\n  \n") == ""
 
 
 def test_a_long_line_keeps_its_end() -> None:
-    shown = last_words(f"{'at /some/place: ' * 100}{REASON}")
+    shown = last_line(f"{'at /some/place: ' * 100}{REASON}")
     assert shown.endswith(REASON)
     assert len(shown) <= 160
 
 
 def test_terminal_escapes_are_left_out() -> None:
-    assert last_words(f"\x1b[31m{REASON}\x1b[0m") == REASON
+    assert last_line(f"\x1b[31m{REASON}\x1b[0m") == REASON

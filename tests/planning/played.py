@@ -36,7 +36,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import NO_PAST, Past
-from rollout.report.runs.report import past_of
+from rollout.report.runs.report import read_past
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts
 
@@ -82,7 +82,7 @@ class Played:
     @property
     def past(self) -> Past:
         """What the journal tells."""
-        return past_of([[{"type": "run", "cluster": {"uid": "it"}}, *self.journal]], "it")
+        return read_past([[{"type": "run", "cluster": {"uid": "it"}}, *self.journal]], "it")
 
 
 def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:

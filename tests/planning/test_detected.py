@@ -14,7 +14,7 @@ from rollout.model.placement import NodeTerm, Toleration
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.eligibility.candidates import located
+from rollout.planning.eligibility.candidates import locate_own_node
 from rollout.planning.plan.build import build_plan
 from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, facts, inputs, node, pod
@@ -142,7 +142,7 @@ KNOWN = OwnPod(node="a", namespace="shop", name="rollout-1")
 
 
 def place(own: OwnPod, *nodes: Node, on: str = "", **pods: Any) -> OwnNode | None:
-    return located(own, pod("rollout-1", on, **pods) if on else None, nodes)
+    return locate_own_node(own, pod("rollout-1", on, **pods) if on else None, nodes)
 
 
 @pytest.mark.parametrize(

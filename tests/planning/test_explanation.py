@@ -22,7 +22,7 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.continuation import (
-    joined,
+    join_plans,
     with_earlier_exclusions,
     without_accepted_blockers,
 )
@@ -259,4 +259,4 @@ def test_the_summary_counts_the_pods_and_how_often_they_move(strategy: Strategy)
 
 
 def test_that_nodes_under_way_are_away_blocks_nothing() -> None:
-    assert joined("interrupted", (planned("a"),), PLAN).blockers == (BUDGET,)
+    assert join_plans("interrupted", (planned("a"),), PLAN).blockers == (BUDGET,)

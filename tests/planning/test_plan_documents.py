@@ -17,7 +17,7 @@ from rollout.model.policy import Policy
 from rollout.model.quantity import Count
 from rollout.model.text import is_object_name, is_run_id
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, with_id
 from rollout.planning.plan.staleness import changes
 from tests.planning.builders import IDENTITY, facts, inputs, node
 
@@ -83,7 +83,7 @@ def read(data: bytes) -> None:
     if plan:
         assert is_run_id(plan.plan_id)
         assert all(is_object_name(node.name) for node in plan.nodes)
-        again = sealed(plan)
+        again = with_id(plan)
         assert decode_plan(encode_plan(again), "again") == again
 
 
@@ -191,7 +191,9 @@ def test_what_is_no_id_of_a_run(name: str) -> None:
 @pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e"])
 def test_a_plan_that_quotes_what_a_terminal_obeys_is_still_itself(character: str) -> None:
     plan = decode_plan(SAVED, "web.plan")
-    quoting = sealed(replace(plan, warnings=(PlanWarning("w-1", "pod/x", f"it says {character}"),)))
+    quoting = with_id(
+        replace(plan, warnings=(PlanWarning("w-1", "pod/x", f"it says {character}"),))
+    )
     assert decode_plan(encode_plan(quoting), "again") == quoting
 
 

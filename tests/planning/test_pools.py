@@ -14,10 +14,10 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit
-from rollout.planning.eligibility.candidates import asked_for
-from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, predecessors
+from rollout.planning.eligibility.candidates import requested_nodes
+from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of, predecessors
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.plan.document import decode_plan, encode_plan, sealed
+from rollout.planning.plan.document import decode_plan, encode_plan, with_id
 from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, inputs, node, waves
 
@@ -65,7 +65,7 @@ def test_a_pool_has_the_rollouts_rules_but_for_its_own() -> None:
 def test_pools_come_after_those_that_they_wait_for_and_default_last() -> None:
     last = Pool("last", "a", after=("mid",))
     first = Pool("first", "b")
-    assert ordered((last, Pool("mid", "c", after=("first",)), first)) == (
+    assert order_pools((last, Pool("mid", "c", after=("first",)), first)) == (
         "first",
         "mid",
         "last",
@@ -92,7 +92,7 @@ def test_pools_come_after_those_that_they_wait_for_and_default_last() -> None:
 )
 def test_pools_that_have_no_order_are_refused(pools: tuple[Pool, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        ordered(pools)
+        order_pools(pools)
 
 
 def test_one_after_another_each_with_its_own_limit() -> None:
@@ -138,7 +138,7 @@ def test_a_document_whose_pools_make_no_sense_is_refused(
     plan = planned(
         [*of_tier("canary", 1), *of_tier("web", 1)] if pools else [node("w-1")], CANARY, WEB
     )
-    forged = sealed(replace(plan, policy=replace(plan.policy, pools=pools)))
+    forged = with_id(replace(plan, policy=replace(plan.policy, pools=pools)))
     with pytest.raises(PlanFileError, match=says):
         decode_plan(encode_plan(forged), "it")
 
@@ -157,7 +157,7 @@ def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away
     nodes = [*of_tier("canary", 1), *of_tier("web", 1, 2, 3)]
     plan = planned(nodes[:-1], CANARY, WEB)
     rooms = AwayLimit.of(
-        replace(plan.policy, max_unavailable=Count(9)), len(nodes), asked_for(plan), nodes
+        replace(plan.policy, max_unavailable=Count(9)), len(nodes), requested_nodes(plan), nodes
     )
     assert not rooms.why_full("web-1", {"canary-1", "web-3", "stranger"})
     assert (

@@ -14,7 +14,7 @@ from rollout.model.policy import Critical, DrainPolicy, Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.plan.document import decode_plan, encode_plan, sealed
+from rollout.planning.plan.document import decode_plan, encode_plan, with_id
 from tests.planning.builders import (
     HOSTNAME,
     budget,
@@ -117,7 +117,7 @@ def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> N
         replace(given, holds={"w-0": {"shop/db": -1}}),
         replace(given, capacity={}),
     ):
-        forged = sealed(replace(plan, waves=(replace(plan.waves[0], rolling=wrong),)))
+        forged = with_id(replace(plan, waves=(replace(plan.waves[0], rolling=wrong),)))
         with pytest.raises(PlanFileError, match=r"is not a (plan made by rollout|complete plan)"):
             decode_plan(encode_plan(forged), "it")
 

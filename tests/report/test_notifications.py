@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from rollout.errors import BlockedError, InterruptedRunError
-from rollout.model.notification import Level, Note, RolloutState, written
+from rollout.model.notification import Level, Note, RolloutState, render_note
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
     NodeFinished,
@@ -158,4 +158,4 @@ def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None
 def test_text_of_others_is_made_safe_in_bodies() -> None:
     failed = NodeFinished.of(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
     (note,) = notes(failed)
-    assert "\x1b" not in written(note).body
+    assert "\x1b" not in render_note(note).body

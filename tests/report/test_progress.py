@@ -35,7 +35,7 @@ from rollout.report import live
 from rollout.report.lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
-from rollout.report.sentences import blocked_briefly, sentence
+from rollout.report.sentences import blocked_lines, sentence
 from tests.execution.conftest import Recorder
 from tests.report.builders import AT, EVENTS, FAILED
 
@@ -301,7 +301,7 @@ LEDGER = PodBlocked(
 
 @pytest.mark.parametrize("width", [46, 60, 76, 80, 96, 100, 120, 200])
 def test_what_holds_a_pod_is_never_cut_where_it_matters(width: int) -> None:
-    told = " ".join(blocked_briefly(LEDGER, width))
+    told = " ".join(blocked_lines(LEDGER, width))
     assert told.startswith("held by shop/ledger · ")
     assert "ledger-c07ba4bc-mjbwp" in told
     assert "needs 2" in told
@@ -310,17 +310,17 @@ def test_what_holds_a_pod_is_never_cut_where_it_matters(width: int) -> None:
 
 def test_what_holds_a_pod_fits_the_board() -> None:
     for width in range(46, 160):
-        assert all(len(line) <= width for line in blocked_briefly(LEDGER, width))
+        assert all(len(line) <= width for line in blocked_lines(LEDGER, width))
 
 
 def test_the_owner_of_a_pod_goes_first() -> None:
-    assert "ReplicaSet" in blocked_briefly(LEDGER, 160)[0]
-    assert "ReplicaSet" not in " ".join(blocked_briefly(LEDGER, 100))
+    assert "ReplicaSet" in blocked_lines(LEDGER, 160)[0]
+    assert "ReplicaSet" not in " ".join(blocked_lines(LEDGER, 100))
 
 
 def test_a_long_refusal_has_two_lines() -> None:
     refused = structs.replace(LEDGER, needs=None, has=None, message="the webhook says no " * 20)
-    lines = blocked_briefly(refused, 80)
+    lines = blocked_lines(refused, 80)
     assert len(lines) == 2
     assert lines[0].startswith("held by shop/ledger · ledger-c07ba4bc-mjbwp · the webhook")
 

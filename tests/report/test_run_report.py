@@ -6,7 +6,7 @@ from rollout.errors import InputError
 from rollout.planning.play.pace import Past
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
-from rollout.report.runs.report import past_of, report_of
+from rollout.report.runs.report import read_past, report_of
 from rollout.report.runs.tables import facts, failure_table, headline, hold_table
 from tests.report.journals import (
     LENGTH,
@@ -200,7 +200,7 @@ def step(node: str, phase: str, seconds: float, **more: object) -> Record:
 
 def learnt(*records: Record, **rules: object) -> Past:
     """What a run by these rules teaches."""
-    return past_of([[begun(policy=rules), *records]], "uid")
+    return read_past([[begun(policy=rules), *records]], "uid")
 
 
 STORY = [
@@ -290,7 +290,7 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     elsewhere = begun(cluster={"uid": "there"})
     runs = [[begun(), first, second, garbled], [begun(), again], [elsewhere, first]]
     expected = {"StatefulSet/shop/db": [90.5, 80, 70], "ReplicaSet/shop/web": [2]}
-    assert past_of(runs, "uid").owners == expected
+    assert read_past(runs, "uid").owners == expected
 
 
 def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:

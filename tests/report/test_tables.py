@@ -6,12 +6,12 @@ import pytest
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Unfinished
-from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
+from rollout.gather.doctor.checks import Check, CheckName, failed, passed, sort_checks, warned
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import Memory, VersionFailures
 from rollout.model.progress import Phase
 from rollout.planning.eligibility.status import NodeStatus
-from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.columns import Column, table_text, wrap
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, Way, status_text
 from rollout.report.unfinished import under_way
@@ -283,7 +283,7 @@ def many() -> tuple[Check, ...]:
         for i, name in enumerate(NAMES[:3])
     ]
     checks.append(warned(CheckName.CLOCK, "worker-9", "its clock is stopped", "See timedatectl."))
-    return ordered(checks)
+    return sort_checks(checks)
 
 
 def test_findings_that_are_alike_are_one_line() -> None:
@@ -370,18 +370,18 @@ def test_no_command_is_broken(width: int) -> None:
         " worker-2"
     )
     finding = f"! worker-2  its key has changed (Its console confirms the new one: {command})"
-    *told, pasted = wrapped(finding, width).splitlines()
+    *told, pasted = wrap(finding, width).splitlines()
     assert pasted == f"    {command}"
     assert (
         " ".join(" ".join(told).split())
         == "! worker-2 its key has changed. Its console confirms the new one:"
     )
     quoted = "`rollout resume --retry-failed --node worker-2` goes on"
-    assert quoted.partition(" goes")[0] in wrapped(
+    assert quoted.partition(" goes")[0] in wrap(
         f"A rollout is unfinished, and nobody works on it: {quoted}", width
     )
     inner = "rollout release 4081.2.1 --context staging"
     sentence = f"4081.2.1 failed on 3 nodes. Release it: {inner}; or wait for the next version."
-    assert inner in wrapped(sentence, width)
+    assert inner in wrap(sentence, width)
     columns = (Column("NODE"), Column("NOTE", note=True))
     assert inner in table_text(columns, [("worker-2", sentence)], width)

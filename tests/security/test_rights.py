@@ -19,7 +19,7 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import STEPS
-from rollout.gather.cluster.rights import Right, allowed, apply_rights, missing_rights
+from rollout.gather.cluster.rights import Right, apply_rights, has_right, missing_rights
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NAMESPACES, PODS
@@ -358,5 +358,5 @@ def test_each_right_is_needed_and_missed(lab: Lab) -> None:
     missed: list[Right] = []
     for fewer in without_each(grants_of(printed())):
         grant(lab, fewer)
-        missed += missing_rights(needs, lambda right: allowed(api, right))
+        missed += missing_rights(needs, lambda right: has_right(api, right))
     assert sorted(map(str, missed)) == sorted(map(str, needs))

@@ -13,7 +13,7 @@ from rollout.errors import (
     SshUnreachableError,
 )
 from rollout.model.text import excerpt, joined
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
 Answer = CommandResult | SshError
@@ -111,7 +111,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 def unreachable(host: str, message: str) -> SshError:
     """Why a host could not be reached, as far as the words of whatever reaches it tell."""
     # A banner stands before the reason, and may speak of time-outs and permissions itself.
-    last = last_words(message, _LONGEST)
+    last = last_line(message, _LONGEST)
     reason = _PREAMBLE.sub("", last) or "no reason given"
     kind, hint = next(
         (
@@ -132,7 +132,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
     """Return the messages of a program of Ansible's, each on one line; of other words the last that say something."""
     found = [message for message in _MESSAGE.split(printed) if message.strip()]
     shown = [
-        _on_one_line(message) if _MESSAGE.match(message) else last_words(message, _LONGEST)
+        _on_one_line(message) if _MESSAGE.match(message) else last_line(message, _LONGEST)
         for message in found
     ]
     return tuple(dict.fromkeys(filter(None, shown)))
@@ -149,9 +149,9 @@ def inventory_refusal(printed: str) -> str:
     if attempt := next(attempts, None):
         _, _, by_script = attempt.string.partition(_OF_SCRIPT)
         what = _on_one_line(attempt.string[attempt.start() :]).removesuffix(".")
-        return joined(": ", what, last_words(by_script, _LONGEST))
+        return joined(": ", what, last_line(by_script, _LONGEST))
     errors = [message for message in messages if not _IS_WARNING.match(message)]
-    return _on_one_line(errors[-1]) if errors else last_words(printed, _LONGEST)
+    return _on_one_line(errors[-1]) if errors else last_line(printed, _LONGEST)
 
 
 def _on_one_line(message: str) -> str:

@@ -27,7 +27,7 @@ from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
 from rollout.model.host import Host
 from rollout.model.text import excerpt
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -116,7 +116,7 @@ class PlaybookRun:
         if telling is not None:
             # Ansible quotes the task after its error.
             return excerpt(" ".join(lines[telling:]), 400)
-        return last_words("\n".join(lines), 400) or f"exit status {self.status}"
+        return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 
     def _main(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it

@@ -21,7 +21,7 @@ from rollout.adapters.local_files import distrust, scratch_for
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
-from rollout.model.text import escaped, printable, ssh_path
+from rollout.model.text import escape_quotes, printable, ssh_path
 
 _MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
@@ -93,7 +93,7 @@ class AnsibleSettings:
         }
         if self.key_file is not None:
             # Ansible hands it on between quotes, and its ssh knows %h and such there
-            variables["ANSIBLE_PRIVATE_KEY_FILE"] = escaped(str(self.key_file.absolute()))
+            variables["ANSIBLE_PRIVATE_KEY_FILE"] = escape_quotes(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
         return variables

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from rollout.adapters.calendar.lines import Block, CalendarError, Patience
 from rollout.adapters.calendar.repeats import read_rule
 from rollout.errors import UsageError
-from rollout.planning.eligibility.windows import checked_zone
+from rollout.planning.eligibility.windows import check_zone
 
 _OF_CALENDAR = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
@@ -88,7 +88,7 @@ def _check_parts(block: Block) -> None:
 
 def _is_in_database(name: str) -> bool:
     try:
-        checked_zone(name)
+        check_zone(name)
     except UsageError:
         return False
     return True

@@ -15,7 +15,7 @@ import urllib3.exceptions as http
 
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import garbled
+from rollout.gather.cluster.decode import invalid_answer
 from rollout.model.json_text import NOT_READ
 
 _DISCOVERY = "APIResourceList"
@@ -76,10 +76,10 @@ def check_answer(body: bytes, method: str, path: str) -> str:
     try:
         read = wire.decoder_of(_ResponseBody).decode(body)
     except NOT_READ as error:
-        raise garbled(request, error) from error
+        raise invalid_answer(request, error) from error
     if not _is_answer(read, method, path):
         kind = read.kind or "unknown"
-        raise garbled(request, f"it is of kind {kind} ({read.api_version or 'no version'})")
+        raise invalid_answer(request, f"it is of kind {kind} ({read.api_version or 'no version'})")
     return read.metadata.continue_token
 
 

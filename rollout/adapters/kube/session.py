@@ -37,7 +37,7 @@ from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 _UNAUTHORIZED = 401
 _MOST_HEARD = 100
@@ -165,7 +165,7 @@ def _configuration(login: Login) -> Any:
         loader.load_and_set(configuration)
         Renewal(loader).watch_over(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
-        why = f": {last_words(records[-1].getMessage())}" if records else ""
+        why = f": {last_line(records[-1].getMessage())}" if records else ""
         raise KubeconfigError(
             f"{login.program.command} gave no credentials{why}",
             hint=login.program.install_hint

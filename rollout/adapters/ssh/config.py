@@ -34,7 +34,7 @@ from rollout.model.host import (
     Identities,
     is_address,
 )
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 # Ignored, these would send the connection elsewhere, log in with something else, or trust a key
 # that is not to be.
@@ -223,7 +223,7 @@ class Client:
             ) from error
         if done.returncode:
             printed = done.stderr.decode(errors="replace").replace(str(self._file), self._shown)
-            said = last_words(printed, _LONGEST) or f"exit status {done.returncode}"
+            said = last_line(printed, _LONGEST) or f"exit status {done.returncode}"
             raise InputError(
                 f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none."
             )

@@ -10,7 +10,7 @@ import paramiko
 from rollout.errors import SshError, SshRefusedError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
 from rollout.model.text import excerpt
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 AGREEING = "agreeing on keys"
 _BEHIND = (
@@ -64,7 +64,7 @@ def failure(
     through, `late` how many seconds there were, where they are over. `offer` are the host's
     algorithms that we have none of.
     """
-    said = last_words(complaint)
+    said = last_line(complaint)
     complained = f": {said!a}" if said else ""
     if late is not None:
         return SshTimeoutError(

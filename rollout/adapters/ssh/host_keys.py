@@ -16,7 +16,7 @@ from rollout.adapters.ssh.connection import connected
 from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, line_fields, name_on_file, text_of
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
-from rollout.model.addresses import same_place
+from rollout.model.addresses import normalize_known_host
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -115,7 +115,9 @@ def _without(line: str, entry: ScannedHost) -> str | None:
     if key is None or key not in entry.before or marker:
         return line
     own = name_on_file(entry.host)
-    others = [name for name in names.split(",") if same_place(name) != same_place(own)]
+    others = [
+        name for name in names.split(",") if normalize_known_host(name) != normalize_known_host(own)
+    ]
     return (
         line.replace(names, ",".join(others), 1) if others and not names.startswith("|1|") else None
     )

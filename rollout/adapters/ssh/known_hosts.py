@@ -24,7 +24,7 @@ from pathlib import Path
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import open_output
 from rollout.errors import HostKeyError, InputError
-from rollout.model.addresses import same_place
+from rollout.model.addresses import normalize_known_host
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
 from rollout.model.text import shell_word
 
@@ -77,14 +77,14 @@ class Names:
             self._others.append((partial(_matches, names), key))
         else:
             for name in names.split(","):
-                self._plain[same_place(name)].append(key)
+                self._plain[normalize_known_host(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
         """Every key of this name, in lower case."""
         # A hash or pattern matches one spelling only: the host's own, or the usual one.
-        spellings = {name, same_place(name)}
+        spellings = {name, normalize_known_host(name)}
         others = (key for is_named, key in self._others if any(map(is_named, spellings)))
-        return (*self._plain.get(same_place(name), ()), *others)
+        return (*self._plain.get(normalize_known_host(name), ()), *others)
 
 
 class KnownHosts:

@@ -22,17 +22,24 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_of
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.documents import memory_of
-from rollout.gather.cluster.rights import allowed, apply_rights, missing_rights
+from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.gather.doctor import cluster
-from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, passed, warned
-from rollout.gather.doctor.checks import ordered as in_order
+from rollout.gather.doctor.checks import (
+    Check,
+    CheckName,
+    Verdict,
+    failed,
+    passed,
+    sort_checks,
+    warned,
+)
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.node_kind import why_unsupported
-from rollout.model.notification import Note, written
+from rollout.model.notification import Note, render_note
 from rollout.model.timestamps import timestamp
-from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
+from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
@@ -60,7 +67,7 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
     outlook = Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks = in_order((*places, *_examined(request, outlook)))
+    checks = sort_checks((*places, *_examined(request, outlook)))
     every = bool(output.verbose)
     next_step = _next_step(checks, outlook)
     if next_step.command:
@@ -115,7 +122,7 @@ def _examined(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield cluster.server_check(read_identity(api))
         yield from cluster.clock_checks(wiring.now(), api.server_time())
         needs = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
-        missing = missing_rights(needs, lambda right: with_patience(allowed, api, right))
+        missing = missing_rights(needs, lambda right: with_patience(has_right, api, right))
         rights = tuple(cluster.right_checks(needs, missing))
         yield from rights
         yield _lock(api, namespace)
@@ -131,7 +138,7 @@ def _examined(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
         yield cluster.selection_check(subject, len(meant), len(nodes))
         if policy.pools:
-            members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
+            members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
             for node in meant:
                 members[pools_of(policy).of(node.labels)].append(node.name)
             yield from cluster.pool_checks(members, DEFAULT)
@@ -221,7 +228,7 @@ def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> I
     """Where notifications would go; with `test`, whether they arrive."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
-    note = written(
+    note = render_note(
         Note(event="test", at=at, cluster=name, title="test of notifications", body=body)
     )
     for place in destinations(options.url):

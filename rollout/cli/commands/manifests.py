@@ -26,7 +26,7 @@ from rollout.manifests.objects import (
     manifest_text,
     objects,
 )
-from rollout.planning.eligibility.windows import checked_zone
+from rollout.planning.eligibility.windows import check_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -87,9 +87,7 @@ def manifests(
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
     env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
     schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
-    time_zone: str = option(
-        _ZONE, "cronjob: time zone of the schedule", "ZONE", parser=checked_zone
-    ),
+    time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone),
     tls_secret: str = option(
         "", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"
     ),

@@ -37,7 +37,7 @@ from rollout.model.policy import Selection
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import evidence_of
-from rollout.planning.eligibility.memory import released, with_pause, without_abort
+from rollout.planning.eligibility.memory import with_pause, without_abort, without_failures
 from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
@@ -230,7 +230,9 @@ def release(
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
     before, after = _change_memory(
-        settings, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
+        settings,
+        partial(without_failures, versions=versions, nodes=nodes, everything=all),
+        anew=all,
     )
     gone = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]

@@ -31,9 +31,9 @@ from rollout.gather.cluster.documents import read_slots
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
-from rollout.report.columns import wrapped
+from rollout.report.columns import wrap
 from rollout.report.plain import PlainLines
-from rollout.report.sentences import capitalized
+from rollout.report.sentences import capitalize
 from rollout.report.unfinished import abort_document, abort_text, aborted_text, heading, ways_out
 
 _FORCE_UNLOCK = option(
@@ -154,7 +154,7 @@ def _with_patience(unfinished: Unfinished, settings: Given) -> Unfinished:
 def _nothing(unfinished: Unfinished | None) -> str:
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
-    return f"Nothing to resume: {heading(unfinished)}. {capitalized(ways_out(unfinished))}."
+    return f"Nothing to resume: {heading(unfinished)}. {capitalize(ways_out(unfinished))}."
 
 
 @takes("cluster", "ssh")
@@ -192,7 +192,7 @@ def abort(
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
         lock = refusals.glance_at_lock(api, namespace)
-        show(wrapped(abort_text(unfinished, lock, wait=wait), output.width))
+        show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
     if not yes:
         consent.ask(f"{_undoing(unfinished)} {wiring.cluster_place(settings, api)}")
     nodes = read_nodes(api)

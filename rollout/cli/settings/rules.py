@@ -17,7 +17,7 @@ from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
-from rollout.planning.eligibility.pools import ordered
+from rollout.planning.eligibility.pools import order_pools
 
 
 def selection_of(settings: Settings) -> Selection:
@@ -32,7 +32,7 @@ def policy_of(settings: Settings) -> Policy:
     drain = settings.drain
     reboot = settings.reboot
     critical = tuple(Critical(**vars(rule)) for rule in settings.critical)
-    ordered(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
+    order_pools(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
     asks_command = Source.COMMAND in settings.detect.sources
     if asks_command and not settings.detect.command:
         hint = "Give one: --set detect.command=COMMAND."

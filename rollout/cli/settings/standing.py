@@ -9,7 +9,7 @@ from rollout.cli.settings.schema import PoolSettings, settings
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.quantity import Duration
 from rollout.planning.plan.document import policy_document
-from rollout.report.rules import POOL, flat_rules, said
+from rollout.report.rules import POOL, flat_rules, value_text
 
 # Settings whose rules do not have their names.
 _RULES_OF = {
@@ -109,7 +109,7 @@ def _written(policy: Policy) -> Mapping[str, str]:
     """Return each rule by the flag or key that sets it. The tables of one kind count as one rule."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
-        rules[rule] = "; ".join(filter(None, (rules.get(rule), said(value))))
+        rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))
     return rules
 
 

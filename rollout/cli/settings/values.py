@@ -27,8 +27,8 @@ from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
 from rollout.model.quantity import LONGEST, Count, Duration
-from rollout.model.selectors import checked_label, parse_selector
-from rollout.model.timestamps import moment
+from rollout.model.selectors import check_label_name, parse_selector
+from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility import windows
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def label_prefix(value: str) -> str:
     """Return the prefix of a label, with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
-    checked_label(f"{value}name")
+    check_label_name(f"{value}name")
     return value
 
 
@@ -169,7 +169,7 @@ def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None
     if written is None:
         return None
     try:
-        time = moment(written.strip())
+        time = parse_timestamp(written.strip())
         meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
     except (UsageError, OverflowError) as error:
         hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
@@ -276,7 +276,7 @@ GroupSelector = Annotated[
     ),
 ]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
-Label = Annotated[str, Setting("LABEL", checked(checked_label))]
+Label = Annotated[str, Setting("LABEL", checked(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked(_listen_address))]
@@ -316,7 +316,10 @@ Textfile = Annotated[Path, Setting("FILE", _textfile)]
 # no duration, which would begin anew with each pass
 Time = Annotated[
     str,
-    Setting("TIME", checked(fitting(moment, "a date with a time. Write it as 2026-11-23T06:00Z."))),
+    Setting(
+        "TIME",
+        checked(fitting(parse_timestamp, "a date with a time. Write it as 2026-11-23T06:00Z.")),
+    ),
 ]
 Url = Annotated[str, Setting("URL", between=" ")]
 Window = Annotated[str, Setting("WINDOW", checked(windows.Window.parse), between=";")]

@@ -44,7 +44,7 @@ from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.plan_screen import NOT_REHEARSED, rehearsal_text
-from rollout.report.sentences import ended, tallied
+from rollout.report.sentences import reason_counts, result_counts
 from rollout.report.summary import rehearsal_ending, summary_text
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def carry_out(execution: Execution) -> RunResult:
     )
     with shown as observer, stage("run") as note:
         result = _run_observed(execution, observer)
-        note(ended(result))
+        note(result_counts(result))
         # A process that did not notice the lost terminal continues.
         let_go_of_lost_terminals()
     if not output.as_json and (run.plan.waves or result.not_done or result.left_over):
@@ -242,7 +242,7 @@ def nothing_done(execution: Execution) -> RunResult:
 def _nothing_text(result: RunResult) -> str:
     reasons = dict(result.left_out)
     reasons.pop(ExclusionReason.NO_UPDATE, None)
-    left_out = f" (left out: {tallied(reasons)})" if reasons else ""
+    left_out = f" (left out: {reason_counts(reasons)})" if reasons else ""
     return f"Nothing to do: no node waits for a reboot{left_out}."
 
 

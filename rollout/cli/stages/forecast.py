@@ -15,11 +15,11 @@ from rollout.execution.record.memory import change_memory
 from rollout.model.memory import Memory, Slip
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.timestamps import moment, timestamp
+from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.finish_by import Finish, finish
 from rollout.ports import ClusterApi
-from rollout.report.notifications import slipped
+from rollout.report.notifications import slip_note
 
 
 def forecast_end(
@@ -32,7 +32,7 @@ def forecast_end(
     The memory stores what was notified, for later passes.
     """
     memory = read_memory(api, settings.lock.namespace)
-    deadline = moment(settings.operate.finish_by)
+    deadline = parse_timestamp(settings.operate.finish_by)
     slip: Slip | None = None
     late: float | None = None
     if deadline is not None:
@@ -52,7 +52,7 @@ def forecast_end(
 
 def _start(memory: Memory, now: datetime) -> datetime:
     """Return when nodes can start. A pause without an end may end at any time."""
-    pause_end = moment(memory.pause.until) if memory.pause else None
+    pause_end = parse_timestamp(memory.pause.until) if memory.pause else None
     return max(now, pause_end or now)
 
 
@@ -66,8 +66,8 @@ def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime
     )
     say(f"warning: {slip}; {late.obstacle}")
     if before is None:
-        deadline = moment(by)
+        deadline = parse_timestamp(by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
-        tell(slipped(slip, late.obstacle, command), settings)
+        tell(slip_note(slip, late.obstacle, command), settings)
     return slip

@@ -15,7 +15,7 @@ from rollout.cli.stages.selection import SelectedNodes, select
 from rollout.cli.terminal import error_console, say, warn
 from rollout.errors import ApiError
 from rollout.gather.cluster.snapshot import read_pod
-from rollout.gather.hosts.identity import identified, match_hosts
+from rollout.gather.hosts.identity import match_hosts, verify_identities
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.inventory import SshDefaults
@@ -24,7 +24,7 @@ from rollout.model.host import Host, HostObservation
 from rollout.model.node_kind import why_unsupported
 from rollout.model.own_node import OwnNode
 from rollout.model.text import shortened
-from rollout.planning.eligibility.candidates import located
+from rollout.planning.eligibility.candidates import locate_own_node
 from rollout.ports import ClusterApi, HostExecutor
 
 
@@ -54,7 +54,7 @@ def ask_hosts(
     hosts = find_hosts(nodes, selected.names, request.settings.ssh)
     answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)
     own_node = _own_node(connections.api, nodes)
-    return Targets(selected, hosts, identified(nodes, answers), own_node)
+    return Targets(selected, hosts, verify_identities(nodes, answers), own_node)
 
 
 def ask_hosts_of(
@@ -67,7 +67,7 @@ def ask_hosts_of(
     answers = _poll(asked, connections.shell, request.settings.ssh, request.probe)
     own_node = _own_node(connections.api, nodes)
     selected = SelectedNodes(everything, everything)
-    return Targets(selected, hosts, identified(nodes, answers), own_node)
+    return Targets(selected, hosts, verify_identities(nodes, answers), own_node)
 
 
 def _poll(
@@ -98,7 +98,7 @@ def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
         # The right to read its own pod is optional.
         with suppress(ApiError):
             pod = with_patience(read_pod, api, own.namespace, own.name)
-    node = located(own, pod, nodes)
+    node = locate_own_node(own, pod, nodes)
     if node is None and own.node:
         say(
             f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared"

@@ -24,7 +24,7 @@ from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.host import HostObservation
 from rollout.model.memory import Memory
-from rollout.model.notification import Note, NotifyEvent, written
+from rollout.model.notification import Note, NotifyEvent, render_note
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import is_run_id
@@ -33,8 +33,8 @@ from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.lines import AbortedRecord, Command, JournalHeader, JsonLines, line, record_of
-from rollout.report.notifications import Noteworthy, ended_by
-from rollout.report.runs.report import past_of
+from rollout.report.notifications import Noteworthy, error_note
+from rollout.report.runs.report import read_past
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -52,7 +52,7 @@ def past_runs(cluster: ClusterIdentity) -> Past:
     """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
     try:
         latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_LATEST:]
-        return past_of((read_journal(path) for path in latest), cluster.uid)
+        return read_past((read_journal(path) for path in latest), cluster.uid)
     except OSError:
         return NO_PAST
 
@@ -194,7 +194,7 @@ class _Notifier:
         for note in notes:
             is_news = self.news.is_new(note) or self.noteworthy.has_begun
             if is_news and NotifyEvent(note.event) in self.events:
-                self.outbox.post(written(note))
+                self.outbox.post(render_note(note))
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def run_notifications(
 
 def tell_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
     """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
-    note = replace(ended_by(error), next="rollout doctor")
+    note = replace(error_note(error), next="rollout doctor")
     if news.is_new(note):
         tell(note, settings)
 
@@ -246,7 +246,7 @@ def tell(note: Note, settings: Settings) -> None:
     cluster = settings.cluster.name or settings.cluster.context
     if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
         with closing(Outbox(places, say)) as outbox:
-            outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.now()))))
+            outbox.post(render_note(replace(note, cluster=cluster, at=timestamp(wiring.now()))))
 
 
 @dataclass(slots=True)

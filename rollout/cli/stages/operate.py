@@ -62,7 +62,7 @@ from rollout.model.gates import AlertPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import all_paused, why_aborted
 from rollout.planning.eligibility.windows import Schedule
@@ -242,7 +242,7 @@ class _Pass:
         """
         api = self.connections.api
         run = unfinished.run
-        started = moment(unfinished.record.started_at)
+        started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
         memory = read_memory(api, self.request.namespace)
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:

@@ -27,7 +27,7 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
-from rollout.gather.cluster.rights import allowed, apply_rights, missing_rights
+from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
@@ -125,7 +125,7 @@ def refuse_without_rights(
     if writes_memory:
         needed += [right for right in of_memory if right.optional]
     with stage("ask for the rights") as note:
-        missing = missing_rights(needed, lambda right: with_patience(allowed, api, right))
+        missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
     if missing:
         lacking = "; ".join(f"{right} (to {right.purpose})" for right in missing)

@@ -16,7 +16,7 @@ from rollout.model.text import counted, grouped, printable
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence, file_text
-from rollout.report.sentences import capitalized
+from rollout.report.sentences import capitalize
 from rollout.report.unfinished import heading
 
 _WHOLE_PLAN = "rollout plan -o wide"
@@ -84,7 +84,7 @@ def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
 
 def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
     """Say which ended rollout the new one replaces; `asks` if a question comes first."""
-    standing = capitalized(heading(unfinished, RunWord.ENDED))
+    standing = capitalize(heading(unfinished, RunWord.ENDED))
     if asks:
         return f"{standing}. Answering yes discards it. To continue it instead: rollout resume"
     return f"{standing}. This rollout replaces it."

@@ -8,7 +8,7 @@ from rollout.cli.stages.connections import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import InputError
 from rollout.gather.cluster import snapshot
-from rollout.model.addresses import same_form
+from rollout.model.addresses import normalize_address
 from rollout.model.cluster import Node
 from rollout.model.policy import Selection
 from rollout.model.selectors import parse_selector
@@ -95,7 +95,9 @@ def similar_names(name: str, nodes: Sequence[Node]) -> str:
 def _is_same_host(name: str, node: Node) -> bool:
     if name.lower().partition(".")[0] == node.name.partition(".")[0]:
         return True
-    return same_form(name) in {same_form(address.address) for address in node.addresses}
+    return normalize_address(name) in {
+        normalize_address(address.address) for address in node.addresses
+    }
 
 
 def similar_labels(selector: str, nodes: Sequence[Node]) -> str:

@@ -45,9 +45,9 @@ from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
-from rollout.report.columns import wrapped
+from rollout.report.columns import wrap
 from rollout.report.plan_screen import usual_reboot
-from rollout.report.sentences import capitalized
+from rollout.report.sentences import capitalize
 from rollout.report.status import FollowUp, Way, status_document, status_text
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def rollout_beside(
             word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
-    sentence = f"{capitalized(wording.heading(unfinished, word))}."
+    sentence = f"{capitalize(wording.heading(unfinished, word))}."
     beside = _way_on(unfinished, word, sentence)
     return beside, wording.under_way(unfinished, _down(api, unfinished))
 
@@ -245,7 +245,7 @@ def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     if look.alive is None and look.unfinished is not None:
         alive = is_holder_alive(api, namespace)
         look = replace(with_patience(_look, api, namespace), alive=alive)
-    output.show(look.document(), lambda: wrapped(look.text(), output.width))
+    output.show(look.document(), lambda: wrap(look.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
@@ -289,26 +289,26 @@ def _draw(looks: Iterator[_RolloutSnapshot | None], console: "SharedConsole") ->
     from rich.live import Live
     from rich.text import Text
 
-    from rollout.report.console import painted, take_turns
+    from rollout.report.console import colorize, share_console
 
     seen = ""
     has_begun = False
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    take_turns(live)
+    share_console(live)
     with live:
         try:
             for look in looks:
                 below = f"{_AWAY} · {_LEAVE}"
                 if look is not None:
-                    seen = wrapped(look.text(), console.width)
+                    seen = wrap(look.text(), console.width)
                     if has_begun and look.is_over:
                         return
                     has_begun = has_begun or not look.is_over
                     below = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
                 with uninterrupted():
-                    live.update(Group(painted(seen), Text(below, style="dim")), refresh=True)
+                    live.update(Group(colorize(seen), Text(below, style="dim")), refresh=True)
         finally:
-            live.update(painted(seen), refresh=True)
+            live.update(colorize(seen), refresh=True)
 
 
 def _looks(

@@ -34,7 +34,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts, HostObservation
-from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding, targets_on
+from rollout.model.node_marks import UNCLEAR_HINT, annotation_problem, targets_on
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
@@ -188,7 +188,7 @@ def _ours_to_include(node: Node) -> bool:
 
 def _check_free(task: NodeTask, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
-    if mark := misunderstanding(node):
+    if mark := annotation_problem(node):
         raise NotStartedError(f"its marks are not understood: {cause(mark)}", mark.kind)
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
@@ -221,7 +221,7 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(
             Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
         )
-    if mark := misunderstanding(node):
+    if mark := annotation_problem(node):
         raise NodeFailure(
             Outcome.STRANDED,
             f"{cause(mark)}: nothing was done to it",

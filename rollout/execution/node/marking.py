@@ -26,7 +26,12 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source, targets_text
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.node_marks import last_result, targets_on, unmoved_before, unmoved_reboots
+from rollout.model.node_marks import (
+    ineffective_reboots,
+    ineffective_reboots_before,
+    last_result,
+    targets_on,
+)
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
@@ -204,14 +209,14 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
     had asked for it. `node` is as it was before it was given back.
     """
     if _given_back_already(task, node):
-        return unmoved_reboots(node)
+        return ineffective_reboots(node)
     targets = targets_on(node)
     is_asked_for = is_fleetlock_run(task.rollout) or (
         bool(targets) and not _MOVING & targets.keys()
     )
     if not is_asked_for or version != task.planned.running_version:
         return 0
-    return 1 + unmoved_before(node, version, task.cluster.api.server_time())
+    return 1 + ineffective_reboots_before(node, version, task.cluster.api.server_time())
 
 
 def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:

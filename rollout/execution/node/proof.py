@@ -29,7 +29,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts
-from rollout.model.own_pods import ready_before, ready_of, still_due
+from rollout.model.own_pods import pods_due, ready_before, ready_of
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
@@ -228,4 +228,4 @@ def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
     ]
     if not missing:
         return ""
-    return shortened(still_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)
+    return shortened(pods_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)

@@ -41,7 +41,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.detection import Source
 from rollout.model.progress import Activity, Outcome, Phase
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
 
@@ -156,7 +156,7 @@ def _has_been_asked(context: NodeContext, host: SshHost, targets: Mapping[Source
     try:
         result = _ask(context, host, targets)
         if result is not None and result.exit_status not in (0, None):
-            refusal = last_words(result.stderr) or f"exit status {result.exit_status}"
+            refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
         _report_reboot(context, host, f"no answer to the reboot command: {error}")

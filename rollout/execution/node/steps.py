@@ -43,7 +43,7 @@ from rollout.execution.node.transitions import (
 )
 from rollout.execution.node.watched import watched_node
 from rollout.gather.cluster.snapshot import read_findings
-from rollout.gather.hosts.identity import identified
+from rollout.gather.hosts.identity import verify_identities
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
@@ -169,7 +169,7 @@ def _observed(context: NodeContext, host: SshHost) -> tuple[Node, HostObservatio
     """Return the Node, and what its host says now, whichever sources were asked."""
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
-    return node, identified((node,), {node.name: observation})[node.name]
+    return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:

@@ -16,7 +16,13 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.marking import write_node
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.cluster import Node
-from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint
+from rollout.model.soft_taint import (
+    AWAITING_REBOOT,
+    Patch,
+    deferral_patch,
+    undo_deferral_patch,
+    with_soft_taint,
+)
 from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
 
@@ -61,7 +67,7 @@ class Tainting:
     def defer(self, name: str, by: str, *, taint: bool) -> None:
         """Leave this node for a run from elsewhere; that it cannot be marked so is told, and changes nothing else."""
         at = timestamp(self.report.now)
-        if failed := self._write((name,), lambda node: deferred(node, by, at, taint=taint)):
+        if failed := self._write((name,), lambda node: deferral_patch(node, by, at, taint=taint)):
             self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
 
     def _tainted(self, node: Node) -> Patch | None:
@@ -73,7 +79,7 @@ class Tainting:
 
         Returned are those on which it stays, each with why.
         """
-        failed = self._write(names, taken_back)
+        failed = self._write(names, undo_deferral_patch)
         if failed:
             self.report.notice(f"the soft taint stays on {_first(failed)}. Remove it: {REMOVAL}")
         return failed

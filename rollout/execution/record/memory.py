@@ -30,7 +30,7 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, noted, why_held
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, note_end, why_held
 from rollout.ports import ClusterApi
 from rollout.wording import cause, text
 
@@ -177,7 +177,7 @@ class RunMemory:
             limit=self.limit,
             despite_hold=self._is_despite(planned.name),
         )
-        change = partial(noted, ended=ended, now=self._now)
+        change = partial(note_end, ended=ended, now=self._now)
         with self._lock:
             before = self._seen
             if self._seen_at > float("-inf") and change(before) == before:

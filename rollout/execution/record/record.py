@@ -35,7 +35,7 @@ from rollout.model.policy import Policy
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import whole_second
 from rollout.planning.plan.continuation import with_patience
-from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, with_id
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"
@@ -411,13 +411,13 @@ class RunRecord:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            **_content(encode_plan(sealed(plan))),
+            **_content(encode_plan(with_id(plan))),
         }
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
     """Put another plan into the ConfigMap: as text, or packed if it is large."""
-    content = _content(encode_plan(sealed(plan)))
+    content = _content(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
         kept = {
             key: value

@@ -15,10 +15,10 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.node_marks import (
     UNCLEAR_HINT,
+    annotation_problem,
     is_begun,
     is_deferred,
     last_result,
-    misunderstanding,
     targets_on,
 )
 from rollout.model.plan import PlannedNode
@@ -136,7 +136,7 @@ def assess(
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if is_begun(node)}
     unclear = {
-        name: cause(mark) for name, node in marked.items() if (mark := misunderstanding(node))
+        name: cause(mark) for name, node in marked.items() if (mark := annotation_problem(node))
     }
     begun = [
         _begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear

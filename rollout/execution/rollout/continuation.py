@@ -16,17 +16,17 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NodeResult, NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
-from rollout.planning.eligibility.candidates import asked_for, is_control_plane
+from rollout.planning.eligibility.candidates import is_control_plane, requested_nodes
 from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
-    ended_waves,
+    count_finished_waves,
     is_regrouped,
-    joined,
-    once_back,
+    join_plans,
     remaining_ramp,
     stricter,
     with_earlier_exclusions,
+    with_nodes_back,
 )
 
 
@@ -64,7 +64,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     known = unfinished.record.plan
     if known is None:
         return unfinished
-    rules = stricter(known.policy, today, len(asked_for(known)))
+    rules = stricter(known.policy, today, len(requested_nodes(known)))
     if not unfinished.blocks:
         rules = replace(rules, gates=today.gates)
     under_rules = replace(
@@ -80,7 +80,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     """Whether as many nodes of it have failed as its rules allow."""
     plan = unfinished.record.plan
-    limit = plan.policy.failures_allowed(len(asked_for(plan))) if plan else 1
+    limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
     return bool(_failures(unfinished)) and _failures(unfinished) >= limit
 
 
@@ -124,13 +124,13 @@ def continuation(
     begun = _without_stranded(taken_up, left_behind)
     rules = rules_of(unfinished)
     before = unfinished.record.plan
-    selected = len(inputs.snapshot.nodes) if before is None else len(asked_for(before))
+    selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
     policy = _relaxed(rules, skip_blocked=skip_blocked, include_held=include_held)
     given_back = frozenset(unfinished.given_back if retry_failed else ())
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     anew = replace(
         inputs,
-        snapshot=once_back(inputs.snapshot, {item.node.name for item in begun}),
+        snapshot=with_nodes_back(inputs.snapshot, {item.node.name for item in begun}),
         selected=tuple(sorted(pending)),
         selection=Selection(),
         policy=_counted(policy, unfinished, inputs.snapshot, selected),
@@ -140,8 +140,10 @@ def continuation(
             {*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}
         ),
     )
-    ended = ended_waves(before, {*pending, *(item.node.name for item in begun)})
-    plan = joined(unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended)
+    ended = count_finished_waves(before, {*pending, *(item.node.name for item in begun)})
+    plan = join_plans(
+        unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended
+    )
     troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
     planned = {node.name for node in plan.nodes}
     back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
@@ -210,7 +212,7 @@ def _counted(
     default = ""
     sizes: Mapping[str, int] = {"": selected}
     if policy.pools and plan is not None:
-        planned = asked_for(plan)
+        planned = requested_nodes(plan)
         default = DEFAULT
         sizes = pools.sizes(node for node in snapshot.nodes if node.name in planned)
     labels = {node.name: node.labels for node in snapshot.nodes}

@@ -27,7 +27,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.eligibility.away import AwayLimit, is_away
-from rollout.planning.eligibility.candidates import asked_for
+from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.eligibility.memory import NodeEnd
 
 
@@ -359,7 +359,7 @@ def run_plan(
             memory=memory,
             ledger=ledger,
             settler=Settler(cluster, report, plan.policy),
-            limit=partial(AwayLimit.of, plan.policy, options.selected, asked_for(plan)),
+            limit=partial(AwayLimit.of, plan.policy, options.selected, requested_nodes(plan)),
             why_stopped=rule.why_stopped,
         )
         rollout = Rollout(

@@ -33,7 +33,7 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.model.json_text import NOT_READ
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 
 _OK = 200
 
@@ -81,10 +81,10 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
-        raise garbled(origin, error) from error
+        raise invalid_answer(origin, error) from error
 
 
-def garbled(origin: str, why: object) -> ApiUnavailableError:
+def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
     """Return what is raised for an answer with a good status that is not what the API documents.
 
     It passes like an answer 502: whoever answers in the server's place does so for a while.
@@ -105,7 +105,7 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
     try:
         return project(read)
     except ValueError as error:
-        raise garbled(origin, error) from error
+        raise invalid_answer(origin, error) from error
 
 
 def node(read: wire.WireNode) -> Node:
@@ -182,8 +182,8 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
 
 def _start_seconds(placed: wire.Condition, ready: wire.Condition) -> int | None:
     """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
-    began = moment(placed.last_transition_time or "")
-    ended = moment(ready.last_transition_time or "")
+    began = parse_timestamp(placed.last_transition_time or "")
+    ended = parse_timestamp(ready.last_transition_time or "")
     return round((ended - began).total_seconds()) if began and ended and ended >= began else None
 
 

@@ -24,7 +24,7 @@ from rollout.model.memory import (
     NodeFailures,
 )
 from rollout.model.text import excerpt, is_object_name, is_run_id, is_version
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
 
 def _is_time(stamp: str) -> bool:
     """Whether this is a time with a year that leaves room for adding and subtracting days."""
-    at = moment(stamp)
+    at = parse_timestamp(stamp)
     return at is not None and _YEARS.start <= at.year < _YEARS.stop
 
 

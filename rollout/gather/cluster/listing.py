@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import decode, garbled, one
+from rollout.gather.cluster.decode import decode, invalid_answer, one
 from rollout.gather.cluster.failure import Status, status_failure
 from rollout.ports import ClusterApi, Query
 
@@ -59,12 +59,14 @@ def _collect(
         try:
             items += map(project, page.items or ())
         except ValueError as error:
-            raise garbled(path, error) from error
+            raise invalid_answer(path, error) from error
         version = page.metadata.resource_version or version
     return Listing(tuple(items), version)
 
 
-def seen(read: Callable[[], Iterable[T]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
+def read_if_allowed(
+    read: Callable[[], Iterable[T]], unseen: str
+) -> tuple[tuple[T, ...], tuple[str, ...]]:
     """Return what is read; or a sentence that begins so, where this user may not read it, or it is not served."""
     try:
         return tuple(read()), ()

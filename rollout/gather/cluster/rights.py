@@ -48,7 +48,7 @@ class _Review(wire.Wire, frozen=True):
     status: _ReviewStatus
 
 
-def allowed(api: ClusterApi, right: Right) -> bool:
+def has_right(api: ClusterApi, right: Right) -> bool:
     """Whether this user has it; `ApiError` where the server does not say."""
     fields = ("verb", "group", "resource", "subresource", "namespace", "name")
     body = {
@@ -66,7 +66,7 @@ def allowed(api: ClusterApi, right: Right) -> bool:
 def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
     """Those of `needs` that this user has not, in their order; optional ones among them.
 
-    `ask` is `allowed`: with patience, where a single failure among many must not spoil all.
+    `ask` is `has_right`: with patience, where a single failure among many must not spoil all.
     """
     distinct = tuple(dict.fromkeys(needs))
     has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))

@@ -10,7 +10,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list, seen
+from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
 from rollout.model.rivals import Coordinator
@@ -100,8 +100,8 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    deployments, unseen = seen(lambda: _deployments(api), _UNSEEN)
-    daemon_sets, also_unseen = seen(lambda: _daemon_sets(api), _UNSEEN)
+    deployments, unseen = read_if_allowed(lambda: _deployments(api), _UNSEEN)
+    daemon_sets, also_unseen = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     rivals = (*deployments, *daemon_sets)
     return tuple(one for one in rivals if one.rival != _UPGRADE or _has_plans(api)), (
         *unseen,

@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list, seen
+from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
@@ -98,19 +98,21 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
     budgets = begun(lambda: listed(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = begun(lambda: listed(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = begun(
-        lambda: seen(
+        lambda: read_if_allowed(
             lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS
         )
     )
     volumes = begun(
-        lambda: seen(lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES)
+        lambda: read_if_allowed(
+            lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES
+        )
     )
     all_pods = pods.result()
     namespaces = tuple[tuple[str, Mapping[str, str]], ...]()
     unseen_namespaces = tuple[str, ...]()
     # few clusters have pods whose affinities choose namespaces by their labels
     if any(pod.placement.chooses_namespaces for pod in all_pods):
-        namespaces, unseen_namespaces = seen(
+        namespaces, unseen_namespaces = read_if_allowed(
             lambda: listed(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
         )
     stored, unseen_stored = read_stored(api, all_pods)
@@ -252,7 +254,7 @@ def read_findings(api: ClusterApi, name: str) -> Findings:
         for one in read.status.conditions
         if _is_bad(one)
     )
-    return Findings(conditions=tuple(bad), console=console(read.spec.provider_id))
+    return Findings(conditions=tuple(bad), console=console_hint(read.spec.provider_id))
 
 
 def _is_bad(condition: wire.Condition) -> bool:
@@ -261,7 +263,7 @@ def _is_bad(condition: wire.Condition) -> bool:
     return condition.type in _BAD_WHEN_TRUE and condition.status != "False"
 
 
-def console(provider_id: str) -> str:
+def console_hint(provider_id: str) -> str:
     """How to see the console of the machine that a providerID names; empty where that is not known.
 
     The ID comes from the cluster, so whatever of it stands in a command is quoted.

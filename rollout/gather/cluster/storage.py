@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.listing import read_list, seen
+from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.model.cluster import Pod, StoredData
 from rollout.ports import ClusterApi
 
@@ -69,8 +69,10 @@ def read_stored(
     """
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_longhorns for pod in pods)
-    volumes, unseen = seen(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
-    clusters, also_unseen = seen(lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN)
+    volumes, unseen = read_if_allowed(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
+    clusters, also_unseen = read_if_allowed(
+        lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN
+    )
     return (*volumes, *clusters), (*unseen, *also_unseen)
 
 

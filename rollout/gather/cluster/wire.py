@@ -24,7 +24,7 @@ import msgspec
 from rollout.model.cluster import NodeAddress
 from rollout.model.placement import Taint
 from rollout.model.selectors import Requirement
-from rollout.model.timestamps import moment
+from rollout.model.timestamps import parse_timestamp
 
 Labels = dict[str, str]
 Quantity = str | int | float
@@ -120,7 +120,7 @@ class Write(Wire, frozen=True):
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
     """When any of them last wrote this field; None where none has."""
     times = (
-        moment(write.time or "")
+        parse_timestamp(write.time or "")
         for write in writes
         if f'"f:{field}"'.encode() in bytes(write.fields)
     )

@@ -60,7 +60,7 @@ warned = partial(Check, verdict=Verdict.WARN)
 failed = partial(Check, verdict=Verdict.FAIL)
 
 
-def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:
+def sort_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Order checks by what they look at; among those of one kind the order stays."""
     return tuple(sorted(checks, key=lambda check: list(CheckName).index(check.check)))
 

@@ -20,7 +20,7 @@ _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 
-def sections(text: str) -> Mapping[str, str]:
+def split_sections(text: str) -> Mapping[str, str]:
     """Return the text after each marker line, by the marker's name; what stands before the first is noise."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
@@ -31,13 +31,13 @@ def sections(text: str) -> Mapping[str, str]:
     return {name: content.strip() for name, content in contents.items()}
 
 
-def assignments(text: str) -> Mapping[str, str]:
+def parse_assignments(text: str) -> Mapping[str, str]:
     """`KEY=value` lines as shells and os-release write them; the last one of a key counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
-    return {match[1]: _unquoted(match[2].strip()) for match in matches if match}
+    return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     quote = value[:1]
     if len(value) >= 2 and quote in ("'", '"') and value[-1] == quote:  # noqa: PLR2004 - a pair of quotes
         value = value[1:-1]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
-from rollout.model.addresses import same_form
+from rollout.model.addresses import normalize_address
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import (
@@ -56,12 +56,14 @@ def match_hosts(
         return {node.name: _from_node(node, defaults) for node in nodes}
     names = {node.name for node in nodes}
     by_address = _owners(
-        (node.name, same_form(address.address)) for node in nodes for address in node.addresses
+        (node.name, normalize_address(address.address))
+        for node in nodes
+        for address in node.addresses
     )
     by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
     by_node: dict[str, Host] = {}
     for host in inventory.hosts:
-        at_address = by_address.get(same_form(host.address))
+        at_address = by_address.get(normalize_address(host.address))
         node = host.name if host.name in names else at_address or by_label.get(host.name)
         if node is None:
             continue
@@ -105,7 +107,7 @@ def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, 
     return {sign: tuple(sorted(members)) for sign, members in names.items()}
 
 
-def identified(
+def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
     """Return the observations by Node name; those that are not surely of their own Node's machine as failures.
@@ -123,7 +125,7 @@ def identified(
         node = by_name.get(name)
         if node is None or not node.boot_id:
             why = "its Node does not name its machine: nodeInfo has no boot id"
-            return _unreported(
+            return _missing_identity(
                 facts, why, f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
             )
         others = reported.get(facts.boot_id, ())
@@ -156,7 +158,7 @@ def _disagreement(
     """
     if not facts.machine_id:
         why = "the machine id of the host cannot be read"
-        return _unreported(facts, why, "/etc/machine-id must be readable for the SSH user.")
+        return _missing_identity(facts, why, "/etc/machine-id must be readable for the SSH user.")
     if facts.boot_id == node.boot_id:
         return None
     if others or (is_told_apart and facts.machine_id != node.machine_id):
@@ -165,7 +167,7 @@ def _disagreement(
             it_is if others else f"machine id {facts.machine_id}, the Node has {node.machine_id}"
         )
         return _wrong(facts, f"the host is another machine than this Node's: {whose}")
-    return _unreported(
+    return _missing_identity(
         facts,
         f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has"
         f" {node.boot_id}",
@@ -185,7 +187,7 @@ def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
     )
 
 
-def _unreported(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
+def _missing_identity(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
     return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, why, hint)
 
 

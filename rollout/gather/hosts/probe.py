@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import assignments, sections
+from rollout.gather.hosts.answer import parse_assignments, split_sections
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import (
     RUNNING,
     inhibition,
-    logged_in,
+    parse_logins,
     pending_shutdown,
     zincati_strategy,
 )
@@ -33,7 +33,7 @@ from rollout.model.host import (
 )
 from rollout.model.rivals import SelfReboot
 from rollout.model.text import excerpt
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
 # Fedora's VERSION is a sentence, and its VERSION_ID the same for every update of a release.
@@ -67,11 +67,11 @@ class BootFacts:
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
     """Facts in the answer, or None where it holds no boot id."""
-    answers = sections(result.stdout)
+    answers = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
         return None
-    release = running_version(assignments(answers.get("release", "")))
+    release = running_version(parse_assignments(answers.get("release", "")))
     return BootFacts(boot_id[0], machine_id(answers.get("machine", "")), release)
 
 
@@ -83,8 +83,8 @@ def machine_id(text: str) -> str:
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
     """Return the boot and what is staged, from the answer to `last_question`; None if it was cut off."""
-    answers = sections(result.stdout)
-    complaints = sections(result.stderr)
+    answers = split_sections(result.stdout)
+    complaints = split_sections(result.stderr)
     boot = parse_boot(result)
     if boot is None or "end" not in answers:
         return None
@@ -95,7 +95,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
             if Source.UPDATE_ENGINE in probe.sources
             else _NOT_ASKED
         ),
-        os_id=_word(assignments(answers.get("release", "")).get("ID", "")),
+        os_id=_word(parse_assignments(answers.get("release", "")).get("ID", "")),
         running_version=boot.version,
         group="",
         boot_id=boot.boot_id,
@@ -119,18 +119,18 @@ _SHELL_HINT = (
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
     """Facts in the answer to this probe, or why there are none. Never raises, whatever the host printed."""
-    answers = sections(result.stdout)
-    complaints = sections(result.stderr)
+    answers = split_sections(result.stdout)
+    complaints = split_sections(result.stderr)
     if "end" not in answers:
         return _incomplete(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # without one a reboot could never be proven, so such a host has no usable facts
-        cause = last_words(complaints.get("boot-id", "")) or "it is not what a kernel prints"
+        cause = last_line(complaints.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot id cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
-    os_release = assignments(answers.get("os-release", ""))
+    os_release = parse_assignments(answers.get("os-release", ""))
     wants_a_password = wants_password(answers.get("sudo-rules", ""))
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
@@ -142,7 +142,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         ),
         os_id=_word(os_release.get("ID", "")),
         running_version=running_version(os_release),
-        group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
+        group=_word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=_runs(answers, 0),
@@ -158,7 +158,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
         signs=host_signs(answers, complaints, probe.sources),
-        users=logged_in(answers.get("users", "")),
+        users=parse_logins(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
         units=(
             _unit(answers, complaints, "update-engine"),
@@ -175,7 +175,7 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
         _word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState")
     )
     return UnitState(
-        load, active, file, bool(properties.get("WantedBy")), last_words(complaints.get(name, ""))
+        load, active, file, bool(properties.get("WantedBy")), last_line(complaints.get(name, ""))
     )
 
 
@@ -186,7 +186,7 @@ def _runs(answers: Mapping[str, str], number: int) -> bool:
 
 
 def _reboots_itself(answers: Mapping[str, str]) -> Iterator[SelfReboot]:
-    if assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
+    if parse_assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
     if _runs(answers, 1):
         yield SelfReboot.BOOTC
@@ -219,7 +219,7 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     if answers:
         message = f"the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        output = last_words(result.stderr) or last_words(result.stdout) or "nothing"
+        output = last_line(result.stderr) or last_line(result.stdout) or "nothing"
         message = f"the host did not run the command; it said: {output}"
     return ProbeFailure(
         host,

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollout.gather.hosts.answer import assignments
+from rollout.gather.hosts.answer import parse_assignments
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER
 from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt, shortened
@@ -45,14 +45,14 @@ def inhibition(text: str) -> str:
     """
     blocking = []
     for match in _ROW.finditer(text):
-        what, who, why, mode = map(_unescaped, match.groups())
+        what, who, why, mode = map(_unescape, match.groups())
         if mode != _ONLY_DELAYS and "shutdown" in what.split(":"):
             details = ": ".join(filter(None, ("" if mode == _USUAL else mode, why)))
             blocking.append(f"{who or 'another process'}{f' ({details})' if details else ''}")
     return shortened(blocking, _MOST, separator=" and ")
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Return a string as busctl writes it, in C's escapes, made safe to print."""
 
     def octet(match: re.Match[bytes]) -> bytes:
@@ -65,7 +65,7 @@ def _unescaped(text: str) -> str:
 
 def pending_shutdown(text: str) -> str:
     """Which shutdown is scheduled and when, out of logind's file and the host's time; empty where none is."""
-    values = assignments(text)
+    values = parse_assignments(text)
     mode = values.get("MODE", "")
     said = excerpt(values.get("WALL_MESSAGE", ""), 60)
     if mode not in _MODES:
@@ -118,12 +118,12 @@ _LONGEST_NAME = 32
 _MOST_LOGINS = 100
 
 
-def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:
+def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
     """Return the logins of a section in its order, at most 100; None where `who` is not on the host, or failed."""
     lines = section.splitlines()
     if f"{EXIT_MARKER} 0" not in lines:
         return None
-    own = assignments(section).get("TTY", "").removeprefix("/dev/")
+    own = parse_assignments(section).get("TTY", "").removeprefix("/dev/")
     matches = filter(None, (_LINE.fullmatch(line.strip()) for line in lines))
     logins = [
         match.groups() for match in matches if match[2] != own and _TERMINAL.fullmatch(match[2])

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, exit_status
+from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, exit_status, parse_assignments
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
@@ -32,7 +32,7 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
     """Return the first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
     for source in _SOURCES:
-        values = assignments(stdout.get(source, ""))
+        values = parse_assignments(stdout.get(source, ""))
         reply = _BUS_REPLY.search(stdout.get(source, ""))
         if (operation := values.get("CURRENT_OP", _NULL)) not in ("", _NULL):
             return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
@@ -72,7 +72,7 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
             "update_engine did not answer in time: the system bus or the engine is down",
         )
     if codes.get("client") == NOT_FOUND:
-        said = last_words(stderr.get("bus", ""))
+        said = last_line(stderr.get("bus", ""))
         why = "update_engine_client is not on this host, and D-Bus gave no answer"
         # where the bus does not know it either, there is nothing more to say
         unknown = said.endswith(_NO_SUCH_SERVICE)
@@ -82,9 +82,9 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
-            last_words(stderr.get("sudo-bus", "")),
+            last_line(stderr.get("sudo-bus", "")),
         )
-    causes = (last_words(stderr.get(source, "")) for source in sources)
+    causes = (last_line(stderr.get(source, "")) for source in sources)
     return EngineTrouble.OTHER, _with_cause(
         "update_engine did not answer", next(filter(None, causes), "")
     )
@@ -142,7 +142,7 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.REBOOT_REQUIRED
     answer = stdout.get("reboot-required", "")
     if answer not in {SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED}:
-        why = last_words(stderr.get("reboot-required", "")) or "no answer"
+        why = last_line(stderr.get("reboot-required", "")) or "no answer"
         return Sign(
             source, SourceAnswer.NONE, f"whether /run/reboot-required exists is not known: {why}"
         )
@@ -164,7 +164,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
             section.rpartition(f"\n{EXIT_MARKER}")[0], type=_RpmOstreeStatus
         )
     except (msgspec.MsgspecError, RecursionError):
-        why = last_words(stderr.get("rpm-ostree", "")) or "no status in its answer"
+        why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
         return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not answer: {why}")
     return _of_deployments(
         status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from rollout.gather.hosts.answer import CUT_OFF
-from rollout.model.tool_output import last_words
+from rollout.model.tool_output import last_line
 
 _LISTED_RULE = re.compile(r"\(([^()]*)\) (.*)")
 _BETWEEN = re.compile(r"(?<!\\), ")
@@ -58,7 +58,7 @@ def sudo_fix(message: str, user: str) -> str:
 
 def refusal(stderr: str, exit_status: int | None = None) -> str:
     """Return half a sentence on what the complaint and the exit status of `sudo -n` mean; empty where neither is."""
-    said = last_words(stderr)
+    said = last_line(stderr)
     meaning = next(
         (sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)),
         _OTHER if said else "",

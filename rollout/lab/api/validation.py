@@ -13,7 +13,7 @@ from rollout.lab.api.resources import CONFIGMAPS, EVENTS, Resource
 from rollout.lab.api.statuses import cause, invalid
 from rollout.lab.api.store import Json
 from rollout.lab.objects import annotations_of, labels_of
-from rollout.model.selectors import checked_label, is_label_value
+from rollout.model.selectors import check_label_name, is_label_value
 
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LONGEST_NAME: Final = 253
@@ -94,7 +94,7 @@ def _causes(resource: Resource, obj: Json) -> Iterator[Json]:
 def _key_causes(field: str, keys: Iterable[str]) -> Iterator[Json]:
     for key in keys:
         try:
-            checked_label(key)
+            check_label_name(key)
         except UsageError as error:
             yield _invalid(field, key, str(error))
 

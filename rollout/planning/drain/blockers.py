@@ -7,7 +7,7 @@ others, the play warns. Preemption is not modeled: a drain that it would rescue 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from rollout.model.cluster import Budget, Pod, finding_of
+from rollout.model.cluster import Budget, Pod, budget_subject
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
@@ -135,7 +135,7 @@ def _held_by_budgets(
         yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
         return
     for budget in budgets:
-        subject = finding_of(budget.key)
+        subject = budget_subject(budget.key)
         is_open = budget.disruptions_allowed > 0
         opening = storage_opening(pod)
         if bypasses(pod, budget) or (is_open and opening):
@@ -220,7 +220,7 @@ def stuck_budget(
         f" {headcount.most_away(budget)} be away:"
         f" {_fixes(room, _let_away(budget, headcount, len(lost)))}"
     )
-    return Blocker(node, BlockerKind.FITS_NOWHERE, finding_of(budget.key), message)
+    return Blocker(node, BlockerKind.FITS_NOWHERE, budget_subject(budget.key), message)
 
 
 def _fixes(*clauses: str) -> str:

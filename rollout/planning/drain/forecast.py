@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, finding_of
+from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
@@ -54,7 +54,7 @@ class Drainable:
         yield from blocked
         for verdict in self.verdicts if blocked else ():
             if any(
-                finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)
+                budget_subject(budget.key) in blocked for budget in self.index.covering(verdict.pod)
             ):
                 yield f"pod/{verdict.pod.key}"
 

@@ -57,7 +57,7 @@ def is_claimed(node: Node) -> bool:
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
-def _used_up_by(node: Node, limit: str) -> Blocker:
+def _limit_blocker(node: Node, limit: str) -> Blocker:
     """Return what a plan says of a node that is away, where nothing is left of this limit."""
     way_out = (
         "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
@@ -108,13 +108,13 @@ class AwayLimit:
         """Nodes that have used up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
         if self.most < 1 and planned:
             yield from (
-                _used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away
+                _limit_blocker(node, f"--max-unavailable {policy.max_unavailable}") for node in away
             )
         for node in away:
             pool = self.members.get(node.name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
-                yield _used_up_by(node, f"max-unavailable {limit} of the pool {pool}")
+                yield _limit_blocker(node, f"max-unavailable {limit} of the pool {pool}")
 
     def why_full(self, node: str, away: Collection[str]) -> str:
         """Who uses up the limit, or that of this node's pool; empty where the node may go while those are away."""

@@ -39,11 +39,11 @@ from rollout.model.host import (
     UpdateStanding,
 )
 from rollout.model.node_kind import why_removed, why_unsupported
-from rollout.model.node_marks import misunderstanding, why_paused
+from rollout.model.node_marks import annotation_problem, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
-from rollout.model.reboot_request import detect_flag, unasked
+from rollout.model.reboot_request import detect_flag, sources_not_asked
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection
@@ -86,7 +86,7 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
-def asked_for(plan: RolloutPlan) -> Mapping[str, str]:
+def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the nodes that a plan was made for, each with its pool: its percentages are of them."""
     named = {entry.node: entry.pool for entry in plan.excluded} | {
         node.name: node.pool for node in plan.nodes
@@ -141,7 +141,7 @@ def _cordoned(candidate: Candidate) -> NodeFinding | None:
 
 
 def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
-    return misunderstanding(candidate.node)
+    return annotation_problem(candidate.node)
 
 
 def _paused(candidate: Candidate) -> NodeFinding | None:
@@ -164,7 +164,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
-    is_annotated = Source.ANNOTATION in unasked(candidate.node, facts)
+    is_annotated = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
     flag = detect_flag(facts.sources, [Source.ANNOTATION]) if is_resting and is_annotated else ""
     return RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
 
@@ -174,7 +174,7 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | Non
     if not silent:
         return None
     answers = tuple(sign.detail for sign in silent)
-    shows = unasked(candidate.node, facts)
+    shows = sources_not_asked(candidate.node, facts)
     flag = detect_flag(facts.sources, shows)
     return SourcesSilent(answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine)
 
@@ -262,7 +262,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
     return candidate.rules.versions.standing(candidate.node, facts)
 
 
-def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
+def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Which of the nodes a process in a pod stands on; None where it is none of them, or nothing says which.
 
     What the downward API says goes before the kernel, and that before the Pod as the API server has

@@ -20,7 +20,7 @@ from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
-from rollout.model.timestamps import elapsed, moment, whole_second
+from rollout.model.timestamps import elapsed, parse_timestamp, whole_second
 
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
@@ -43,7 +43,7 @@ def evidence_of(
     on_it = [(node, result) for node, result in ends if result.get("version") == version]
     runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
     proven = {
-        node.name: moment(result.get("at", ""))
+        node.name: parse_timestamp(result.get("at", ""))
         for node, result in on_it
         if node.is_ready and runs_it.search(node.os_image)
     }
@@ -127,8 +127,8 @@ class Proven:
 
 def _hours_proven(document: Evidence) -> float:
     """Return how long the version had run when the evidence was made."""
-    end = moment(document.made_at)
-    last = moment(document.last_reboot)
+    end = parse_timestamp(document.made_at)
+    last = parse_timestamp(document.last_reboot)
     return (end - last).total_seconds() / _HOUR if end and last else 0
 
 
@@ -175,8 +175,8 @@ def why_refused(
 def _why_of_another_time(
     document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None
 ) -> str:
-    written_at = moment(document.made_at)
-    seen = moment(latest)
+    written_at = parse_timestamp(document.made_at)
+    seen = parse_timestamp(latest)
     if written_at is None or now is None:
         return (
             "it does not say when it was made"

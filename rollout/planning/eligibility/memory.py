@@ -31,7 +31,7 @@ from rollout.model.memory import (
 )
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
-from rollout.model.timestamps import moment, whole_second
+from rollout.model.timestamps import parse_timestamp, whole_second
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
 MOST_UNMOVED = 2
@@ -114,7 +114,7 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
     """Until when a node rests, RFC 3339 in UTC; empty where it does not."""
     failures = memory.nodes.get(node)
-    at = moment(failures.at) if failures else None
+    at = parse_timestamp(failures.at) if failures else None
     if failures is None or at is None or now is None:
         return ""
     until = at + pause_after(failures.failures)
@@ -126,11 +126,11 @@ def pause_after(failures: int) -> timedelta:
     return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
 
 
-def noted(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
+def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     """Return the memory with a node's end. Unchanged if it was noted before, or is no failure."""
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
-        return _succeeded(memory, ended)
+        return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES or _has_given_reboot_up(ended)
     if not is_failure or len(ended.node) > _LONGEST_NAME:
         return memory
@@ -173,7 +173,7 @@ def _with_failure(
     nodes = tuple(dict.fromkeys((*known.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(ended.limit, MOST_NODES_OF_VERSION)
     held_since = known.held_since or (whole_second(now) if is_held else "")
-    return _bounded(
+    return _keep_recent(
         {**versions, ended.version: VersionFailures(nodes, whole_second(now), held_since)}
     )
 
@@ -186,7 +186,7 @@ def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
     )
 
 
-def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
+def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
     """Those that failed last; of the others those that are held, with as many of their nodes as are told."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     older = (
@@ -198,21 +198,21 @@ def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFai
     return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
 
 
-def _succeeded(memory: Memory, ended: EndedNode) -> Memory:
+def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     """Its failures are over; and where it was taken despite the hold of its version, so is the hold."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     known = memory.versions.get(ended.version)
     if known is None:
         return memory
     if ended.despite_hold and known.held_since:
-        return released_version(memory, ended.version)
+        return without_version_failures(memory, ended.version)
     nodes = tuple(node for node in known.nodes if node != ended.node)
     if not nodes and not known.held_since:
         return replace(memory, versions=_without(memory.versions, ended.version))
     return replace(memory, versions={**memory.versions, ended.version: replace(known, nodes=nodes)})
 
 
-def released_version(memory: Memory, version: str) -> Memory:
+def without_version_failures(memory: Memory, version: str) -> Memory:
     """Without the failures of a version, and the rests of the nodes on which it failed."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
@@ -220,14 +220,14 @@ def released_version(memory: Memory, version: str) -> Memory:
     return replace(memory, nodes=nodes, versions=_without(memory.versions, version))
 
 
-def released(
+def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:
-        memory = released_version(memory, version)
+        memory = without_version_failures(memory, version)
     for node in nodes:
         memory = replace(memory, nodes=_without(memory.nodes, node))
     return memory

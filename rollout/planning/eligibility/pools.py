@@ -32,7 +32,7 @@ class Pools:
         self._selectors: Sequence[tuple[str, LabelSelector]] = [
             (pool.name, parse_selector(pool.selector)) for pool in policy.pools
         ]
-        self._rules = {"": policy} | {pool.name: _merged(policy, pool) for pool in policy.pools}
+        self._rules = {"": policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
 
     def of(self, labels: Mapping[str, str]) -> str:
         """Return the pool of a node with these labels; empty where there are no pools."""
@@ -65,7 +65,7 @@ def pools_of(policy: Policy) -> Pools:
     return Pools(policy)
 
 
-def _merged(policy: Policy, pool: Pool) -> Policy:
+def _merge(policy: Policy, pool: Pool) -> Policy:
     """Return the rollout's rules with those of the pool instead, where it has any."""
     own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
     drain = (
@@ -76,7 +76,7 @@ def _merged(policy: Policy, pool: Pool) -> Policy:
     return replace(policy, drain=drain, **own)
 
 
-def ordered(pools: Sequence[Pool]) -> tuple[str, ...]:
+def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
     """Names such that each comes after those in its `after`, else as written; `UsageError` where there is no order.
 
     The default pool comes last.
@@ -125,7 +125,7 @@ def _check(pools: Sequence[Pool]) -> None:
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
     """By pool, in order, all that have to have ended before it begins; of the default pool, every other."""
-    names = ordered(pools)
+    names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}
     for name in names[:-1]:

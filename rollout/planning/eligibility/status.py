@@ -22,7 +22,7 @@ from rollout.model.node_marks import deferral, is_deferred, pause_on
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
-from rollout.model.reboot_request import unasked
+from rollout.model.reboot_request import sources_not_asked
 from rollout.model.text import joined, natural_key
 from rollout.planning.eligibility.candidates import Candidate, update_standing, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
@@ -284,7 +284,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         detected_by=detection.by,
         detail=detection.detail,
         judged=is_judged,
-        shows=unasked(node, facts) if facts else (),
+        shows=sources_not_asked(node, facts) if facts else (),
         message=text(finding) if finding else "",
         fix=fix(finding) if finding else "",
         note=_brief_note(observation, finding),

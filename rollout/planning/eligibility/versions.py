@@ -112,7 +112,7 @@ class KnownVersions:
             )
         if operation is UpdateOperation.REPORTING_ERROR:
             return UpdateStanding(UpdateState.CHECK_FAILED, newest)
-        return UpdateStanding(_compared(facts, newest), newest)
+        return UpdateStanding(_compare(facts, newest), newest)
 
 
 NO_VERSIONS = KnownVersions()
@@ -128,7 +128,7 @@ def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
     return is_rollback and result.get("version") == facts.running_version
 
 
-def _compared(facts: HostFacts, newest: str) -> UpdateState:
+def _compare(facts: HostFacts, newest: str) -> UpdateState:
     running = facts.running_version
     if running and running == newest:
         return UpdateState.UP_TO_DATE

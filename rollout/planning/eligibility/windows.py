@@ -163,7 +163,7 @@ def parse_freeze(text: str) -> Period:
     """Read a written freeze; `UsageError` says what is wrong with it."""
     where = f"the freeze {text!r}"
     if match := _MOMENTS.fullmatch(text.strip()):
-        return _span(match, where)
+        return _dated_freeze(match, where)
     if match := _WRITTEN.fullmatch(text.strip()):
         return _timed(match, where)
     days, _, zone = text.strip().rpartition(" ")
@@ -184,7 +184,7 @@ def _timed(match: re.Match[str], where: str) -> Window:
     )
 
 
-def _span(match: re.Match[str], where: str) -> DatedFreeze:
+def _dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
     zone = _zone(match["zone"] or "UTC", where)
     try:
         begin, end = (
@@ -227,7 +227,7 @@ def _length(written: str, where: str) -> Duration:
     return length
 
 
-def checked_zone(name: str, where: str = "") -> str:
+def check_zone(name: str, where: str = "") -> str:
     """Return the name of a timezone, of what is `where`; `UsageError` where the IANA database has no such name."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
@@ -241,7 +241,7 @@ def checked_zone(name: str, where: str = "") -> str:
 
 
 def _zone(name: str, where: str) -> ZoneInfo:
-    return ZoneInfo(checked_zone(name, f" in {where}"))
+    return ZoneInfo(check_zone(name, f" in {where}"))
 
 
 @cache
@@ -377,7 +377,7 @@ class Schedule:
         return tuple(
             text
             for text, freeze in self.freezes.items()
-            if any(opening.holds(now) for opening in _near([freeze], now - _BACK, now))
+            if any(opening.holds(now) for opening in _openings_near([freeze], now - _BACK, now))
         )
 
     def closed(self, now: datetime) -> str:
@@ -408,11 +408,11 @@ class Schedule:
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
         """All openings around these two moments, those that touch made one, without what is frozen of them."""
         start = begin - _BACK
-        opened = _near(self.windows, start, end) if self.windows else [Opening(start, end)]
+        opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
         if self.own:
             # what is open in both is what is left without that which is closed in one
-            opened = _cut(opened, _cut(opened, _near(self.own, start, end)))
-        return _cut(opened, _near(self.freezes.values(), start - _BACK, end + _BACK))
+            opened = _subtract(opened, _subtract(opened, _openings_near(self.own, start, end)))
+        return _subtract(opened, _openings_near(self.freezes.values(), start - _BACK, end + _BACK))
 
     def _around(self, now: datetime, days: int) -> list[Opening]:
         return self.openings(now, now + timedelta(days=days))
@@ -423,12 +423,12 @@ class Schedule:
         return next(filter(wanted, openings), None)
 
 
-def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
+def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
     """Return their openings that begin on these days, by the clocks of each, those that touch made one."""
     return join(opening for period in periods for opening in period.openings(begin, end))
 
 
-def _cut(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Opening]:
+def _subtract(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Opening]:
     """Return what is left of them between these stretches, which are in order."""
     return [part for opening in openings for part in _without(opening, away)]
 

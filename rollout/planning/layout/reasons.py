@@ -7,7 +7,7 @@ from itertools import zip_longest
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import is_storage
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, is_pool, sum_of
-from rollout.planning.layout.waves import Batch, used_by
+from rollout.planning.layout.waves import Batch, usage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def obstacles(
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[WaveReason, ...]:
-    used = used_by(wave, limits)
+    used = usage_of(wave, limits)
     uses = limits.use(demand.load, demand.holds)
     held = demand.holds.keys() | {key for other in wave for key in other.holds}
     barring = (

@@ -125,7 +125,7 @@ def _by_price(demand: NodeDemand) -> tuple[object, ...]:
     return demand.price, _by_name(demand)
 
 
-def used_by(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
+def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
     return Counter(sum_of(limits.use(demand.load, demand.holds) for demand in demands))
 
 
@@ -133,7 +133,7 @@ def join_wave(
     wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
     """Return the wave with the waiting nodes that may join, and those that still wait."""
-    used = dict(used_by(wave, limits))
+    used = dict(usage_of(wave, limits))
     capacity = limits.capacity
     demands = list(wave)
     staying = list[NodeDemand]()

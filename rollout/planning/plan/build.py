@@ -59,7 +59,7 @@ from rollout.planning.layout.sharing import (
     sum_of,
 )
 from rollout.planning.layout.waves import Batch, Layout
-from rollout.planning.plan.document import sealed
+from rollout.planning.plan.document import with_id
 from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
@@ -174,7 +174,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
     waves = with_reasons(forecast.waves, limits)
-    planned = _planned(waves, forecast.arrivals, items)
+    planned = _planned_waves(waves, forecast.arrivals, items)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -193,7 +193,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         summary=_summary(planned, layout.lower_bound),
         estimate=pace.whole(planned) if planned else TimeEstimate(),
     )
-    return Decisions(sealed(plan), items, waves, limits)
+    return Decisions(with_id(plan), items, waves, limits)
 
 
 def _layout(
@@ -274,7 +274,7 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
             yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
-def _planned(
+def _planned_waves(
     waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]
 ) -> tuple[Wave, ...]:
     return tuple(

@@ -30,12 +30,12 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     return tuple(map(Count, steps))
 
 
-def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
+def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
     """Return the cluster as it will be once these nodes have been returned.
 
     New nodes start only after that. The nodes are Ready, and schedulable if rollout cordoned them.
     """
-    nodes = tuple(_returned(node) if node.name in names else node for node in snapshot.nodes)
+    nodes = tuple(_return_node(node) if node.name in names else node for node in snapshot.nodes)
     pods = tuple(
         replace(pod, ready=True) if pod.mirror and pod.node in names else pod
         for pod in snapshot.pods
@@ -43,7 +43,7 @@ def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapsh
     return replace(snapshot, nodes=nodes, pods=pods)
 
 
-def _returned(node: Node) -> Node:
+def _return_node(node: Node) -> Node:
     cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
     kept = {CORDON.key} if cordoned else set()
     taints = tuple(
@@ -57,13 +57,13 @@ def _returned(node: Node) -> Node:
     )
 
 
-def ended_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
+def count_finished_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
     """Return how many waves of an interrupted plan have none of the nodes that are `left` to do."""
     waves = plan.waves if plan else ()
     return sum(all(node.name not in left for node in wave.nodes) for wave in waves)
 
 
-def joined(
+def join_plans(
     run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0
 ) -> RolloutPlan:
     """Join the nodes under way and the waves of `fresh` into the run's plan.
@@ -136,10 +136,10 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """
     choices = _choices(nodes)
     pools = tuple(_pool(pool, standing, today, choices) for pool in standing.pools)
-    return replace(_merged(standing, today, choices), pools=pools)
+    return replace(_merge(standing, today, choices), pools=pools)
 
 
-def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
+def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
     """Return `one`, with each field in `choices` chosen from both."""
     fields = {
         name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()
@@ -160,15 +160,15 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "include_held": and_,
         "include_cordoned": and_,
         "reboot_idle": and_,
-        "drain": partial(_merged, choices=_DRAIN),
+        "drain": partial(_merge, choices=_DRAIN),
         "reboot_timeout": _todays,
         "ready_timeout": _todays,
         "settle_timeout": max,
         "exclude_from_load_balancers": max,
         "own_reboot_command": _todays,
         "detect": _common,
-        "gates": partial(_merged, choices=_GATES),
-        "courtesy": partial(_merged, choices=_COURTESY),
+        "gates": partial(_merge, choices=_GATES),
+        "courtesy": partial(_merge, choices=_COURTESY),
     }
 
 
@@ -259,7 +259,7 @@ _DRAIN: Mapping[str, _Choice] = {
     "critical": _both,
 }
 _GATES: Mapping[str, _Choice] = {
-    "windows": partial(_merged, choices={"windows": _latter, "wait": and_, "freezes": _both}),
+    "windows": partial(_merge, choices={"windows": _latter, "wait": and_, "freezes": _both}),
     "hooks": _todays,
     "alerts": _alerts,
     "blocking_pods": _both,
@@ -279,7 +279,7 @@ def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Ch
     other = next(
         (named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector)
     )
-    rules = _merged(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
+    rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
     one = pool.max_unavailable
     another = other.max_unavailable
     return replace(

@@ -21,7 +21,7 @@ from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
 from rollout.model.text import is_object_name
-from rollout.planning.eligibility.pools import ordered
+from rollout.planning.eligibility.pools import order_pools
 from rollout.planning.plan.rules import impossible_rules
 
 # In bytes. A plan of 5,000 nodes with warnings about 30,000 pods has 10 MB and 240,000 values.
@@ -68,7 +68,7 @@ def _decode(kind: Any, value: Any) -> Any:
     raise ValueError(f"a {kind.__name__} is written as text")
 
 
-def sealed(plan: RolloutPlan) -> RolloutPlan:
+def with_id(plan: RolloutPlan) -> RolloutPlan:
     """Return the plan with its ID: a digest that shows whether a file was edited."""
     digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
@@ -205,7 +205,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
     """Yield a cycle in pools' `after`, and nodes of unknown pools."""
     try:
-        names = {"", *(ordered(plan.policy.pools) if plan.policy.pools else ())}
+        names = {"", *(order_pools(plan.policy.pools) if plan.policy.pools else ())}
     except UsageError as error:
         yield error.message
     else:

@@ -12,7 +12,7 @@ from rollout.errors import UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.model.selectors import checked_label, parse_selector
+from rollout.model.selectors import check_label_name, parse_selector
 from rollout.model.text import joined
 from rollout.planning.eligibility.windows import Window, parse_freeze
 
@@ -42,7 +42,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
         for text in policy.gates.alerts.matchers
         if not is_matcher(text)
     )
-    for parse, texts in _written(policy):
+    for parse, texts in _written_values(policy):
         for text in texts:
             try:
                 parse(text)
@@ -50,7 +50,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
                 yield error.message
 
 
-def _written(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
+def _written_values(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
     """Yield parsers, which raise `UsageError`, with the texts that they must accept."""
     gates = policy.gates
     drain = policy.drain
@@ -70,7 +70,7 @@ def _written(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable
         if gates.hooks.prefix.endswith("/")
         else f"{gates.hooks.prefix}/"
     )
-    yield checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, prefixed)
+    yield check_label_name, (*spread, *gates.hooks.before, *gates.hooks.after, prefixed)
 
 
 _DEFAULT = Policy()

@@ -75,7 +75,9 @@ class Pace:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
-        runs = tuple(sorted(seconds for node in nodes if (seconds := past_run(node)) is not None))
+        runs = tuple(
+            sorted(seconds for node in nodes if (seconds := last_run_seconds(node)) is not None)
+        )
         settle = round(mean(past.settles)) if past.settles else _START_SECONDS
         past = replace(
             past,
@@ -223,7 +225,7 @@ def _of_journals(past: Sequence[float]) -> str:
     return f", the median of {len(past)} in the local journals"
 
 
-def past_run(node: Node) -> float | None:
+def last_run_seconds(node: Node) -> float | None:
     """Return the seconds of the node's last run; None if it failed or is unknown."""
     written = node.annotations.get(marks.LAST_RESULT)
     if not written:

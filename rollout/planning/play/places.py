@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.model.cluster import Pod, finding_of
+from rollout.model.cluster import Pod, budget_subject
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import guards
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
@@ -141,4 +141,4 @@ def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
         " node fit elsewhere: where these come last, the drain waits in vain, up to"
         " --drain-timeout; make room on other nodes"
     )
-    return PlanWarning(node, finding_of(budget), message, WarningKind.FITS_NOWHERE)
+    return PlanWarning(node, budget_subject(budget), message, WarningKind.FITS_NOWHERE)

@@ -20,7 +20,7 @@ from rollout.planning.eligibility.pools import Pools
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, Layout
-from rollout.planning.play.pace import Pace, past_run
+from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
@@ -131,7 +131,7 @@ class Simulator:
         return {
             demand.name: (
                 self.limits.drain((demand,))
-                + max(reboot, round(past_run(self.nodes[demand.name]) or 0))
+                + max(reboot, round(last_run_seconds(self.nodes[demand.name]) or 0))
             )
             for demand in batch.demands
         }
@@ -333,7 +333,7 @@ class _RollingRun(_WaveSimulation):
             self._away[owner].add(name)
         self._before[name] = before
         # The host may boot more slowly than most.
-        self.soonest[name] = self.now + round(past_run(simulator.nodes[name]) or 0)
+        self.soonest[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
         self._floor[name] = simulator.pace.settle(pods) if pods else 0
         self.places.note_drain(name)
         self.flow.close((name,))

@@ -29,8 +29,8 @@ from rollout.report.runs.model import (
     RunReport,
     Stretch,
 )
-from rollout.report.runs.tables import NODE_PARTS, clock, said_outcome
-from rollout.report.sentences import capitalized, wave_title
+from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
+from rollout.report.sentences import capitalize, wave_title
 
 MOST_ROWS = 60
 # A browser shows as many rows at once without delay.
@@ -130,7 +130,7 @@ def _title_of(report: RunReport, wave: int) -> str:
     if not wave:
         return "No wave"
     started = report.waves[wave - 1]
-    return capitalized(wave_title(started.index, started.of, started.in_flight))
+    return capitalize(wave_title(started.index, started.of, started.in_flight))
 
 
 def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> TimelineRow:
@@ -140,7 +140,7 @@ def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> 
     bars = [*_bars(whole, spans)]
     return TimelineRow(
         label=node.node,
-        remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),
+        remark="" if node.outcome == Outcome.SUCCEEDED else outcome_text(node),
         took=elapsed(node.seconds),
         bars=bars,
         mark=max((bar.x + bar.width for bar in bars), default=0.0) if is_bad else None,

@@ -94,11 +94,11 @@ def report_of(
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.evictions,
-        evicted=sorted(_evicted(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
+        evicted=sorted(_evictions(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
     )
 
 
-def _evicted(view: RunView) -> Iterator[EvictionReport]:
+def _evictions(view: RunView) -> Iterator[EvictionReport]:
     for event in view.evicted:
         for pod in event.pods:
             yield EvictionReport(
@@ -295,14 +295,16 @@ class _Activity(StrEnum):
 _SLACK = 5.0
 
 
-def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
+def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """Read what the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
-    owners = grouped(pair for records in journals for pair in _of_one(tuple(records), cluster))
+    owners = grouped(
+        pair for records in journals for pair in _run_durations(tuple(records), cluster)
+    )
     drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Activity)
     return Past(drains, reboots, settles, endings, owners)
 
 
-def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
+def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
     """Yield how long each thing took, and each pod to end, by its owner."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
@@ -325,7 +327,7 @@ def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, floa
     )
     for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
         process = _process_at(view, end.at)
-        moments = _moments(node, end, process)
+        moments = _node_times(node, end, process)
         if moments is None:
             continue
         begun, empty, asked = moments
@@ -335,12 +337,12 @@ def _of_one(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, floa
             yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
     if not waits_between_waves:
         yield from (
-            (_Activity.SETTLE, seconds) for seconds in _settles(view, policy.settle_timeout)
+            (_Activity.SETTLE, seconds) for seconds in _settle_seconds(view, policy.settle_timeout)
         )
     yield from ((owner, seconds) for owner, times in view.pod_endings.items() for seconds in times)
 
 
-def _moments(
+def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
     """When it was begun, empty, and its host asked to reboot, under this one process; None where a clock lies."""
@@ -375,7 +377,7 @@ def _seconds(begin: datetime, end: datetime) -> float:
     return (end - begin).total_seconds()
 
 
-def _settles(view: RunView, longest: float) -> Iterator[float]:
+def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
     """From the last end of a wave's nodes to the wave that followed it in one process."""
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)

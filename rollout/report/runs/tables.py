@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, grouped, joined, printable, sho
 from rollout.model.timestamps import elapsed
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
-from rollout.report.sentences import findings_text, outcomes, tallied, why_held
+from rollout.report.sentences import findings_text, outcome_counts, reason_counts, why_held
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
@@ -40,7 +40,7 @@ def title(report: RunReport) -> str:
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
 
-def ended(report: RunReport) -> str:
+def ending_text(report: RunReport) -> str:
     """Tell how it ended, in a word."""
     return "running or interrupted" if report.ending is Ending.OPEN else report.ending
 
@@ -51,8 +51,8 @@ def headline(report: RunReport) -> str:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
     succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
     return (
-        f"{ended(report)}:"
-        f" {outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
+        f"{ending_text(report)}:"
+        f" {outcome_counts(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
     )
 
 
@@ -77,7 +77,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
             f"by {entry.by} at {clock(entry.at)}{version}",
         )
     if report.left_out:
-        yield "Left out", tallied(report.left_out)
+        yield "Left out", reason_counts(report.left_out)
     yield "Versions", _versions(report)
     if estimated := report.estimate.seconds:
         waits = sum(
@@ -252,7 +252,7 @@ def node_table(report: RunReport) -> ReportTable:
         (
             node.node,
             str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
-            said_outcome(node),
+            outcome_text(node),
             elapsed(node.seconds) if node.seconds else NOTHING,
             *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in NODE_PARTS),
             str(node.evict),
@@ -267,7 +267,7 @@ def node_table(report: RunReport) -> ReportTable:
     return ReportTable("Nodes", headings, rows)
 
 
-def said_outcome(node: NodeReport) -> str:
+def outcome_text(node: NodeReport) -> str:
     """Tell how a node ended, or where it stands."""
     if node.outcome:
         return node.outcome
