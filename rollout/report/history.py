@@ -6,7 +6,6 @@ Times that people read are those of their own clock.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from msgspec import UNSET, UnsetType
 from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished, PodsEvicted
@@ -74,11 +73,11 @@ class JournalCheck:
 
 @dataclass(frozen=True, slots=True)
 class HistoryReport:
-    """The runs that are recorded; `check` only with `--check`."""
+    """The recorded runs."""
 
     format_version: str
     runs: Sequence[RunReport]
-    check: JournalCheck | UnsetType = UNSET
+    check: JournalCheck | None = None
 
 
 _COLUMNS = (
