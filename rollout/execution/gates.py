@@ -14,40 +14,46 @@ from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
 from rollout.model.cluster import OSD_APP
+from rollout.model.finding import (
+    AlertsFiring,
+    AlertsNotAsked,
+    AlertsUnreadable,
+    BlockedNow,
+    BlockingPods,
+    CommandRefused,
+    DeadlineTooNear,
+    Finding,
+    GateTimeout,
+    NoWindowFits,
+    WaveNotConfirmed,
+    WindowTooShort,
+)
 from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.model.text import shortened
 from rollout.planning.eligibility.away import ControlPlane, is_away, storage_blockers
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
+from rollout.wording import text
 
 _FRESH_SECONDS = 5.0
 # The key of the deadline for gates that hold every node. No node has an empty name.
 _ANY_NODE = ""
 _ASSUMED = Duration(600)
-_NAMED = 3
 # Characters. Linux takes 128 KiB.
 _LONGEST_VARIABLE = 100_000
 
 
-class Later(str):
-    """A reason that passes by itself: a node that is not begun for it is for another time, and no trouble."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a node may not begin, empty where it may; `final` where no waiting will change that.
+    """Why a node may not start now, None if it may. `final`: waiting will not change that.
 
-    `is_general`: it holds any other node as well, so that there is no use in asking about as many
-    as there are.
+    `is_general`: it holds every other node as well, so that the others need not be asked about.
     """
 
-    why: str = ""
+    finding: Finding | None = None
     final: bool = False
     is_general: bool = False
 
@@ -98,7 +104,7 @@ class PolicyGates:
         }
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
-        self._reported: dict[str, str] = {}
+        self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
@@ -110,51 +116,54 @@ class PolicyGates:
 
     def before_rollout(self) -> None:
         """Ask the command; `BlockedError` where it does not let pass."""
-        why = self._command("rollout", {})
-        if why and self._stopped():
-            raise InterruptedRunError(f"not started: {why}")
-        if why:
-            raise BlockedError(f"not started: {why}", hint="See gates.command.")
+        refused = self._command("rollout", {})
+        if refused is None:
+            return
+        message = f"not started: {text(refused)}"
+        if self._stopped():
+            raise InterruptedRunError(message)
+        raise BlockedError(message, hint="See gates.command.")
 
-    def before_wave(self, wave: Wave) -> str:
-        """Ask the windows, then the operator, then the command."""
+    def before_wave(self, wave: Wave) -> Finding | None:
+        """Return why the wave may not start: by the windows, the operator or the command."""
         now = self.cluster.clock.now()
-        if not self._policy.windows.wait and (why := self._schedule.closed(now)):
-            return Later(why)
+        closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
+        if closed:
+            return closed
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
         if self.ports.confirmation and not self.ports.confirmation(question, self._stopped):
-            return f"wave {wave.index} was not confirmed"
+            return WaveNotConfirmed(wave.index)
         return self._command("wave", _about(wave, self.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
         """Ask all conditions, the cheapest first."""
         for condition in self._conditions:
             hold = condition(node)
-            if hold.why and not hold.final and condition in self._bounded:
-                hold = self._within_patience(node, hold)
-            if hold.why:
-                return self._report_once(_ANY_NODE if hold.is_general else node.name, hold)
+            if hold.finding and not hold.final and condition in self._bounded:
+                hold = self._within_patience(node, hold.finding, is_general=hold.is_general)
+            if hold.finding:
+                if not hold.final:
+                    self._report_once(_ANY_NODE if hold.is_general else node.name, hold.finding)
+                return hold
         self._held.pop(node.name, None)
         # what held any node is over: it is news when it comes again
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
-    def refusal(self, node: PlannedNode) -> str:
+    def refusal(self, node: PlannedNode) -> Finding | None:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
         if self.memory is not None:
             self.memory.expire()
-        holds = (condition(node) for condition in reversed(self._conditions))
-        return next((hold.why for hold in holds if hold.why), "")
+        for condition in reversed(self._conditions):
+            finding = condition(node).finding
+            if finding:
+                return finding
+        return None
 
     def _remembered(self, node: PlannedNode) -> Hold:
-        """Return what is held against a node, or any; a pause leaves it for another time."""
-        if self.memory is None:
-            return OPEN
-        if why := self.memory.why_unreadable():
-            return Hold(why, final=True)
-        paused = self.memory.why_paused()
-        return Hold(Later(paused) if paused else self.memory.why_held(node), final=True)
+        """Return what is remembered against starting the node, or any node."""
+        return Hold(self.memory.why_not_to_start(node) if self.memory else None, final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
@@ -166,21 +175,22 @@ class PolicyGates:
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
-        if why := self._command("node", about):
-            raise NotStartedError(why)
+        if refused := self._command("node", about):
+            raise NotStartedError(text(refused))
 
     def is_shut(self, planned: PlannedNode) -> bool:
         """Ask the windows anew."""
-        return bool(self._schedules[planned.pool].closed(self.cluster.clock.now()))
+        return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _stopped(self) -> bool:
         return self.stop.requested
 
-    def _command(self, stage: str, about: Mapping[str, str]) -> str:
+    def _command(self, stage: str, about: Mapping[str, str]) -> CommandRefused | None:
         if self.ports.command is None:
-            return ""
+            return None
         environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
-        return self.ports.command(environment, self._policy.timeout, self._stopped)
+        answer = self.ports.command(environment, self._policy.timeout, self._stopped)
+        return CommandRefused(answer) if answer else None
 
     def _window(self, node: PlannedNode) -> Hold:
         schedule = self._schedules[node.pool]
@@ -188,27 +198,22 @@ class PolicyGates:
             return OPEN
         now = self.cluster.clock.now()
         needed = self._estimated(node)
-        if needed and not schedule.fits_ever(now, needed):
-            return Hold(
-                f"it is estimated to take {Duration(round(needed))}, longer than any maintenance"
-                " window",
-                final=True,
-            )
+        if not schedule.fits_ever(now, needed):
+            return Hold(NoWindowFits(Duration(round(needed))), final=True)
+        finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current(now)
-        if opening and (opening.end - now).total_seconds() >= needed:
-            return OPEN
-        wait = self._policy.windows.wait
         if opening:
-            left = Duration(round((opening.end - now).total_seconds()))
-            end = schedule.freezing(opening.end)
-            within = "before the freeze" if end else "in the window"
-            why = (
-                f"only {left} left {within}, and it is estimated to take {Duration(round(needed))}"
+            left = (opening.end - now).total_seconds()
+            if left >= needed:
+                return OPEN
+            finding = WindowTooShort(
+                left=Duration(round(left)),
+                needed=Duration(round(needed)),
+                ends_in_freeze=bool(schedule.freezing(opening.end)),
+                opens=schedule.next_opening(now),
             )
-        else:
-            why = schedule.why_closed(now)
-        next_one = Later(f"{why}; {schedule.until(now)}")
-        return Hold(next_one, final=not wait, is_general=wait and not schedule.own)
+        wait = self._policy.windows.wait
+        return Hold(finding, final=not wait, is_general=wait and not schedule.own)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""
@@ -222,20 +227,16 @@ class PolicyGates:
         if end is None or end.remaining >= needed:
             return OPEN
         left = Duration(round(end.remaining))
-        needs = Duration(round(needed))
-        why = Later(
-            f"only {left} left until --active-deadline, and it is estimated to take {needs}"
-        )
-        return Hold(why, final=True)
+        return Hold(DeadlineTooNear(left, Duration(round(needed))), final=True)
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
             pods = self.cluster.ask(
                 lambda api: read_node_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
-            if running := [pod.key for pod in pods if not pod.finished]:
-                names = shortened(running, _NAMED)
-                return Hold(f"pod {names} runs there (gates.blocking-pod-selector {selector})")
+            running = tuple(pod.key for pod in pods if not pod.finished)
+            if running:
+                return Hold(BlockingPods(running, selector))
         return OPEN
 
     def _blocked(
@@ -245,46 +246,43 @@ class PolicyGates:
         accepted = {entry.object for entry in self.plan.blockers if entry.node == node.name}
         found = self.cluster.ask(lambda api: look(api, node.name, self.plan.policy))
         blockers = (entry for entry in found if entry.object not in accepted)
-        return Hold(next((f"{entry.object} {entry.message}" for entry in blockers), ""))
+        first = next(blockers, None)
+        return Hold(BlockedNow(first.object, first.message) if first else None)
 
     def _alert(self, _node: PlannedNode) -> Hold:
         """Whether alerts keep nodes from beginning; they do where no server is asked for those that the rules want."""
         if not (url := self._policy.alerts.url):
             return OPEN
         if self.ports.alerts is None:
-            unasked = Later(
-                f"alerts of {url} are not asked for: alerts.prometheus-url does not name it"
-            )
-            return Hold(unasked, final=True)
-        why = self._alerts.now()
-        if not why:
+            return Hold(AlertsNotAsked(url), final=True)
+        finding = self._alerts.now()
+        if finding is None:
             self._held.pop(_ANY_NODE, None)
-        return Hold(why, is_general=bool(why))
+        return Hold(finding, is_general=finding is not None)
 
-    def _within_patience(self, node: PlannedNode, hold: Hold) -> Hold:
+    def _within_patience(self, node: PlannedNode, finding: Finding, *, is_general: bool) -> Hold:
         """Wait up to gates.timeout: for each node, and once for the whole rollout if a gate holds every node."""
-        about = _ANY_NODE if hold.is_general else node.name
-        deadline = self._held.setdefault(about, self.cluster.deadline(self._policy.timeout))
+        about = _ANY_NODE if is_general else node.name
+        timeout = self._policy.timeout
+        deadline = self._held.setdefault(about, self.cluster.deadline(timeout))
         if not deadline.expired:
-            return hold
-        why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")
-        return Hold(why, final=True, is_general=hold.is_general)
+            return Hold(finding, is_general=is_general)
+        return Hold(GateTimeout(finding, timeout), final=True, is_general=is_general)
 
-    def _report_once(self, about: str, hold: Hold) -> Hold:
-        """Tell once what holds a node up, or all of them."""
-        if self._reported.get(about) != hold.why and not hold.final:
-            self._reported[about] = hold.why
-            self.report.notice(f"{about or 'no node is started'}: {hold.why}")
-        return hold
+    def _report_once(self, about: str, finding: Finding) -> None:
+        """Report what holds a node, or every node, until something else does."""
+        if self._reported.get(about) != finding:
+            self._reported[about] = finding
+            self.report.notice(f"{about or 'no node is started'}: {text(finding)}")
 
 
-def _alerts_of(source: AlertSource | None) -> str:
-    """Which alerts keep nodes from being begun; empty for none."""
+def _alerts_of(source: AlertSource | None) -> AlertsFiring | AlertsUnreadable | None:
+    """Return why alerts keep nodes from being started, or None."""
     try:
         active = source() if source else ()
     except GateError as error:
-        return f"alerts cannot be read: {error.message}"
-    return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
+        return AlertsUnreadable(error.message)
+    return AlertsFiring(active) if active else None
 
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:

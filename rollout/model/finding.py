@@ -12,14 +12,19 @@ from typing import ClassVar
 from rollout.model.detection import Source
 from rollout.model.memory import NodeFailures, Pause
 from rollout.model.plan import ExclusionReason
+from rollout.model.quantity import Duration
 from rollout.model.rivals import Rival, SelfReboot
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reason. Its `kind` is the published word for it."""
+    """A reason. Its `kind` is the published word for it.
+
+    `passes`: it passes by itself, or people end it, and a later run may start the node.
+    """
 
     kind: ClassVar[StrEnum]
+    passes: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ class AllNodesPaused(NodeFinding):
     """`rollout pause --all` paused every node."""
 
     kind = ExclusionReason.PAUSED
+    passes = True
     pause: Pause
 
 
@@ -368,4 +374,226 @@ class DrainBlocked(NodeFinding):
 
     kind = ExclusionReason.BLOCKED
     object: str
+    message: str
+
+
+class StartKind(StrEnum):
+    """Why a planned node was not started, or the rollout started no further node; fixed words."""
+
+    WINDOW = "window"
+    DEADLINE = "deadline"
+    MEMORY = "memory"
+    BLOCKING_POD = "blocking-pod"
+    BLOCKED = "blocked"
+    ALERT = "alert"
+    COMMAND = "command"
+    NOT_CONFIRMED = "not-confirmed"
+    STOPPED = "stopped"
+    LEASE_LOST = "lease-lost"
+    MAX_FAILURES = "max-failures"
+    MAX_UNAVAILABLE = "max-unavailable"
+    UNSETTLED = "unsettled"
+    API_UNAVAILABLE = "api-unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class StartFinding(Finding):
+    """A reason not to start a planned node now, a wave, or the rest of a rollout."""
+
+    kind: ClassVar[StartKind]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClosed(StartFinding):
+    """No maintenance window is open, or a freeze holds. `opens` is when one does, empty for never."""
+
+    kind = StartKind.WINDOW
+    passes = True
+    freezes: tuple[str, ...]
+    opens: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTooShort(StartFinding):
+    """Less time is left in the window, or before the freeze, than the node is estimated to take."""
+
+    kind = StartKind.WINDOW
+    passes = True
+    left: Duration
+    needed: Duration
+    ends_in_freeze: bool
+    opens: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoWindowFits(StartFinding):
+    """The node is estimated to take longer than any maintenance window."""
+
+    kind = StartKind.WINDOW
+    needed: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineTooNear(StartFinding):
+    """Less time is left until --active-deadline than the node is estimated to take."""
+
+    kind = StartKind.DEADLINE
+    passes = True
+    left: Duration
+    needed: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUnreadable(StartFinding):
+    """What earlier rollouts remembered cannot be read."""
+
+    kind = StartKind.MEMORY
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUnwritable(StartFinding):
+    """A failure of the node could not be remembered."""
+
+    kind = StartKind.MEMORY
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingPods(StartFinding):
+    """Pods that match gates.blocking-pod-selector run on the node."""
+
+    kind = StartKind.BLOCKING_POD
+    pods: tuple[str, ...]
+    selector: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedNow(StartFinding):
+    """A blocker that the plan did not have."""
+
+    kind = StartKind.BLOCKED
+    object: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsFiring(StartFinding):
+    """Prometheus has these alerts."""
+
+    kind = StartKind.ALERT
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsUnreadable(StartFinding):
+    """Prometheus could not be asked."""
+
+    kind = StartKind.ALERT
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsNotAsked(StartFinding):
+    """The rules want alerts of a server that this process does not ask."""
+
+    kind = StartKind.ALERT
+    passes = True
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateTimeout(Finding):
+    """A gate has held the node for longer than gates.timeout."""
+
+    passes = True
+    held: Finding
+    timeout: Duration
+
+    @property
+    def kind(self) -> StrEnum:  # type: ignore[override]
+        """Return the kind of what holds the node."""
+        return self.held.kind
+
+
+@dataclass(frozen=True, slots=True)
+class WaveNotConfirmed(StartFinding):
+    """Someone was asked and did not confirm the wave."""
+
+    kind = StartKind.NOT_CONFIRMED
+    wave: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRefused(StartFinding):
+    """gates.command did not let the rollout pass; `answer` says why."""
+
+    kind = StartKind.COMMAND
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(StartFinding):
+    """Someone asked the rollout to stop."""
+
+    kind = StartKind.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineReached(StartFinding):
+    """The time of --active-deadline is up."""
+
+    kind = StartKind.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost(StartFinding):
+    """This process no longer holds the Lease."""
+
+    kind = StartKind.LEASE_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLimit(StartFinding):
+    """As many nodes have failed as --max-failures allows."""
+
+    kind = StartKind.MAX_FAILURES
+    failed: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableLimit(StartFinding):
+    """These nodes use up --max-unavailable, or that of a `pool`."""
+
+    kind = StartKind.MAX_UNAVAILABLE
+    limit: int
+    nodes: tuple[str, ...]
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled(StartFinding):
+    """The cluster did not settle in time. `node` or `wave` is what it had to settle after."""
+
+    kind = StartKind.UNSETTLED
+    timeout: Duration
+    missing: str
+    node: str = ""
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiUnavailable(StartFinding):
+    """The API server did not answer."""
+
+    kind = StartKind.API_UNAVAILABLE
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestBlocked(StartFinding):
+    """Only nodes that were begun are finished; `message` says what blocks the others."""
+
+    kind = StartKind.BLOCKED
     message: str

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from rollout.model.finding import Finding
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
@@ -134,13 +135,19 @@ class NodeResult:
 class NotStarted:
     """A planned node that was not rebooted without having failed, and why; `reason` as in `NodeResult`.
 
-    `was_begun`: rollout had already started it.
+    `was_begun`: rollout had already started it. `finding` is why it was not started, None if it was.
     """
 
     node: str
     message: str
     reason: ExclusionReason | None = None
     was_begun: bool = False
+    finding: Finding | None = None
+
+    @property
+    def is_for_later(self) -> bool:
+        """Whether a later pass may take the node, because its reason passes by itself."""
+        return self.finding is not None and self.finding.passes
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ def line(event: StepEvent) -> EventLine:
                 skipped=[node.node for node in result.skipped],
                 not_started=[node.node for node in result.not_started],
                 reasons={
-                    node.node: str(node.message) for node in (*result.skipped, *result.not_started)
+                    node.node: node.message for node in (*result.skipped, *result.not_started)
                 },
                 not_done=result.not_done,
                 left_out=result.left_out,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
-from rollout.execution.gates import Later
 from rollout.model.memory import Slip
 from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
@@ -205,7 +204,7 @@ def error_note(error: BaseException) -> Note:
 
 def _is_for_later(result: RunResult) -> bool:
     """Whether what is left is so for reasons that pass by themselves."""
-    passing = all(isinstance(node.message, Later) for node in result.not_started)
+    passing = all(node.is_for_later for node in result.not_started)
     return bool(result.not_started) and passing and not (result.failed or result.not_done)
 
 
@@ -219,7 +218,7 @@ _LEVELS = {
 def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
     has_ended = result.succeeded or result.failed or result.not_done or result.not_started
     # why nodes were not begun; then what is odd about those that have succeeded
-    messages = [str(node.message) for node in result.not_started]
+    messages = [node.message for node in result.not_started]
     messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
     lines = [f"{printable(message)}." for message in messages[:1]]
     for word, nodes in (("Failed", result.failed), ("Not done", result.not_done)):

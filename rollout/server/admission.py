@@ -94,10 +94,9 @@ class SlotLimits:
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
         away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
-        if why := away_limit(self.nodes.values(), self.selection, self.policy).why_full(
-            node.name, away
-        ):
-            raise Denied(AnswerKind.MAX_UNAVAILABLE, why)
+        limit = away_limit(self.nodes.values(), self.selection, self.policy)
+        if full := limit.why_full(node.name, away):
+            raise Denied(AnswerKind.MAX_UNAVAILABLE, text(full))
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
 
@@ -183,8 +182,8 @@ class SlotAdmission:
             )
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
-        if why := self._schedule.in_pool(policy, pool).closed(self._world.clock.now()):
-            raise Denied(AnswerKind.OUTSIDE_WINDOW, why)
+        if closed := self._schedule.in_pool(policy, pool).why_closed(self._world.clock.now()):
+            raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
         if other := self._world.leadership.other:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
@@ -265,9 +264,7 @@ class SlotAdmission:
         plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
         cluster = PatientApi(self._api, clock, seconds=PATIENCE)
         report = self._world.quiet
-        if (
-            why := PolicyGates(plan, cluster, report, StopRequest(), self._world.gates)
-            .hold(plan.nodes[0])
-            .why
-        ):
-            raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {why}")
+        gates = PolicyGates(plan, cluster, report, StopRequest(), self._world.gates)
+        finding = gates.hold(plan.nodes[0]).finding
+        if finding:
+            raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

@@ -127,7 +127,7 @@ class SlotRunner:
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
             limit=partial(away_limit, selection=settings.selection, policy=settings.policy),
-            why_stopped=lambda: "",
+            why_stopped=lambda: None,
             precedence=self._precedence,
         )
 

@@ -22,6 +22,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
 from rollout.model.cluster import Node
+from rollout.model.finding import Finding
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
@@ -46,8 +47,8 @@ class OpenEngine:
     def is_shut(self, planned: PlannedNode) -> bool:
         return False
 
-    def why_refused(self, planned: PlannedNode) -> str:
-        return ""
+    def why_refused(self, planned: PlannedNode) -> Finding | None:
+        return None
 
     def limit(self, nodes: Collection[Node]) -> AwayLimit:
         return AwayLimit(self.most)

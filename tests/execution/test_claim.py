@@ -19,6 +19,8 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.model import marks
+from rollout.model.finding import AllNodesPaused, Finding
+from rollout.model.memory import Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
 from rollout.ports import ClusterApi
@@ -30,15 +32,16 @@ from tests.standalone_api import StandaloneApi
 pytestmark = pytest.mark.in_memory
 NAMES = ("n1", "n2", "n3", "n4")
 CALLS = ("get", "pages", "patch")
+PAUSED = AllNodesPaused(Pause("ada"))
 
 
 @dataclass
 class Allowed(OpenEngine):
     """An engine with a limit, and with something that holds the node up."""
 
-    why: Callable[[], str] = lambda: ""
+    why: Callable[[], Finding | None] = lambda: None
 
-    def why_refused(self, planned: PlannedNode) -> str:
+    def why_refused(self, planned: PlannedNode) -> Finding | None:
         return self.why()
 
 
@@ -172,16 +175,16 @@ def test_an_outage_before_the_cordon_has_all_of_it_asked_again(
     server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
     """The mark is written; the cordon is not, and meanwhile all nodes are paused."""
-    asked: list[str] = []
+    asked: list[Finding | None] = []
 
-    def why() -> str:
-        asked.append("paused" if len(asked) == 2 else "")
+    def why() -> Finding | None:
+        asked.append(PAUSED if len(asked) == 2 else None)
         return asked[-1]
 
     fault = ApiFault(answer=FaultAnswer.DROP, verb="patch", resource="nodes", requests=1)
     interrupted = Interrupted(api, 4, lambda: server.call(lambda: server.server.faults.add(fault)))
     assert not claimed(interrupted, "n1", Allowed(most=1, why=why))
-    assert asked == ["", "", "paused"]
+    assert asked == [None, None, PAUSED]
     assert seen.most == 0
     assert is_unmarked(server, "n1")
 
@@ -189,10 +192,10 @@ def test_an_outage_before_the_cordon_has_all_of_it_asked_again(
 def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(
     server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
-    asked: list[str] = []
+    asked: list[Finding | None] = []
 
-    def why() -> str:
-        asked.append("paused" if asked else "")
+    def why() -> Finding | None:
+        asked.append(PAUSED if asked else None)
         return asked[-1]
 
     fault = ApiFault(answer=FaultAnswer.LOSE_ANSWER, verb="patch", resource="nodes", requests=1)
@@ -213,10 +216,10 @@ def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
     }
     body = {"metadata": {"annotations": old}, "spec": {"unschedulable": True}}
     api.patch("/api/v1/nodes/n1", body)
-    asked: list[str] = []
+    asked: list[Finding | None] = []
 
-    def why() -> str:
-        asked.append("paused" if asked else "")
+    def why() -> Finding | None:
+        asked.append(PAUSED if asked else None)
         return asked[-1]
 
     assert not claimed(api, "n1", Allowed(most=1, why=why), cordoned=True)

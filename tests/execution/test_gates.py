@@ -12,16 +12,18 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.gates import GatePorts, Later, PolicyGates
+from rollout.execution.gates import GatePorts, Hold, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.transitions import NodeFailure
+from rollout.model.finding import DeadlineReached
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Notice, Outcome, Phase, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
+from rollout.wording import text
 from tests.execution.simulated import SetClock
 from tests.planning.builders import inputs, node
 
@@ -92,6 +94,10 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
 
 
+def words_of(hold: Hold) -> str:
+    return text(hold.finding) if hold.finding else ""
+
+
 def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
@@ -106,7 +112,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     web, db, other = (
         next(one for one in plan.nodes if one.name == name) for name in ("web", "db", "other")
     )
-    assert not gates.hold(other).why
+    assert gates.hold(other).finding is None
     assert not gates.hold(web).is_general
     assert notes.told == [
         "web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"
@@ -115,9 +121,9 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     assert gates.hold(db).final
     assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
     clock.forward(hours=1)
-    assert not gates.hold(web).why
+    assert gates.hold(web).finding is None
     clock.forward(hours=1)
-    assert "the next opens Mon 2026-03-09 23:00 UTC" in gates.hold(web).why
+    assert "the next opens Mon 2026-03-09 23:00 UTC" in words_of(gates.hold(web))
 
 
 def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
@@ -126,18 +132,18 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     gates, notes = gates_of(plan, clock, GatePorts())
     first = plan.nodes[0]
     held = [gates.hold(first), gates.hold(first)]
-    assert all(hold.why and not hold.final for hold in held)
+    assert all(hold.finding and not hold.final for hold in held)
     assert notes.told == [
         (
             "no node is started: outside the maintenance window; the next opens Mon 2026-03-02"
             " 22:00 GMT"
         )
     ]
-    assert gates.before_wave(plan.waves[0]) == ""
+    assert gates.before_wave(plan.waves[0]) is None
     clock.forward(minutes=1)
-    assert not gates.hold(first).why
+    assert gates.hold(first).finding is None
     clock.forward(hours=1)
-    assert "the next opens Mon 2026-03-09 22:00 GMT" in gates.hold(first).why
+    assert "the next opens Mon 2026-03-09 22:00 GMT" in words_of(gates.hold(first))
 
 
 def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +172,17 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     waves = tuple(replace(wave, estimate=Estimate(1800, 600, 900, 300)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=waves), clock, GatePorts())
     first = made.nodes[0]
-    assert not gates.hold(first).why
+    assert gates.hold(first).finding is None
     clock.forward(minutes=35)
-    assert not gates.hold(first).why
+    assert gates.hold(first).finding is None
     clock.forward(minutes=1)
     hold = gates.hold(first)
-    assert "only 24m left in the window, and it is estimated to take 25m" in hold.why
+    assert "only 24m left in the window, and it is estimated to take 25m" in words_of(hold)
     assert not hold.final
     never = tuple(replace(wave, estimate=Estimate(4000, 3000, 900, 100)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=never), clock, GatePorts())
     assert gates.hold(first).final
-    assert "longer than any maintenance window" in gates.hold(first).why
+    assert "longer than any maintenance window" in words_of(gates.hold(first))
 
 
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:
@@ -185,14 +191,14 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, second, third = plan.nodes[:3]
-    assert "DiskFull" in gates.hold(first).why
+    assert "DiskFull" in words_of(gates.hold(first))
     alerts.names = ()
     alerts.away = True
     clock.forward(seconds=10)
-    assert "no answer" in gates.hold(first).why
+    assert "no answer" in words_of(gates.hold(first))
     alerts.away = False
     clock.forward(seconds=10)
-    assert not gates.hold(first).why
+    assert gates.hold(first).finding is None
     alerts.names = ("DiskFull",)
     clock.forward(seconds=10)
     assert not gates.hold(second).final
@@ -214,7 +220,7 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     clock.forward(seconds=61)
     ends = [gates.hold(planned) for planned in (first, *others)]
     assert all(hold.final for hold in ends)
-    assert {hold.why for hold in ends} == {
+    assert {words_of(hold) for hold in ends} == {
         "alerts cannot be read: no answer, for longer than gates.timeout 1m"
     }
 
@@ -230,11 +236,11 @@ def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
     assert gates.hold(first).final
     alerts.away = False
     clock.forward(seconds=10)
-    assert not gates.hold(second).why
+    assert gates.hold(second).finding is None
     alerts.away = True
     clock.forward(seconds=10)
     hold = gates.hold(second)
-    assert "no answer" in hold.why
+    assert "no answer" in words_of(hold)
     assert not hold.final
 
 
@@ -244,12 +250,13 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     first = plan.nodes[0]
     needed = plan.waves[0].estimate.drain + plan.waves[0].estimate.reboot or 600
     gates, _notes = gates_of(plan, clock, GatePorts(end=Deadline(clock, needed + 60)))
-    assert not gates.hold(first).why
+    assert gates.hold(first).finding is None
     clock.forward(seconds=61)
     hold = gates.hold(first)
     assert hold.final
-    assert isinstance(hold.why, Later)
-    assert "left until --active-deadline, and it is estimated to take" in hold.why
+    assert hold.finding
+    assert hold.finding.passes
+    assert "left until --active-deadline, and it is estimated to take" in words_of(hold)
 
 
 def test_time_that_is_up_stops_and_says_why() -> None:
@@ -263,7 +270,7 @@ def test_time_that_is_up_stops_and_says_why() -> None:
     assert stop.reverting
     assert stop.wait(1000)
     assert not stop.asked
-    assert "--active-deadline" in stop.why
+    assert stop.why == DeadlineReached()
 
 
 # The patience that all steps of a run share with one outage.

@@ -7,6 +7,7 @@ import pytest
 import rollout
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.finding import UnavailableLimit
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
@@ -257,7 +258,7 @@ def test_a_failed_node_makes_waves_smaller_but_for_a_plan_that_takes_it() -> Non
 
 def test_a_node_that_is_away_itself_has_room_beside_itself() -> None:
     assert not AwayLimit(1).why_full("w-9", {"w-9"})
-    assert AwayLimit(1).why_full("w-1", {"w-9"}) == "--max-unavailable 1 is used up by w-9"
+    assert AwayLimit(1).why_full("w-1", {"w-9"}) == UnavailableLimit(1, ("w-9",))
 
 
 def test_a_node_without_a_host_is_unreachable() -> None:

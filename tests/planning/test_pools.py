@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.cluster import Node
+from rollout.model.finding import UnavailableLimit
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
@@ -160,10 +161,8 @@ def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away
         replace(plan.policy, max_unavailable=Count(9)), len(nodes), requested_nodes(plan), nodes
     )
     assert not rooms.why_full("web-1", {"canary-1", "web-3", "stranger"})
-    assert (
-        rooms.why_full("web-1", {"web-2", "web-3"})
-        == "max-unavailable 2 of the pool web is used up by web-2, web-3"
-    )
+    full = UnavailableLimit(2, ("web-2", "web-3"), "web")
+    assert rooms.why_full("web-1", {"web-2", "web-3"}) == full
     assert not rooms.why_full("other", {"web-2", "web-3"})
 
 

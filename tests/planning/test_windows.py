@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
+from rollout.model.finding import WindowClosed
 from rollout.model.gates import WindowPolicy
 from rollout.planning.eligibility.windows import WEEKDAYS as DAYS
 from rollout.planning.eligibility.windows import Schedule, Window, parse_days, parse_freeze
@@ -236,14 +237,10 @@ def test_sundays_only_and_never_over_christmas() -> None:
     last = rules.current(at("2026-12-13T22:00"))
     assert last is not None
     assert last.end == at("2026-12-14T01:00")
-    assert (
-        rules.closed(at("2026-12-20T21:30"))
-        == "frozen (12-20..01-04 Europe/Berlin); the next opens Sun 2027-01-10 22:00 CET"
-    )
-    assert (
-        rules.closed(at("2026-12-14T12:00"))
-        == "outside the maintenance window; the next opens Sun 2027-01-10 22:00 CET"
-    )
+    frozen = WindowClosed(("12-20..01-04 Europe/Berlin",), "Sun 2027-01-10 22:00 CET")
+    assert rules.why_closed(at("2026-12-20T21:30")) == frozen
+    outside = WindowClosed((), "Sun 2027-01-10 22:00 CET")
+    assert rules.why_closed(at("2026-12-14T12:00")) == outside
     cut = schedule("sat 22:00 6h", freezes=("2026-12-20..2027-01-04",))
     opening = cut.current(at("2026-12-19T22:30"))
     assert opening is not None
@@ -259,20 +256,19 @@ def test_what_is_far_ahead_is_found() -> None:
     following = schedule("2027-11-01 02:00 4h").following(at("2026-03-03T00:00"))
     assert following is not None
     assert following.begin == at("2027-11-01T02:00")
-    assert (
-        schedule("2020-11-01 02:00 4h")
-        .closed(at("2026-03-03T00:00"))
-        .endswith("nothing opens in the next two years")
-    )
+    past = schedule("2020-11-01 02:00 4h")
+    assert past.why_closed(at("2026-03-03T00:00")) == WindowClosed((), opens="")
     assert not schedule()
-    assert schedule().closed(at("2026-03-03T00:00")) == ""
+    assert schedule().why_closed(at("2026-03-03T00:00")) is None
 
 
 def test_a_freeze_between_two_moments() -> None:
     rules = schedule(freezes=("2026-12-18T18:00..2027-01-04T06:00 Europe/Berlin",))
-    assert rules.closed(at("2026-12-18T16:59")) == ""
-    assert rules.closed(at("2026-12-18T17:00")).endswith("the next opens Mon 2027-01-04 06:00 CET")
-    assert rules.closed(at("2027-01-04T05:00")) == ""
+    assert rules.why_closed(at("2026-12-18T16:59")) is None
+    closed = rules.why_closed(at("2026-12-18T17:00"))
+    assert closed is not None
+    assert closed.opens == "Mon 2027-01-04 06:00 CET"
+    assert rules.why_closed(at("2027-01-04T05:00")) is None
     # looked for nine days ahead, the last of them to its end
     soon = schedule(freezes=("2026-11-10 20:00 2h", "2026-11-10T14:00..2026-11-10T16:00"))
     upcoming = soon.next_freeze(at("2026-11-01T12:00"))

@@ -1,10 +1,10 @@
 """Every finding has words."""
 
 from rollout.model import finding
-from rollout.model.finding import Finding, NodeFinding, ProbeFailed
+from rollout.model.finding import Finding, NodeFinding, ProbeFailed, StartFinding
 from rollout.wording.words import words
 
-BASES = {Finding, NodeFinding, ProbeFailed}
+BASES = {Finding, NodeFinding, ProbeFailed, StartFinding}
 
 
 def test_every_kind_of_finding_has_words() -> None:

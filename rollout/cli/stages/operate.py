@@ -51,7 +51,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.drain.eviction import move_elsewhere
-from rollout.execution.gates import GatePorts, Later
+from rollout.execution.gates import GatePorts
 from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.record import has_begun
@@ -262,11 +262,8 @@ class _Pass:
         if not memory.denied:
             require_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
-        now = api.server_time()
-        pause = all_paused(memory, now)
-        if pause:
-            return text(pause)
-        return schedule.closed(wiring.now()) or why_aborted(memory)
+        finding = all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
+        return text(finding) if finding else why_aborted(memory)
 
     def _start_nothing(self, why: str) -> ExitCode:
         """Start no node, but forecast whether the deadline can still be kept."""
@@ -319,7 +316,7 @@ class _Pass:
 
     def _carry_out(self, run: PreparedRun, gates: GatePorts) -> RunResult:
         if self.stop.requested:
-            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
+            raise InterruptedRunError(f"{text(self.stop.why)}, before anything was started")
         operation = self.operation
         execution = execute.Execution(
             run,
@@ -347,7 +344,7 @@ class _Pass:
         """Nodes left for another time are no failure: the next pass starts them."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
-        untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
+        untaken = [node for node in result.not_started if not node.is_for_later]
         missing = len(result.not_done) > len(result.deferred)
         if result.failed or missing or (untaken and not self.stop.requested):
             return ExitCode.PARTIAL

@@ -30,6 +30,7 @@ from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.finding import RestBlocked
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.text import counted, is_run_id
@@ -224,7 +225,7 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
     )
 
 
-def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> str:
+def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
     """Return what prevents other nodes from starting while the started ones are finished.
 
     `BlockedError` beside another coordinator, which may have taken over the started nodes.
@@ -233,12 +234,12 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> str:
     if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
         refuse_blocked(plan, allow)
     if not blockers:
-        return ""
+        return None
     blocked = _extent(blockers)
     say(f"warning: {blocked}: nodes under way are finished, no other is started")
     for line in finding_lines(blockers):
         say(f"  {line}")
-    return blocked
+    return RestBlocked(blocked)
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:

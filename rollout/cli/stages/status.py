@@ -49,6 +49,7 @@ from rollout.report.columns import wrap
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.sentences import capitalize
 from rollout.report.status import FollowUp, Way, status_document, status_text
+from rollout.wording import text
 
 if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
@@ -178,11 +179,13 @@ def why_closed(policy: Policy) -> str:
     """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()
-    if why := schedule.closed(now):
-        return f"No node is started now: {why}."
-    pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}
+    if closed := schedule.why_closed(now):
+        return f"No node is started now: {text(closed)}."
+    pools = {pool.name: schedule.in_pool(policy, pool.name) for pool in policy.pools}
     return " ".join(
-        f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why
+        f"No node of the pool {name} is started now: {text(closed)}."
+        for name, pool in pools.items()
+        if (closed := pool.why_closed(now))
     )
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
 
 from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
+from rollout.model.finding import DeadlineReached, StopRequested
 from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
@@ -221,13 +222,9 @@ class StopRequest:
         return self.revert and self.requested
 
     @property
-    def why(self) -> str:
-        """What keeps further nodes from being started, once it is wished."""
-        return (
-            "stopped on request"
-            if self.asked or not self.end
-            else "the time of --active-deadline is up"
-        )
+    def why(self) -> StopRequested | DeadlineReached:
+        """Return why further nodes are not started, once it is wished."""
+        return StopRequested() if self.asked or not self.end else DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it is wished; whether it was."""

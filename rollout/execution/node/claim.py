@@ -43,7 +43,7 @@ from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
-from rollout.wording import cause
+from rollout.wording import cause, text
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks
 # at them.
@@ -63,7 +63,7 @@ def claim(
     now: nothing is left on it.
     """
     if why := context.engine.why_refused(context.planned):
-        raise RefusedError(why)
+        raise RefusedError(text(why))
     ready = ready_of(context.pods())
     before = _marked(context)
 
@@ -138,7 +138,7 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
     name = context.name
     while True:
         if why := context.engine.why_refused(context.planned):
-            raise RefusedError(why)
+            raise RefusedError(text(why))
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
@@ -146,12 +146,13 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
         limit = context.engine.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
-        if why := limit.why_full(name, away - giving_way):
-            raise RefusedError(why)
-        if not (why := limit.why_full(name, away)):
+        if full := limit.why_full(name, away - giving_way):
+            raise RefusedError(text(full))
+        full = limit.why_full(name, away)
+        if full is None:
             return nodes[name]
         if patience.expired:
-            raise RefusedError(why)
+            raise RefusedError(text(full))
         patience.pause(_PAUSE)
 
 

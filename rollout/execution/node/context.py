@@ -18,6 +18,7 @@ from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
+from rollout.model.finding import Finding
 from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode
@@ -85,8 +86,8 @@ class NodeEngine(Protocol):
         """Whether the node's windows are closed now: earlier waits may have lasted until the next day."""
         ...
 
-    def why_refused(self, planned: PlannedNode) -> str:
-        """Return why the node may not be cordoned now, empty if it may. May raise `ApiError`."""
+    def why_refused(self, planned: PlannedNode) -> Finding | None:
+        """Return why the node may not be cordoned now, None if it may. May raise `ApiError`."""
         ...
 
     def limit(self, nodes: Collection[Node]) -> AwayLimit:

@@ -251,7 +251,7 @@ def _wait(
     while not deadline.expired:
         context.check()
         if context.engine.stop.requested:
-            raise GivenUpError(context.engine.stop.why)
+            raise GivenUpError(text(context.engine.stop.why))
         deadline.pause(_TICK)
 
 

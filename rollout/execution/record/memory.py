@@ -25,6 +25,7 @@ from rollout.gather.cluster.documents import (
     read_memory,
     read_stored_memory,
 )
+from rollout.model.finding import Finding, MemoryUnreadable, MemoryUnwritable
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
@@ -108,37 +109,36 @@ class RunMemory:
     _is_expired: bool = False
     _warned: set[str] = field(default_factory=set)
     _newly_held: dict[str, str] = field(default_factory=dict)
-    _unwritable: str | None = None
+    _unwritable: MemoryUnwritable | None = None
+    _has_tried_to_write: bool = False
 
     def expire(self) -> None:
         """Read it anew at the next question."""
         with self._lock:
             self._is_expired = True
 
-    def why_unreadable(self) -> str:
-        """Return why the memory cannot be read, so that no node may start; empty if it can be read."""
-        memory = self._now_remembered()
-        return f"{memory.problem} (rollout doctor)" if memory.problem else ""
+    def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
+        """Return what is remembered against starting this node, or any node; None if nothing is."""
+        unreadable = self._why_unreadable()
+        if unreadable:
+            return unreadable
+        paused = all_paused(self._now_remembered(), self.cluster.api.server_time())
+        return paused or self._why_forgetful() or self._why_held(planned)
 
-    def why_paused(self) -> str:
-        """Why no node may begin now; empty where they may."""
-        pause = all_paused(self._now_remembered(), self.cluster.api.server_time())
-        return text(pause) if pause else ""
+    def _why_unreadable(self) -> MemoryUnreadable | None:
+        problem = self._now_remembered().problem
+        return MemoryUnreadable(problem) if problem else None
 
-    def why_held(self, planned: PlannedNode) -> str:
-        """Why this node may not begin for the version that it has staged; empty where it may."""
-        if why := self._why_forgetful():
-            return why
+    def _why_held(self, planned: PlannedNode) -> Finding | None:
         if self._is_despite(planned.name):
-            return ""
-        held = why_held(self._now_remembered(), planned.staged_version, self.limit)
-        return f"{cause(held)}; rollout release {planned.staged_version}" if held else ""
+            return None
+        return why_held(self._now_remembered(), planned.staged_version, self.limit)
 
     def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
         """Return why a node may not be booted into the version that it has staged now; None if it may."""
         self.expire()
-        if why := self.why_unreadable():
-            return Withheld(why)
+        if unreadable := self._why_unreadable():
+            return Withheld(text(unreadable))
         rules = EligibilityInputs(
             memory=self._now_remembered(),
             limit=self.limit,
@@ -213,14 +213,18 @@ class RunMemory:
             memory = change(memory)
         return memory
 
-    def _why_forgetful(self) -> str:
-        """Why an unattended run begins no node: the next one would not know of its failure; asked for once."""
+    def _why_forgetful(self) -> MemoryUnwritable | None:
+        """Return why an unattended run starts no node: the next run would not know of its failure.
+
+        The API server is asked once.
+        """
         if not self.unattended:
-            return ""
+            return None
         with self._lock:
-            if self._unwritable is None:
+            if not self._has_tried_to_write:
                 why = self.cluster.ask(lambda api: why_unwritable(api, self.namespace))
-                self._unwritable = f"no failure could be remembered: {why.message}" if why else ""
+                self._unwritable = MemoryUnwritable(why.message) if why else None
+                self._has_tried_to_write = True
             return self._unwritable
 
     def _now_remembered(self) -> Memory:

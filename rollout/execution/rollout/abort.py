@@ -31,6 +31,7 @@ from rollout.model.memory import Pause
 from rollout.model.policy import Policy
 from rollout.model.progress import Edge, NodeResult, Outcome, Phase
 from rollout.model.timestamps import whole_second
+from rollout.wording import text
 
 _AT_ONCE = 8
 _PAUSE = 1.0
@@ -233,7 +234,7 @@ class _Undoing:
 
     def _check_stop(self) -> None:
         if self.stop.requested:
-            raise StepError(self.stop.why)
+            raise StepError(text(self.stop.why))
 
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:

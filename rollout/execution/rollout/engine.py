@@ -13,6 +13,7 @@ from rollout.execution.record.memory import RunMemory
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.model.cluster import Node
+from rollout.model.finding import Finding
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeResult, Phase
@@ -26,7 +27,7 @@ class Engine:
     """Takes the nodes of a plan through their runs. Used by all of their threads.
 
     `limit` returns how many of all nodes may be unavailable. `why_stopped` returns why no further
-    node may start, empty if one may. `precedence` is shared by the drains of one process, and
+    node may start, None if one may. `precedence` is shared by the drains of one process, and
     `moved` collects the UIDs of the pods that they evict or delete.
     """
 
@@ -40,7 +41,7 @@ class Engine:
     ledger: Ledger
     settler: Settler
     limit: Callable[[Collection[Node]], AwayLimit]
-    why_stopped: Callable[[], str]
+    why_stopped: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
 
@@ -85,7 +86,7 @@ class Engine:
     def is_shut(self, planned: PlannedNode) -> bool:
         return self.gates.is_shut(planned)
 
-    def why_refused(self, planned: PlannedNode) -> str:
+    def why_refused(self, planned: PlannedNode) -> Finding | None:
         """Ask the gates first: they may be slow."""
         return self.gates.refusal(planned) or self.why_stopped()
 

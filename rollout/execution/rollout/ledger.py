@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rollout.execution.record.record import Health
+from rollout.model.finding import Finding
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase
+from rollout.wording import text
 
 
 @dataclass(slots=True)
@@ -63,9 +65,10 @@ class Ledger:
         else:
             self.finished.append(result)
 
-    def give_up(self, nodes: Sequence[PlannedNode], why: str) -> None:
-        """Note nodes whose turn will not come."""
-        self.not_started.extend(NotStarted(node.name, why) for node in nodes)
+    def give_up(self, nodes: Sequence[PlannedNode], why: Finding) -> None:
+        """Note nodes that will not be started."""
+        message = text(why)
+        self.not_started.extend(NotStarted(node.name, message, finding=why) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Inheritance:
     that failed and are not tried again. `stranded` are the ends of begun nodes that this process
     cannot go on with. `retried` are nodes that failed and are tried again, given back by then or
     not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
-    `blocked`: why no other node may be begun beside those; empty where others may.
+    `blocked` is why no other node may be started besides those, None if others may.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +92,7 @@ class Inheritance:
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
     left_over: tuple[str, ...] = ()
-    blocked: str = ""
+    blocked: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)

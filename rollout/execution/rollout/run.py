@@ -23,6 +23,7 @@ from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
+from rollout.model.finding import ApiUnavailable, Finding, Unsettled
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
@@ -100,29 +101,26 @@ class Rollout:
             try:
                 why = self._run_wave(wave, runner)
             except ApiError as error:
-                self.ledger.give_up(
-                    [node for node in wave.nodes if not self.ledger.has(node.name)], error.message
-                )
-                why = _unavailable(error)
+                why = ApiUnavailable(error.message)
+                left = [node for node in wave.nodes if not self.ledger.has(node.name)]
+                self.ledger.give_up(left, why)
 
     def _is_begun(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.begun for node in wave.nodes)
 
-    def _settle_first(self) -> str:
+    def _settle_first(self) -> Finding | None:
         """Wait for what an earlier process, interrupted between two waves, had not seen settle."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.begun:
-            return ""
+            return None
         try:
-            return self._unsettled(
-                health, waves[0].index, "since the interruption the cluster has not settled"
-            )
+            return self._unsettled(health, waves[0].index)
         except ApiError as error:
-            return _unavailable(error)
+            return ApiUnavailable(error.message)
 
-    def _run_wave(self, wave: Wave, runner: WaveRunner) -> str:
-        """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
+    def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
+        """Run one wave and let the cluster settle; why no further one may follow, None where it may."""
         settle = wave is not self.plan.waves[-1]
         if why := self.engine.gates.before_wave(wave):
             begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
@@ -155,22 +153,22 @@ class Rollout:
         if self.may_act():
             self.record.keep(health)
 
-    def _settle(self, before: Health, wave: Wave) -> str:
-        why = f"after wave {wave.index} the cluster did not settle"
-        unsettled = self._unsettled(before, wave.index, why)
+    def _settle(self, before: Health, wave: Wave) -> Finding | None:
+        unsettled = self._unsettled(before, wave.index, after=wave.index)
         finished = {result.node for result in self.ledger.finished}
         soak = self.plan.policy.gates.soak
         if unsettled or not soak or not any(node.name in finished for node in wave.nodes):
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).wait_for(self.engine.stop)
-        return self._unsettled(before, wave.index, why)
+        return self._unsettled(before, wave.index, after=wave.index)
 
-    def _unsettled(self, before: Health, index: int, why: str) -> str:
-        """Wait for the cluster to be as well as before; that and why it is not, empty where it is."""
+    def _unsettled(self, before: Health, index: int, *, after: int = 0) -> Unsettled | None:
+        """Wait for the cluster to be as well as before, `after` a wave; None if it is."""
         missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
-        is_well = not missing or self.engine.stop.requested
-        return "" if is_well else f"{why} within {self.plan.policy.settle_timeout}: {missing}"
+        if not missing or self.engine.stop.requested:
+            return None
+        return Unsettled(self.plan.policy.settle_timeout, missing, wave=after)
 
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
@@ -308,10 +306,6 @@ class Rollout:
             self.engine.memory.newly_held,
             resumable=resumable,
         )
-
-
-def _unavailable(error: ApiError) -> str:
-    return f"the API server is unavailable: {error.message}"
 
 
 def run_plan(

@@ -15,6 +15,7 @@ from rollout.execution.gates import Hold
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
+from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LeaseLost, Unsettled
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
@@ -22,6 +23,7 @@ from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.ports import Clock
 from rollout.threads import in_background
+from rollout.wording import text
 
 _LOOK_AGAIN = 2.0
 _LOOK_AGAIN_AT_HEALTH = 1.0
@@ -57,7 +59,7 @@ class WaveAdmission:
     settler: Settler
     ledger: Ledger
     keep: Callable[[Health], None]
-    why: str = ""
+    why: Finding | None = None
     _before: dict[str, Before] = field(default_factory=dict)
     _ended: dict[str, _SettlingNode] = field(default_factory=dict)
 
@@ -97,7 +99,7 @@ class WaveAdmission:
                 self._patience(), self._pause(0), soaks=succeeded and bool(soak)
             )
 
-    def look(self, running: frozenset[str]) -> str:
+    def look(self, running: frozenset[str]) -> Finding | None:
         """Free the places of those that have settled; why no further node may begin, once one has not in its time."""
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
@@ -109,8 +111,8 @@ class WaveAdmission:
             self._judge(name, ended, look.missing(self._before[name], expected, others))
         return self.why
 
-    def settle(self, stop: StopRequest) -> str:
-        """Wait until nothing is left to settle; why no further wave may begin, empty where one may."""
+    def settle(self, stop: StopRequest) -> Finding | None:
+        """Wait until nothing is left to settle; why no further wave may begin, None where one may."""
         while self._ended and not (self.look(frozenset()) or stop.requested):
             if self._ended:
                 self.settler.cluster.clock.wait(stop, _PAUSE)
@@ -126,9 +128,7 @@ class WaveAdmission:
             self._settled(name, ended)
         elif ended.deadline.expired:
             patience = self.settler.policy.settle_timeout
-            self.why = (
-                self.why or f"after {name} the cluster did not settle within {patience}: {missing}"
-            )
+            self.why = self.why or Unsettled(patience, missing, node=name)
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
@@ -204,19 +204,19 @@ class StopRule:
     ledger: Ledger
     most_failures: int
 
-    def why_halted(self) -> str:
-        """Return why not even nodes that were started before may go on, empty if they may."""
+    def why_halted(self) -> Finding | None:
+        """Return why not even nodes that were started before may go on, None if they may."""
         if self.ledger.fenced:
-            return "the Lease was lost"
-        return self.stop.why if self.stop.requested else ""
+            return LeaseLost()
+        return self.stop.why if self.stop.requested else None
 
-    def why_stopped(self) -> str:
-        """Return why no further node may start, empty if one may."""
+    def why_stopped(self) -> Finding | None:
+        """Return why no further node may start, None if one may."""
         if why := self.why_halted():
             return why
         if self.ledger.failures >= self.most_failures:
-            return f"{self.ledger.failures} failed, and --max-failures is {self.most_failures}"
-        return ""
+            return FailureLimit(self.ledger.failures, self.most_failures)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class WaveRunner:
             if admitted := self._admitted(waiting, in_flight, admission):
                 admission.begin(admitted)
         except ApiError as error:
-            self._give_up(waiting, f"the API server is unavailable: {error.message}")
+            self._give_up(waiting, ApiUnavailable(error.message))
             return []
         return admitted
 
@@ -295,13 +295,13 @@ class WaveRunner:
         while node := self._unasked(waiting, in_flight, admission, asked, away):
             asked.add(node.name)
             hold = self.hold(node)
-            if not hold.why:
+            if hold.finding is None:
                 admitted.append(node)
                 in_flight |= {node.name}
             elif hold.final:
                 waiting.remove(node)
-                self.ledger.give_up([node], hold.why)
-            if not hold.why or hold.is_general:
+                self.ledger.give_up([node], hold.finding)
+            if hold.finding is None or hold.is_general:
                 # what holds any node is not asked about more of them than could go
                 away |= {node.name}
         return admitted
@@ -319,7 +319,7 @@ class WaveRunner:
         unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
         return next((node for node in unasked if not self.limit.why_full(node.name, away)), None)
 
-    def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
+    def _give_up(self, waiting: list[PlannedNode], why: Finding) -> None:
         self.ledger.give_up(waiting, why)
         waiting.clear()
 
@@ -342,7 +342,7 @@ class WaveRunner:
         """Say who uses up the limit, and until when that is waited for; what gates hold is told by them."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
-                self.notice(f"waiting for nodes to be back: {why}")
+                self.notice(f"waiting for nodes to be back: {text(why)}")
         return Deadline(self.clock, self.settle_timeout)
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, PodPhase, StoredData
+from rollout.model.finding import UnavailableLimit
 from rollout.model.node_marks import is_begun
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import grouped, printable, shortened
+from rollout.model.text import grouped, printable
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 
@@ -116,23 +117,21 @@ class AwayLimit:
                 limit = pools_of(policy).rules(pool).max_unavailable
                 yield _limit_blocker(node, f"max-unavailable {limit} of the pool {pool}")
 
-    def why_full(self, node: str, away: Collection[str]) -> str:
-        """Who uses up the limit, or that of this node's pool; empty where the node may go while those are away."""
+    def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
+        """Return who uses up the limit, or that of this node's pool; None if the node may go as well."""
         others = sorted(name for name in away if name != node)
         if len(others) >= self.most:
-            return f"--max-unavailable {self.most} is used up by {shortened(others, _NAMED)}"
+            return UnavailableLimit(self.most, tuple(others))
         pool = self.members.get(node, "")
         limit = self.limits.get(pool)
-        of_pool = [name for name in others if self.members.get(name) == pool]
+        of_pool = tuple(name for name in others if self.members.get(name) == pool)
         if limit is None or len(of_pool) < limit:
-            return ""
-        return (
-            f"max-unavailable {limit} of the pool {pool} is used up by {shortened(of_pool, _NAMED)}"
-        )
+            return None
+        return UnavailableLimit(limit, of_pool, pool)
 
     def full(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
-    ) -> Mapping[str, list[PlannedNode]]:
+    ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
         """Nodes that wait for room, by who uses it up."""
         return grouped((why, node) for node in waiting if (why := self.why_full(node.name, away)))
 

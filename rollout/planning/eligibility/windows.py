@@ -24,10 +24,10 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 from rollout.errors import UsageError
+from rollout.model.finding import WindowClosed
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.model.text import shortened
 
 LONGEST = Duration(7 * 86400)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -316,12 +316,10 @@ def _number(name: str, where: str) -> int:
     return numbers[0]
 
 
-OUTSIDE = "outside the maintenance window"
 # Days that are looked ahead: of weekly windows, of monthly ones, and of those with dates.
 _AHEAD = (9, 62, 800)
 # A window lasts a week at most.
 _BACK = timedelta(days=9)
-_NAMED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,21 +378,16 @@ class Schedule:
             if any(opening.holds(now) for opening in _openings_near([freeze], now - _BACK, now))
         )
 
-    def closed(self, now: datetime) -> str:
-        """Why no node may be started now, and when one may again; empty where one may."""
-        return "" if not self or self.current(now) else f"{self.why_closed(now)}; {self.until(now)}"
+    def why_closed(self, now: datetime) -> WindowClosed | None:
+        """Return why no node may be started now, or None if one may."""
+        if not self or self.current(now):
+            return None
+        return WindowClosed(self.freezing(now), self.next_opening(now))
 
-    def why_closed(self, now: datetime) -> str:
-        """Return what keeps nodes from being started at a moment at which none may be."""
-        frozen = self.freezing(now)
-        return f"frozen ({shortened(frozen, _NAMED)})" if frozen else OUTSIDE
-
-    def until(self, now: datetime) -> str:
-        """When nodes may be started again."""
+    def next_opening(self, now: datetime) -> str:
+        """Return when nodes may be started again, empty if not within two years."""
         upcoming = self.following(now)
-        if upcoming is None:
-            return "nothing opens in the next two years"
-        return f"the next opens {self.written_time(upcoming.begin)}"
+        return self.written_time(upcoming.begin) if upcoming else ""
 
     def written_time(self, moment: datetime) -> str:
         """Return a moment in the clocks of the first window, or freeze."""

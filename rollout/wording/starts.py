@@ -1,0 +1,163 @@
+"""Why a planned node is not started, or a rollout goes no further, in words."""
+
+from rollout.model.finding import (
+    AlertsFiring,
+    AlertsNotAsked,
+    AlertsUnreadable,
+    ApiUnavailable,
+    BlockedNow,
+    BlockingPods,
+    CommandRefused,
+    DeadlineReached,
+    DeadlineTooNear,
+    FailureLimit,
+    GateTimeout,
+    LeaseLost,
+    MemoryUnreadable,
+    MemoryUnwritable,
+    NoWindowFits,
+    RestBlocked,
+    StopRequested,
+    UnavailableLimit,
+    Unsettled,
+    WaveNotConfirmed,
+    WindowClosed,
+    WindowTooShort,
+)
+from rollout.model.text import shortened
+from rollout.wording.words import Words, words
+
+_FREEZES = 2
+_PODS = 3
+_ALERTS = 3
+_NODES = 5
+
+
+@words.register
+def _(finding: WindowClosed) -> Words:
+    frozen = f"frozen ({shortened(finding.freezes, _FREEZES)})"
+    why = frozen if finding.freezes else "outside the maintenance window"
+    return Words(f"{why}; {_next(finding.opens)}")
+
+
+@words.register
+def _(finding: WindowTooShort) -> Words:
+    within = "before the freeze" if finding.ends_in_freeze else "in the window"
+    estimate = f"it is estimated to take {finding.needed}"
+    return Words(f"only {finding.left} left {within}, and {estimate}; {_next(finding.opens)}")
+
+
+def _next(opens: str) -> str:
+    return f"the next opens {opens}" if opens else "nothing opens in the next two years"
+
+
+@words.register
+def _(finding: NoWindowFits) -> Words:
+    estimate = f"it is estimated to take {finding.needed}"
+    return Words(f"{estimate}, longer than any maintenance window")
+
+
+@words.register
+def _(finding: DeadlineTooNear) -> Words:
+    left = f"only {finding.left} left until --active-deadline"
+    return Words(f"{left}, and it is estimated to take {finding.needed}")
+
+
+@words.register
+def _(finding: MemoryUnreadable) -> Words:
+    return Words(finding.problem, "rollout doctor")
+
+
+@words.register
+def _(finding: MemoryUnwritable) -> Words:
+    return Words(f"no failure could be remembered: {finding.problem}")
+
+
+@words.register
+def _(finding: BlockingPods) -> Words:
+    pods = f"pod {shortened(finding.pods, _PODS)} runs there"
+    return Words(f"{pods} (gates.blocking-pod-selector {finding.selector})")
+
+
+@words.register
+def _(finding: BlockedNow) -> Words:
+    return Words(f"{finding.object} {finding.message}")
+
+
+@words.register
+def _(finding: AlertsFiring) -> Words:
+    return Words(f"Prometheus has the alert {shortened(finding.names, _ALERTS)}")
+
+
+@words.register
+def _(finding: AlertsUnreadable) -> Words:
+    return Words(f"alerts cannot be read: {finding.problem}")
+
+
+@words.register
+def _(finding: AlertsNotAsked) -> Words:
+    setting = "alerts.prometheus-url does not name it"
+    return Words(f"alerts of {finding.url} are not asked for: {setting}")
+
+
+@words.register
+def _(finding: GateTimeout) -> Words:
+    held = words(finding.held)
+    return Words(f"{held.cause}, for longer than gates.timeout {finding.timeout}", held.fix)
+
+
+@words.register
+def _(finding: WaveNotConfirmed) -> Words:
+    return Words(f"wave {finding.wave} was not confirmed")
+
+
+@words.register
+def _(finding: CommandRefused) -> Words:
+    return Words(finding.answer)
+
+
+@words.register
+def _(_finding: StopRequested) -> Words:
+    return Words("stopped on request")
+
+
+@words.register
+def _(_finding: DeadlineReached) -> Words:
+    return Words("the time of --active-deadline is up")
+
+
+@words.register
+def _(_finding: LeaseLost) -> Words:
+    return Words("the Lease was lost")
+
+
+@words.register
+def _(finding: FailureLimit) -> Words:
+    return Words(f"{finding.failed} failed, and --max-failures is {finding.limit}")
+
+
+@words.register
+def _(finding: UnavailableLimit) -> Words:
+    limit = f"--max-unavailable {finding.limit}"
+    if finding.pool:
+        limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
+    return Words(f"{limit} is used up by {shortened(finding.nodes, _NODES)}")
+
+
+@words.register
+def _(finding: Unsettled) -> Words:
+    when = f"since the interruption the cluster has not settled within {finding.timeout}"
+    if finding.node or finding.wave:
+        what = finding.node or f"wave {finding.wave}"
+        when = f"after {what} the cluster did not settle within {finding.timeout}"
+    return Words(f"{when}: {finding.missing}")
+
+
+@words.register
+def _(finding: ApiUnavailable) -> Words:
+    return Words(f"the API server is unavailable: {finding.message}")
+
+
+@words.register
+def _(finding: RestBlocked) -> Words:
+    return Words(finding.message)
