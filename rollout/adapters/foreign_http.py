@@ -65,7 +65,7 @@ def exchange(
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), line):
         opener.add_handler(handler)
-    asked = in_background(lambda: _asked(opener, request, bounds), "exchange")
+    asked = in_background(lambda: _request(opener, request, bounds), "exchange")
     try:
         status, answer = asked.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
@@ -82,7 +82,7 @@ def exchange(
     return answer
 
 
-def _asked(
+def _request(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
     """Return the status, and the body, or one byte more than the largest of one that is larger."""
@@ -106,10 +106,10 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
         self._is_over = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self._opened(HTTPConnection, request)
+        return self._open(HTTPConnection, request)
 
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self._opened(HTTPSConnection, request)
+        return self._open(HTTPSConnection, request)
 
     http_request = urllib.request.AbstractHTTPHandler.do_request_
     https_request = urllib.request.AbstractHTTPHandler.do_request_
@@ -122,7 +122,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
                 self._end.shutdown(socket.SHUT_RDWR)
             self._end.close()
 
-    def _opened(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
+    def _open(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
         def over_line(host: str, timeout: float) -> HTTPConnection:
             connection: Any = kind(host, timeout=timeout)
             connection._create_connection = self._connect  # noqa: SLF001 - the library's seam has no public name
@@ -153,7 +153,7 @@ def _why(error: BaseException) -> str:
             return f"does not answer like a web server ({type(reason).__name__})"
 
 
-def parsed_url(url: str) -> urllib3.util.Url | None:
+def parse_url(url: str) -> urllib3.util.Url | None:
     """Return the URL as the client reads it that asks there; None for what is none."""
     try:
         return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None

@@ -26,7 +26,7 @@ from prometheus_client import (
 from prometheus_client.registry import Collector
 from urllib3.util import Url
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse_url
 from rollout.adapters.secrets import basic_authorization, masked, without_userinfo
 from rollout.errors import InputError, RolloutError, UsageError
 
@@ -41,7 +41,7 @@ JOB = "node-rollout"
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 
 
-def parsed_address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Host and port, the host empty for all addresses; `UsageError` for what is none."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
@@ -53,13 +53,13 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def served(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Iterator[str]:
+def serve(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Iterator[str]:
     """Serve metrics until it is left; yields their URL. `InputError` where the address cannot be listened on."""
     # described: a scrape may name what it wants (?name[]=)
     registry = CollectorRegistry(auto_describe=True)
     registry.register(metrics)
     ProcessCollector(registry=registry)
-    host, port = parsed_address(address)
+    host, port = parse_address(address)
     # all addresses are those of IPv6, which take in those of IPv4, where the machine has any
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
     try:
@@ -85,20 +85,20 @@ def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
                 answer: Iterable[bytes] = metrics(environ, respond)
                 return answer
             case "/healthz":
-                return _said(respond, "200 OK", "ok")
+                return _respond(respond, "200 OK", "ok")
             case "/readyz" if is_ready():
-                return _said(respond, "200 OK", "ok")
+                return _respond(respond, "200 OK", "ok")
             case "/readyz":
-                return _said(
+                return _respond(
                     respond, "503 Service Unavailable", "not ready: see the log of the last pass"
                 )
             case _:
-                return _said(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
+                return _respond(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
 
     return application
 
 
-def _said(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
+def _respond(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
     respond(
         status,
         [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text) + 1))],
@@ -122,7 +122,7 @@ class Pushgateway:
     """One Pushgateway. User and password in its URL are sent as such and never shown: `url` is without."""
 
     def __init__(self, url: str, cluster: str) -> None:
-        auth = checked_push_url(url).auth or ""
+        auth = check_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
         self._secrets = [
             part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])
@@ -167,9 +167,9 @@ class Pushgateway:
         return send
 
 
-def checked_push_url(url: str) -> Url:
+def check_push_url(url: str) -> Url:
     """Return the parts of the URL; `UsageError` for one that is none, or that names a group, which we choose."""
-    parts = parsed_url(url)
+    parts = parse_url(url)
     if (
         parts is None
         or not parts.host

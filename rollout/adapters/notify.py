@@ -23,7 +23,7 @@ from types import ModuleType
 from urllib3.util import Url
 
 from rollout import __version__
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse_url
 from rollout.adapters.secrets import basic_authorization
 from rollout.errors import UsageError
 from rollout.model.json_text import json_line
@@ -137,7 +137,7 @@ def _destination(number: int, url: str) -> Destination:
     if scheme not in _WEBHOOK:
         name = f"{scheme}:// (URL {number})"
         return Destination(name, _service(url, name))
-    parts = parsed_url(url)
+    parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
             f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path."

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parsed_url
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse_url
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
@@ -76,20 +76,20 @@ class PrometheusAlerts:
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
-        self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
+        self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         self._parameters = urlencode(
             {"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"}
         )
         self._token = token
         self._silenced_url = (
-            f"{checked_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
+            f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
         )
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
         counting = self._counting()
         if counting and self._silenced_url:
-            alerts = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
+            alerts = self._get(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
             counting = [
                 sample
@@ -108,12 +108,12 @@ class PrometheusAlerts:
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        answer = self._asked(self._url, self._parameters, headers, _QueryResponse)
+        answer = self._get(self._url, self._parameters, headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._failure(self._url, f"has no answer: {answer.error or 'not a vector'}")
         return answer.data.result
 
-    def _asked(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
+    def _get(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
         try:
             return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
@@ -128,9 +128,9 @@ class PrometheusAlerts:
         return GateError(masked(f"{url} {what}", [self._token]))
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """Return the URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
-    parts = parsed_url(url)
+    parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
             f"{without_userinfo(url)!r} is not a Prometheus URL",
@@ -147,7 +147,7 @@ def checked_url(url: str) -> str:
 
 def is_same_place(url: str, other: str) -> bool:
     """Whether both lead to the same port of the same host in the same way; the first has a host."""
-    are_urls = parsed_url(url) is not None and parsed_url(other) is not None
+    are_urls = parse_url(url) is not None and parse_url(other) is not None
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
@@ -160,7 +160,7 @@ def token_for(url: str, own_url: str, token: str) -> str:
     """
     if not token.strip():
         return ""
-    checked_url(url)
+    check_url(url)
     if not is_same_place(url, own_url):
         raise UsageError(
             f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url"

@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
-from rollout.adapters.prometheus import checked_url
+from rollout.adapters.prometheus import check_url
 from rollout.model.json_text import NOT_READ, json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
 from rollout.model.timestamps import timestamp
@@ -45,7 +45,7 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        self._url = f"{checked_url(url).rstrip('/')}/api/v2/silence"
+        self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
         self._label = label
         self._addresses = addresses
         self._clock = clock

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rollout.cli.program import program_name
-from rollout.cli.terminal import fitted
+from rollout.cli.terminal import fit_line
 from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
@@ -28,8 +28,8 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
     """Print the lines `about`, then ask; `NotConfirmedError` for any answer but yes."""
     try:
         for line in about:
-            sys.stderr.write(f"{fitted(printable(line))}\n")
-        asked = fitted(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
+            sys.stderr.write(f"{fit_line(printable(line))}\n")
+        asked = fit_line(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
         sys.stderr.write(f"{asked.replace(_ANSWER, 'Type yes:')} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
@@ -58,7 +58,7 @@ class TerminalConfirmation:
         if self._is_for_all:
             return True
         sys.stderr.write(
-            f"{fitted(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} "
+            f"{fit_line(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} "
         )
         sys.stderr.flush()
         answer = _line(stopped).strip()

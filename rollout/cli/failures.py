@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from rollout.cli.program import PROGRAM, as_started, program_name
-from rollout.cli.terminal import fitted, flush_or_discard
+from rollout.cli.terminal import fit_line, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
@@ -62,7 +62,7 @@ def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> No
         error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
     ):
         lines += "".join(traceback.format_exception(error)).splitlines()
-    sys.stderr.write("".join(f"{fitted(as_started(line))}\n" for line in lines))
+    sys.stderr.write("".join(f"{fit_line(as_started(line))}\n" for line in lines))
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -95,7 +95,7 @@ def _lines(error: BaseException, typed: str) -> Iterator[str]:
         yield f"hint: {_advice(error)}{command} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{program_name()}: interrupted"
-    elif message := _denied(error):
+    elif message := _denial(error):
         yield f"{program_name()}: error: {printable(message)}"
         yield (
             "hint: the system denied it: room, memory, open files, threads or a right (see ulimit"
@@ -109,7 +109,7 @@ def _lines(error: BaseException, typed: str) -> Iterator[str]:
         )
 
 
-def _denied(error: BaseException) -> str:
+def _denial(error: BaseException) -> str:
     """Return what the system has said no to, which is no bug; empty where it is something else."""
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return str(error) or "there is not enough memory"

@@ -46,11 +46,11 @@ class Commands(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _built(name, self.data[name])
+            self._made[name] = _build(name, self.data[name])
         return self._made[name]
 
 
-def _built(name: str, line: str) -> Any:
+def _build(name: str, line: str) -> Any:
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
     application = getattr(module, f"{function}_app", None)

@@ -59,10 +59,10 @@ def as_started(text: str) -> str:
     name = program_name()
     if name == PROGRAM:
         return text
-    return _COMMAND.sub(lambda found: _renamed(found, name), text)
+    return _COMMAND.sub(lambda found: _rename(found, name), text)
 
 
-def _renamed(found: re.Match[str], name: str) -> str:
+def _rename(found: re.Match[str], name: str) -> str:
     if found["own"]:
         return name
     return f"{found['indent']}{name}{found['rest']}" if found["indent"] else found[0]

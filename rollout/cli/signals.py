@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
-from rollout.cli.terminal import Echo, fitted, let_go_of_lost_terminals
+from rollout.cli.terminal import Echo, fit_line, let_go_of_lost_terminals
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 
@@ -195,4 +195,4 @@ def _leave_at_once(stop: StopRequest) -> None:
 def _say(what: str, commands: str = "") -> None:
     """Not through any buffer or console, whose lock somebody may hold; a terminal that is gone hears nothing."""
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), f"\n{fitted(f'rollout: {what}')}\n{commands}".encode())
+        os.write(sys.stderr.fileno(), f"\n{fit_line(f'rollout: {what}')}\n{commands}".encode())

@@ -32,18 +32,18 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     named = {*before.split(","), *_already_named(context)}
-    names = [name for name in _asked(context, _nodes) if name not in named]
+    names = [name for name in _ask(context, _nodes) if name not in named]
     return _continuing(incomplete, (f"{before}{comma}{kind}{name}" for name in names))
 
 
 def held_versions(context: typer.Context, incomplete: str) -> list[str]:
     """Return the versions that nodes have failed with, as `rollout release` takes them."""
-    return _continuing(incomplete, _asked(context, _failed_versions))
+    return _continuing(incomplete, _ask(context, _failed_versions))
 
 
 def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
     """Return the versions that nodes were rebooted into."""
-    return _continuing(incomplete, _asked(context, _rebooted_into))
+    return _continuing(incomplete, _ask(context, _rebooted_into))
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
@@ -79,7 +79,7 @@ def _already_named(context: typer.Context) -> Iterator[str]:
             yield from map(node_name, str(value).split(","))
 
 
-def _asked(
+def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
     """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
@@ -113,14 +113,14 @@ def _settings(context: typer.Context) -> "Given":
     typed = {}
     for item in flags:
         if value := values.get(item.flag.replace("-", "_")):
-            typed[item.name] = (_expanded(value), f"--{item.flag}")
+            typed[item.name] = (_expand(value), f"--{item.flag}")
     config = values.get("config")
-    file = read_file(Path(_expanded(config)) if config else None)
+    file = read_file(Path(_expand(config)) if config else None)
     assigned = assignments(values.get("set_") or ())
     return given(file, variables(os.environ, flags), {**assigned, **typed})
 
 
-def _expanded(word: str) -> str:
+def _expand(word: str) -> str:
     """Expand `~` as the shell does when it runs the line."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 

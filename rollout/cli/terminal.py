@@ -30,7 +30,7 @@ _NEVER_FOLDED = 1 << 20
 
 def say(text: str) -> None:
     """Print a line for the operator, beside the data."""
-    write_beside(fitted(printable(text)))
+    write_beside(fit_line(printable(text)))
 
 
 def warn(*sentences: str) -> None:
@@ -54,7 +54,7 @@ def write_beside(line: str, style: str = "") -> None:
     sys.stderr.flush()
 
 
-def fitted(line: str) -> str:
+def fit_line(line: str) -> str:
     """Return a line for standard error.
 
     A terminal gets it broken between words.
@@ -66,7 +66,7 @@ def fitted(line: str) -> str:
     return wrap(line, shutil.get_terminal_size().columns)
 
 
-def shown_meanwhile(doing: str) -> AbstractContextManager[object]:
+def show_progress(doing: str) -> AbstractContextManager[object]:
     """On a terminal what is being done, until it is done; nothing elsewhere, and no library for it is loaded there."""
     if not sys.stderr.isatty():
         return nullcontext()

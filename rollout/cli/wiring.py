@@ -17,7 +17,7 @@ from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import AlertsSettings, Executor, Settings, SshSettings
-from rollout.cli.terminal import say, shown_meanwhile
+from rollout.cli.terminal import say, show_progress
 from rollout.errors import KubeconfigError, UsageError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.gates import GatePorts
@@ -103,7 +103,7 @@ def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
     from rollout.adapters.ansible.inventory import read_inventory
 
     by_ansible = options.executor is Executor.ANSIBLE
-    with shown_meanwhile("asking ansible-inventory for the hosts"):
+    with show_progress("asking ansible-inventory for the hosts"):
         return read_inventory(
             options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible
         )

@@ -107,7 +107,7 @@ class NodeEvents:
                         node = replace(node, staged_version=event.version_staged)
                     words = {
                         "versions": _versions(node),
-                        "kept": _kept(node),
+                        "kept": _kept_message(node),
                         "pods": counted(node.evict, "pod"),
                     }
                     self.tell(event.node, reason, sentence.format(**words), event.at)
@@ -119,7 +119,7 @@ class NodeEvents:
                 del self._held[event.node]
             case NodeFinished():
                 reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
-                message = _ended(event, self._planned[event.node])
+                message = _end_message(event, self._planned[event.node])
                 self.tell(event.node, reason, message, event.at, warning=reason == FAILED)
             case _:
                 return
@@ -187,11 +187,11 @@ class NodeEvents:
         self._written.add(name)
 
 
-def _ended(result: NodeFinished, node: PlannedNode) -> str:
+def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     took = f"after {Duration(round(result.seconds))}"
     if result.succeeded:
         version = f", running {result.version}" if result.version else ""
-        return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
+        return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept_message(node)}"
     if result.outcome is Outcome.SKIPPED:
         return f"Not touched: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
@@ -199,7 +199,7 @@ def _ended(result: NodeFinished, node: PlannedNode) -> str:
         version = f", running {result.version}" if result.version else ""
         return (
             f"Given back in phase {result.phase}"
-            f" {took}{version}{why}{_kept(node) or '; it is uncordoned'}"
+            f" {took}{version}{why}{_kept_message(node) or '; it is uncordoned'}"
         )
     remark = "; it is left cordoned" if result.left_cordoned else ""
     return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
@@ -213,5 +213,5 @@ def _versions(node: PlannedNode) -> str:
     )
 
 
-def _kept(node: PlannedNode) -> str:
+def _kept_message(node: PlannedNode) -> str:
     return "; it was cordoned before and stays cordoned" if node.cordoned else ""

@@ -132,7 +132,7 @@ def leases(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
-def stored_lease(api: ClusterApi, namespace: str) -> Lease | None:
+def read_lease_object(api: ClusterApi, namespace: str) -> Lease | None:
     """Return the Lease itself; None where there is none."""
     path = f"{leases(namespace)}/{marks.LEASE_NAME}"
     try:
@@ -143,7 +143,7 @@ def stored_lease(api: ClusterApi, namespace: str) -> Lease | None:
 
 def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     """Return the Lease as it stands; one that nobody holds where there is none."""
-    lease = stored_lease(api, namespace)
+    lease = read_lease_object(api, namespace)
     return lease.state if lease else NO_LEASE
 
 
@@ -289,7 +289,7 @@ def await_sign(
     return watch.state
 
 
-def locked(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
+def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
     """Return the refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
 
     `age` is how many seconds ago its process renewed the lock, None where that is not known.

@@ -34,8 +34,8 @@ from rollout.execution.lease import (
     LeaseMeta,
     LeaseWatch,
     leases,
-    locked,
-    stored_lease,
+    locked_error,
+    read_lease_object,
     unlocking,
 )
 from rollout.gather.cluster.decode import decode
@@ -167,7 +167,7 @@ class LeaseLock:
                 if current is None or not (
                     self._is_mine(current) or self._may_go_on(before, current)
                 ):
-                    raise _taken_meanwhile(current) from error
+                    raise _conflict_error(current) from error
                 # since when an attempt that was not answered holds it is not known: the next act
                 # renews it
                 self._stored = current.metadata
@@ -177,7 +177,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: stored_lease(self.cluster.api, self.namespace))
+        return self._patiently(lambda: read_lease_object(self.cluster.api, self.namespace))
 
     def _patiently(self, action: Callable[[], T]) -> T:
         return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
@@ -203,7 +203,7 @@ class LeaseLock:
     def _outwait(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; what was planned before another held it fits no more."""
         if self.watch is not None and self._watch.holder != lease.held_by:
-            raise _taken_meanwhile(lease)
+            raise _conflict_error(lease)
         told = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not HolderState.GONE:
             if state is HolderState.NOBODY:
@@ -211,7 +211,7 @@ class LeaseLock:
                     "another rollout was running, and has just ended", hint=_PLAN_AGAIN
                 )
             if state is HolderState.ALIVE:
-                raise locked(lease.state, self.namespace)
+                raise locked_error(lease.state, self.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)
                 left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
@@ -259,11 +259,11 @@ class LeaseLock:
             if self._lost_to is not None or self._ended.is_set():
                 return
             try:
-                self._hold(lambda: self._written(self._hurried))
+                self._hold(lambda: self._write(self._hurried))
             except ApiNotFoundError:
                 self._lost_to = ""
 
-    def _written(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
+    def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write it, and again after a conflict: an unanswered attempt of ours may have succeeded.
 
         Another holder means that it is lost: None.
@@ -271,7 +271,7 @@ class LeaseLock:
         try:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
-            current = stored_lease(api, self.namespace)
+            current = read_lease_object(api, self.namespace)
             if current is None or not self._is_mine(current):
                 self._lost_to = current.held_by if current else ""
                 return None
@@ -299,7 +299,7 @@ class LeaseLock:
 
     def _give_up(self, api: ClusterApi) -> None:
         if self._lost_to is None:
-            self._written(api, released=True)
+            self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         """As it is to stand; what others have written on it stays."""
@@ -326,7 +326,7 @@ class LeaseLock:
         }
 
 
-def _taken_meanwhile(lease: Lease | None) -> LockedError:
+def _conflict_error(lease: Lease | None) -> LockedError:
     holder = lease.held_by if lease and lease.held_by else "another process"
     return LockedError(f"{holder} has taken the lock meanwhile", hint=_PLAN_AGAIN)
 

@@ -101,12 +101,12 @@ def _matches(draft: HostPlan, selection: HostSelection) -> bool:
 
 def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
     merged = {
-        name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__
+        name: _merge(name, draft.settings, override) for name in HostSettings.__struct_fields__
     }
     return replace(draft, settings=msgspec.structs.replace(draft.settings, **merged))
 
 
-def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
+def _merge(name: str, below: HostSettings, above: HostSettings) -> Any:
     """Merge a field: mappings grow, anything else is replaced where the override says something."""
     lower = getattr(below, name)
     upper = getattr(above, name)

@@ -18,7 +18,7 @@ LOOPBACK: Final = "127.0.0.1"
 _LOOPBACK_IPV6: Final = "::1"
 
 
-def kept_port() -> socket.socket | None:
+def reserve_port() -> socket.socket | None:
     """Return a socket that has a free port and refuses connections; None where it would be in the way.
 
     While nobody listens, any program that asks for a free port might be given this one, and keep

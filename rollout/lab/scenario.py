@@ -165,7 +165,7 @@ def load_scenario(name_or_path: str) -> Scenario:
     A name is one without a slash or a suffix; anything else is a path.
     """
     if name_or_path in scenario_names():
-        return _decoded(_shipped(name_or_path), name_or_path, source=name_or_path)
+        return _decode(_read_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         raise ScenarioError(f"there is no scenario named {name_or_path}", hint=_hint(name_or_path))
@@ -173,7 +173,7 @@ def load_scenario(name_or_path: str) -> Scenario:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error}") from error
-    return _decoded(_document(text, str(path)), path.stem, source=str(path))
+    return _decode(_document(text, str(path)), path.stem, source=str(path))
 
 
 def _hint(name: str) -> str:
@@ -184,7 +184,7 @@ def _hint(name: str) -> str:
 
 
 @cache
-def _shipped(name: str) -> dict[str, Any]:
+def _read_shipped(name: str) -> dict[str, Any]:
     """Once: a lab takes longer to read what it is to be than to start it."""
     text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(
         encoding="utf-8"
@@ -192,11 +192,11 @@ def _shipped(name: str) -> dict[str, Any]:
     return _document(text, name)
 
 
-def _decoded(document: dict[str, Any], name: str, *, source: str) -> Scenario:
+def _decode(document: dict[str, Any], name: str, *, source: str) -> Scenario:
     document = {"name": name, **document}
     base = document.get("extends")
     if base is not None:
-        document = _extended(document, base, source)
+        document = _extend(document, base, source)
     try:
         return msgspec.convert(document, Scenario, strict=True, str_keys=False)
     except msgspec.ValidationError as error:
@@ -216,16 +216,16 @@ def _document(text: str, source: str) -> dict[str, Any]:
     return document
 
 
-def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
+def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
     """Return a scenario on top of a shipped one: lists grow, everything else is replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(
             f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}"
         )
-    below = _shipped(base)
+    below = _read_shipped(base)
     if "extends" in below:
-        below = _extended(below, below["extends"], base)
+        below = _extend(below, below["extends"], base)
     merged = {**below, **document}
     for key in ("hosts", "workloads", "api_faults", "denials"):
         if isinstance(below.get(key), list) and isinstance(document.get(key), list):

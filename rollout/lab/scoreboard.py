@@ -138,7 +138,9 @@ class ScoreKeeper:
             evictions=self._evictions,
             moved_twice=self._moved_twice,
             deletions=self._deletions,
-            annotations_left={name_of(node): left for node in nodes if (left := _left_on(node))},
+            annotations_left={
+                name_of(node): left for node in nodes if (left := _leftovers_on(node))
+            },
             versions={
                 name: HostVersions(self._versions[name], host.os_version)
                 for name, host in hosts.items()
@@ -279,7 +281,7 @@ def _has_soft_taint(node: Json) -> bool:
     )
 
 
-def _left_on(node: Json) -> tuple[str, ...]:
+def _leftovers_on(node: Json) -> tuple[str, ...]:
     """Our annotations that should have gone."""
     return tuple(
         sorted(

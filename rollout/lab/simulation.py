@@ -94,7 +94,7 @@ async def simulation(
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     plans = hosts_of(copy) if copy else plan_hosts(scenario)
     _raise_file_limit(len(plans))
-    files = _prepared(directory)
+    files = _prepare(directory)
     clock = LabClock(speed, ahead=scenario.clock_ahead)
     rng = random.Random(scenario.seed)
     client_key = credentials.new_client_key()
@@ -172,7 +172,7 @@ def _populate(
     world.settle()
 
 
-def _prepared(directory: Path) -> LabFiles:
+def _prepare(directory: Path) -> LabFiles:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

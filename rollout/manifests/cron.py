@@ -39,7 +39,7 @@ _FIELDS = (
 )
 
 
-def checked_schedule(text: str) -> str:
+def check_schedule(text: str) -> str:
     """Return the schedule without the spaces around it; `ValueError` if the API server would refuse it."""
     schedule = text.strip()
     if "TZ" in schedule:
@@ -47,7 +47,7 @@ def checked_schedule(text: str) -> str:
             f"{text!r} names a timezone, which a CronJob refuses here. Use --time-zone instead."
         )
     if schedule.startswith("@"):
-        return _checked_macro(schedule)
+        return _check_macro(schedule)
     parts = schedule.split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} has {len(parts)} fields, and a schedule has five. {_EXAMPLE}")
@@ -59,7 +59,7 @@ def checked_schedule(text: str) -> str:
     return schedule
 
 
-def _checked_macro(schedule: str) -> str:
+def _check_macro(schedule: str) -> str:
     if schedule in _MACROS or _EVERY.fullmatch(schedule):
         return schedule
     raise ValueError(

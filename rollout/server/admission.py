@@ -38,7 +38,7 @@ from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
-from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, selected, version_of
+from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, select_nodes, version_of
 from rollout.server.protocol import AnswerKind, Ask, Denied
 from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
@@ -62,7 +62,7 @@ _KINDS = {
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
     """How many of these, which are all, may be away."""
-    meant = pools_of(policy).members(selected(nodes, selection))
+    meant = pools_of(policy).members(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(meant), meant, nodes)
 
 
@@ -81,7 +81,7 @@ class SlotLimits:
             wanted = parse_selector(rules.selector)
             number = sum(
                 wanted.matches(node.labels)
-                for node in selected(self.nodes.values(), self.selection)
+                for node in select_nodes(self.nodes.values(), self.selection)
             )
         most = rules.slots.of(number)
         if slots.taken(group) >= most:
@@ -115,7 +115,7 @@ class SlotLimits:
             )
 
 
-def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
+def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
     """Take this slot; the same slots where its node holds one already, `Denied` where there is no room."""
     if slots.of_node(slot.node) is not None:
         return slots
@@ -168,7 +168,7 @@ class SlotAdmission:
         if name_of(ask.id, nodes.values()) != name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
-        return self._world.book.change(partial(taken, slot=slot, rules=rules, limits=limits))
+        return self._world.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
         """By what is known already, but for a look at the slots and the Lease now and then."""
@@ -176,7 +176,7 @@ class SlotAdmission:
         nodes = self._machines.nodes
         limits = self._limits(nodes)
         limits.check_group(slots, ask.group, rules)
-        if not selected((nodes[name],), self._settings.selection):
+        if not select_nodes((nodes[name],), self._settings.selection):
             raise Denied(
                 AnswerKind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
             )
@@ -207,7 +207,7 @@ class SlotAdmission:
         policy = self._settings.policy
         facts = facts_of(node)
         selection = self._settings.selection
-        limit = policy.failures_allowed(len(selected(self._machines.nodes.values(), selection)))
+        limit = policy.failures_allowed(len(select_nodes(self._machines.nodes.values(), selection)))
         now, memory = self._api.server_time(), self._memory.now()
         rules = EligibilityInputs(
             now, memory, selection, limit, policy.include_held, unattended=True

@@ -28,7 +28,14 @@ from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.planning.eligibility.pools import pools_of
-from rollout.server.nodes import UNGRANTED, name_of, node_of, planned, selected, staged_on
+from rollout.server.nodes import (
+    UNGRANTED,
+    name_of,
+    node_of,
+    plan_node,
+    select_nodes,
+    staged_version_of,
+)
 from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
 from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
@@ -59,11 +66,11 @@ def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     _check_version(world, slot, node)
     _look(world, slot, node)
     return FleetLockAnswer(
-        AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", _held_until(world, slot)
+        AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", _hold_deadline(world, slot)
     )
 
 
-def _held_until(world: ServerContext, slot: Slot) -> float:
+def _hold_deadline(world: ServerContext, slot: Slot) -> float:
     """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
     until = world.leadership.safe_until
     with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
@@ -80,7 +87,7 @@ def _look(world: ServerContext, slot: Slot, node: Node) -> None:
     policy = world.settings.policy
     cluster = PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
     report = world.quiet
-    entry = planned(node, slot, policy)
+    entry = plan_node(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
         task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)
@@ -100,10 +107,10 @@ def _check_version(world: ServerContext, slot: Slot, node: Node) -> None:
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     limit = settings.policy.failures_allowed(
-        len(selected(world.machines.nodes.values(), settings.selection))
+        len(select_nodes(world.machines.nodes.values(), settings.selection))
     )
     rules = EligibilityInputs(memory=memory, limit=limit, include_held=settings.policy.include_held)
-    if found := boot_objection(node.name, slot.version, staged_on(node) or None, rules):
+    if found := boot_objection(node.name, slot.version, staged_version_of(node) or None, rules):
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(found)}")
 
 
@@ -159,7 +166,7 @@ def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
     slot = _slot_of(world.book.seen(1.0), ask, name)
     if slot is None and name:
         # that a host which is known holds none is a yes, and told by none but a fresh look
-        slot = _slot_of(world.book.read(), ask, name) or _left_over(world, ask, name)
+        slot = _slot_of(world.book.read(), ask, name) or _leftover_slot(world, ask, name)
     if slot is None:
         return NOT_HELD
     if slot.id != ask.id:
@@ -174,7 +181,7 @@ def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
     return _awaited(world, slot)
 
 
-def _left_over(world: ServerContext, ask: Ask, name: str) -> Slot | None:
+def _leftover_slot(world: ServerContext, ask: Ask, name: str) -> Slot | None:
     """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
     It takes nobody's place, and nothing is ever granted by it.

@@ -43,7 +43,7 @@ def version_of(node: Node) -> str:
     return match[0] if match else node.os_image
 
 
-def selected(nodes: Iterable[Node], selection: Selection) -> list[Node]:
+def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
     """Return the nodes that are meant, which percentages are of."""
     selector = parse_selector(selection.selector)
     return [
@@ -59,7 +59,7 @@ def facts_of(node: Node) -> HostFacts:
     """Return what a host tells by asking: that it wants to reboot; into what, FLUO's agent may have told."""
     return HostFacts(
         host=Host(node.name, ""),
-        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_on(node)),
+        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_version_of(node)),
         os_id="",
         running_version=version_of(node),
         group="",
@@ -70,7 +70,7 @@ def facts_of(node: Node) -> HostFacts:
     )
 
 
-def staged_on(node: Node) -> str:
+def staged_version_of(node: Node) -> str:
     """Return what waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
     is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT
@@ -86,7 +86,7 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
     return node if node.uid == slot.node_uid else None
 
 
-def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
+def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
     """Return the node as its slot has it: the boot and the version from before."""
     is_marked = node.annotations.get(marks.RUN) == slot.run
     cordoned = (
@@ -117,7 +117,7 @@ def plan_of(
 ) -> RolloutPlan:
     """Return a plan of this node alone."""
     wave = Wave(
-        1, (planned(node, slot, policy),), f"its host asked for a slot of the group {slot.group}"
+        1, (plan_node(node, slot, policy),), f"its host asked for a slot of the group {slot.group}"
     )
     return RolloutPlan(
         format_version=FORMAT_VERSION,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rollout.errors import ApiNotFoundError
 from rollout.execution.base.deadline import Guard, PatientApi
-from rollout.execution.node.rejoin import gone_seconds
+from rollout.execution.node.rejoin import absence_seconds
 from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
@@ -38,10 +38,10 @@ def await_reregistration(
     `NodeRemovedError` where it does not in time, `NodeFailure` where it registers in the boot from
     before.
     """
-    deadline = cluster.deadline(gone_seconds(timeout))
+    deadline = cluster.deadline(absence_seconds(timeout))
     while True:
         check()
-        node = cluster.ask(lambda api: _found(api, slot))
+        node = cluster.ask(lambda api: _find_node(api, slot))
         if node is not None and node.boot_id == slot.boot_id:
             raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
         if node is not None and node.boot_id:
@@ -53,7 +53,7 @@ def await_reregistration(
         deadline.pause(_PAUSE)
 
 
-def _found(api: ClusterApi, slot: Slot) -> Node | None:
+def _find_node(api: ClusterApi, slot: Slot) -> Node | None:
     """Return the Node of the slot's machine, under whichever UID; another machine under its name is none."""
     try:
         node = read_node(api, slot.node)

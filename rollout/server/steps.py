@@ -47,7 +47,7 @@ from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
-from rollout.server.nodes import facts_of, node_of, staged_on, version_of
+from rollout.server.nodes import facts_of, node_of, staged_version_of, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
 from rollout.server.state import SlotBook
 
@@ -98,7 +98,7 @@ class HeldSlot:
         if node is None:
             return None
         if node.boot_id in ("", planned.boot_id) or node.machine_id != planned.machine_id:
-            return replace(planned, staged_version=staged_on(node))
+            return replace(planned, staged_version=staged_version_of(node))
         version = version_of(node)
         return planned if version == self.slot.version else replace(planned, staged_version=version)
 
@@ -352,9 +352,9 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.check()
     node = _looked_at(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    if withheld := context.engine.objection(context.planned, staged_on(node) or None):
+    if withheld := context.engine.objection(context.planned, staged_version_of(node) or None):
         raise NotStartedError(withheld.why, withheld.reason)
-    context.engine.before_node(at_version(context, staged_on(node)))
+    context.engine.before_node(at_version(context, staged_version_of(node)))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
@@ -425,4 +425,4 @@ class _Refill:
         except ApiError as error:
             self.context.cluster.notice(error)
             return
-        check_version(self.context, staged_on(node) or None)
+        check_version(self.context, staged_version_of(node) or None)

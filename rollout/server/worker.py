@@ -39,7 +39,7 @@ from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import node_of, plan_of, planned, selected
+from rollout.server.nodes import node_of, plan_node, plan_of, select_nodes
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import ServerContext, Troubles
@@ -77,7 +77,7 @@ class SlotRunner:
         world, settings = self.world, self.world.settings
         node = node_of(world.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
-            node = self._registered_again(slot, check)
+            node = self._take_up_new_node(slot, check)
             slot = self._now(slot)
         if node is None or self._is_over(slot, node):
             if (
@@ -106,7 +106,7 @@ class SlotRunner:
         world = self.world
         settings = world.settings
         cluster = PatientApi(world.api, world.clock, OutageNotice(report))
-        nodes = selected(cluster.ask(read_nodes), settings.selection)
+        nodes = select_nodes(cluster.ask(read_nodes), settings.selection)
         memory = RunMemory(
             cluster,
             check,
@@ -135,7 +135,7 @@ class SlotRunner:
         """Return the slot as it is by now, when its Node may be another."""
         return self.world.book.latest.of_run(slot.run) or slot
 
-    def _registered_again(self, slot: Slot, check: Guard) -> Node | None:
+    def _take_up_new_node(self, slot: Slot, check: Guard) -> Node | None:
         """Return the Node that was deleted during the reboot, marked anew; None where it is not to come back."""
         world, policy = self.world, self.world.settings.policy
         cluster = PatientApi(world.api, world.clock)
@@ -149,7 +149,7 @@ class SlotRunner:
             )
         except NodeFailure:
             return None
-        entry = planned(node, slot, policy)
+        entry = plan_node(node, slot, policy)
         task = NodeTask(
             entry, slot.run, cluster, check, world.quiet, policy=pools_of(policy).rules(entry.pool)
         )
@@ -339,7 +339,7 @@ class Worker:
             lock.check()
 
         self._turns[slot.run] = (
-            in_background(partial(self._turn, slot, check, stop), f"turn-{slot.node}"),
+            in_background(partial(self._run_slot, slot, check, stop), f"turn-{slot.node}"),
             stop,
         )
 
@@ -352,7 +352,7 @@ class Worker:
             if turn.done():
                 del self._turns[run]
 
-    def _turn(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
+    def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
         """One turn, from wherever its node stands, and what becomes of its slot."""
         try:
             result = self.runner.run(slot, check, stop)

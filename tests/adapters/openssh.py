@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollout.lab.listener import kept_port
+from rollout.lab.listener import reserve_port
 from rollout.model.host import Host
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -129,7 +129,7 @@ def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterato
 @contextmanager
 def free_port() -> Iterator[int]:
     """A port that nobody else is given meanwhile, where the system can keep one."""
-    kept = kept_port()
+    kept = reserve_port()
     with closing(kept or socket.create_server(("127.0.0.1", 0))) as found:
         port = int(found.getsockname()[1])
         if kept is not None:

@@ -19,7 +19,7 @@ from rollout.adapters.notify import DeliveryError, destinations
 from rollout.adapters.prometheus import (
     TOKEN_VARIABLE,
     PrometheusAlerts,
-    checked_url,
+    check_url,
     is_same_place,
     token_for,
 )
@@ -245,7 +245,7 @@ def test_nobody_there_is_an_error() -> None:
 )
 def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
     with pytest.raises(UsageError) as caught:
-        checked_url(url)
+        check_url(url)
     assert "word" not in caught.value.message
 
 

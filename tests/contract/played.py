@@ -30,9 +30,9 @@ from rollout.lab.simulation import LabFiles
 from rollout.lab.world.host import (
     micro_time,
     new_node,
-    registered,
-    reported,
-    started,
+    register_node,
+    report_ready,
+    start_pod,
     with_readiness,
 )
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
@@ -96,8 +96,8 @@ class Kubelet:
         if found.status == 404:
             self.register()
             found = self._cluster.get(path)
-        seen = reported(
-            registered(found.body, self.machine, self.machine.address),
+        seen = report_ready(
+            register_node(found.body, self.machine, self.machine.address),
             datetime.now(UTC),
             ready=True,
         )
@@ -127,7 +127,7 @@ class Kubelet:
             address = self.machine.address
             now = datetime.now(UTC)
             down = with_readiness(pod, now, ready=False)
-            running = started(down, now, address=address, ready=True, starting=timedelta())
+            running = start_pod(down, now, address=address, ready=True, starting=timedelta())
             if self._cluster.send("PUT", f"{where}/status", running).status == 200:
                 self._running.add(pod["metadata"]["uid"])
 

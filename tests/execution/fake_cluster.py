@@ -24,7 +24,7 @@ from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import EndpointResponse
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.reads import Watch
-from rollout.lab.api.representation import encoded
+from rollout.lab.api.representation import encode_body
 from rollout.lab.api.requests import Call, RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.statuses import StatusError
@@ -98,7 +98,9 @@ class FakeServer(StandaloneApi):
             self.server.access.check("lab-admin", call.target)
             return self.server._endpoints.answer(call)
         except StatusError as refusal:
-            return EndpointResponse(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+            return EndpointResponse(
+                refusal.code, encode_body(refusal.body()), headers=refusal.headers
+            )
 
     def _note(self, method: str, call: Call, status: int) -> None:
         body = call.payload.decode(errors="replace")
@@ -255,4 +257,4 @@ class Lines:
     def _line(self, event: Json) -> bytes:
         if event["type"] == "ERROR":
             self._left = True  # nothing comes behind it
-        return encoded(event).rstrip(b"\n")
+        return encode_body(event).rstrip(b"\n")

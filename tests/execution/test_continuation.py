@@ -6,7 +6,7 @@ import pytest
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.continuation import continuation, restricted, rules_of
+from rollout.execution.rollout.continuation import continuation, restrict_rules, rules_of
 from rollout.model import marks
 from rollout.model.cluster import ReadyState, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
@@ -193,7 +193,7 @@ def test_the_gates_of_a_rollout_with_nothing_under_way_are_todays() -> None:
     """A Prometheus that is gone would hold it for ever."""
     alerts = Policy(gates=GatePolicy(alerts=AlertPolicy("http://gone")))
     everything = {f"w-{number}" for number in range(8)}
-    interrupted = restricted(recorded(alerts, ended=False), Policy(), everything)
+    interrupted = restrict_rules(recorded(alerts, ended=False), Policy(), everything)
     assert rules_of(interrupted).gates.alerts.url == "http://gone"
-    ended = restricted(recorded(alerts, ended=True), Policy(), everything)
+    ended = restrict_rules(recorded(alerts, ended=True), Policy(), everything)
     assert rules_of(ended).gates == Policy().gates

@@ -107,7 +107,7 @@ def test_a_silent_watch_of_budgets_is_doubted(
 ) -> None:
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=2, has=2)
-    monkeypatch.setattr("rollout.lab.api.reads.Watch._told", lambda _watch, _change: None)
+    monkeypatch.setattr("rollout.lab.api.reads.Watch._event_for", lambda _watch, _change: None)
     thread = draining(6000, speed=100)
     wait_until(lambda: watches(server) == 2)
     allow(server, "web", 5)
@@ -120,7 +120,7 @@ def test_a_silent_watch_of_pods_is_doubted(
 ) -> None:
     """They are long gone, and nobody has said so: after a minute by its clock the drain looks for itself."""
     fill(server, 5)
-    monkeypatch.setattr("rollout.lab.api.reads.Watch._told", lambda _watch, _change: None)
+    monkeypatch.setattr("rollout.lab.api.reads.Watch._event_for", lambda _watch, _change: None)
     began = time.monotonic()
     drained(6000, speed=100)
     assert time.monotonic() - began < 30

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rollout.manifests.cron import checked_schedule
+from rollout.manifests.cron import check_schedule
 
 TAKEN = (
     "0 1 * * *",
@@ -47,10 +47,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("schedule", TAKEN)
 def test_a_schedule_that_the_api_server_takes_is_taken(schedule: str) -> None:
-    assert checked_schedule(f" {schedule} ") == schedule
+    assert check_schedule(f" {schedule} ") == schedule
 
 
 @pytest.mark.parametrize(("schedule", "reason"), REFUSED.items())
 def test_a_schedule_that_would_not_work_is_refused(schedule: str, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
-        checked_schedule(schedule)
+        check_schedule(schedule)

@@ -11,7 +11,7 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
-from rollout.server.admission import SlotLimits, taken
+from rollout.server.admission import SlotLimits, take_slot
 from rollout.server.nodes import name_of
 from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
 from rollout.server.service import AskLog
@@ -82,7 +82,7 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     slots = Slots()
     for name, group in asks:
         try:
-            slots = taken(slots, slot(name, group), GroupRules(Count(most)), limits)
+            slots = take_slot(slots, slot(name, group), GroupRules(Count(most)), limits)
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
     assert all(slots.taken(group) <= most for group in "xy")
@@ -95,19 +95,19 @@ def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_a
     slots = Slots((slot("a", state=SlotState.ABSENT),))
     assert slots.taken("default") == 0
     two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)))
-    assert taken(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
+    assert take_slot(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
-        taken(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy()))
+        take_slot(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy()))
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
 def test_nodes_of_two_zones_wait_for_each_other() -> None:
     nodes = {name: node(name) for name in ("a1", "b1", "c2")}
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"))
-    slots = taken(Slots(), slot("a1"), GroupRules(Count(3)), limits)
-    slots = taken(slots, slot("b1"), GroupRules(Count(3)), limits)
+    slots = take_slot(Slots(), slot("a1"), GroupRules(Count(3)), limits)
+    slots = take_slot(slots, slot("b1"), GroupRules(Count(3)), limits)
     with pytest.raises(Denied) as denied:
-        taken(slots, slot("c2"), GroupRules(Count(3)), limits)
+        take_slot(slots, slot("c2"), GroupRules(Count(3)), limits)
     assert denied.value.answer.kind is AnswerKind.NOT_NOW
 
 
@@ -115,8 +115,8 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)))
-    slots = taken(
-        taken(Slots(), slot("a"), GroupRules(Count(3)), limits),
+    slots = take_slot(
+        take_slot(Slots(), slot("a"), GroupRules(Count(3)), limits),
         slot("c"),
         GroupRules(Count(3)),
         limits,
@@ -124,7 +124,7 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     with pytest.raises(
         Denied, match="control-plane nodes reboot one at a time, and a is under way"
     ):
-        taken(slots, slot("b"), GroupRules(Count(3)), limits)
+        take_slot(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:

@@ -173,16 +173,16 @@ class CommandQueue:
         waiting: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
-                self._run = self._begun()
+                self._run = self._begin_run()
             place = self._places[host.name]
             turn, place.turn = place.turn, place.turn + 1
             place.waiting[turn] = waiting
-            _put(place.folder, turn, command, math.ceil(timeout))
+            _write_batch(place.folder, turn, command, math.ceil(timeout))
         try:
             return waiting.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
             # Not taken up yet, it never is; what is under way already may still be carried out.
-            _put(place.folder, turn, "true", 1)
+            _write_batch(place.folder, turn, "true", 1)
             return SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s")
 
     def close(self) -> None:
@@ -190,12 +190,12 @@ class CommandQueue:
         with self._lock:
             run = self._run
             for place in self._places.values():
-                _put(place.folder, place.turn, "", 1)
+                _write_batch(place.folder, place.turn, "", 1)
                 place.turn += 1
         if run is not None and not run.wait(_END_SECONDS):
             run.end()
 
-    def _begun(self) -> PlaybookRun:
+    def _begin_run(self) -> PlaybookRun:
         hosts = self._hosts
         playbook = playbooks() / "reboot.yml"
         run = PlaybookRun(
@@ -203,8 +203,8 @@ class CommandQueue:
             playbook,
             hosts,
             forks=len(hosts),
-            listener=self._heard,
-            ended=lambda: self._ended(run),
+            listener=self._take_event,
+            ended=lambda: self._end_run(run),
         )
         turns = run.folder / "turns"
         # As the playbook makes it of a host's name, which may hold anything.
@@ -224,7 +224,7 @@ class CommandQueue:
         run.begin({**variables, "rollout_serial": "100%"})
         return run
 
-    def _heard(self, event: Mapping[str, Any]) -> None:
+    def _take_event(self, event: Mapping[str, Any]) -> None:
         answer = host_answer(event)
         if answer is None or answer.turn is None or answer.host not in self._places:
             return
@@ -233,7 +233,7 @@ class CommandQueue:
         if waiting is not None:
             waiting.set_result(answer.answer)
 
-    def _ended(self, run: PlaybookRun) -> None:
+    def _end_run(self, run: PlaybookRun) -> None:
         with self._lock:
             self._run = None
             left = [future for place in self._places.values() for future in place.waiting.values()]
@@ -241,7 +241,7 @@ class CommandQueue:
             future.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
-def _put(folder: Path, turn: int, command: str, seconds: int) -> None:
+def _write_batch(folder: Path, turn: int, command: str, seconds: int) -> None:
     """Write a turn down, whole or not at all."""
     written = folder / f".{turn}"
     try:

@@ -135,9 +135,9 @@ class PlaybookRun:
                 cmdline=self._arguments,
                 envvars=self._settings.variables(self.folder),
                 settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
-                event_handler=self._heard,
+                event_handler=self._on_event,
                 cancel_callback=self._canceled.is_set,
-                status_handler=self._changed,
+                status_handler=self._on_status,
                 quiet=True,
             )
             self.status = ended.rc
@@ -164,13 +164,13 @@ class PlaybookRun:
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)
 
-    def _changed(self, status: Mapping[str, Any], runner_config: Any) -> None:
+    def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
         """Once it runs, nobody reads any more what ansible-runner wrote down of the environment."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
-    def _heard(self, event: Mapping[str, Any]) -> bool:
+    def _on_event(self, event: Mapping[str, Any]) -> bool:
         """Pass it on; False, so that ansible-runner does not keep it."""
         if (
             event.get("event") in ("verbose", "error", "warning")

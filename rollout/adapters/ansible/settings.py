@@ -116,7 +116,7 @@ class AnsibleSettings:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if run is not None:
             arguments += ["-F", str(run / "ssh_config")]
-        theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
+        theirs = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
@@ -141,7 +141,7 @@ class AnsibleSettings:
         unset = {
             name: value
             for section, key, name, value in preferred
-            if self._said(section, key, name) is None
+            if self._user_value(section, key, name) is None
         }
         if self.user is not None:
             unset["ANSIBLE_REMOTE_USER"] = self.user
@@ -149,7 +149,7 @@ class AnsibleSettings:
             unset["ANSIBLE_REMOTE_PORT"] = str(self.port)
         return unset
 
-    def _said(self, section: str, key: str, variable: str) -> str | None:
+    def _user_value(self, section: str, key: str, variable: str) -> str | None:
         """Return what the user's environment or configuration file says; None where neither does."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 

@@ -63,7 +63,7 @@ def _openings(content: bytes, horizon: Opening, patience: Patience) -> Iterator[
     for event in events:
         event.check()
         patience.check(event.block)
-    replaced = _replaced(events)
+    replaced = _replaced_occurrences(events)
     for event in events:
         own = () if event.replaced else replaced.get(event.uid, ())
         for opening in event.openings(own, horizon):
@@ -72,7 +72,7 @@ def _openings(content: bytes, horizon: Opening, patience: Patience) -> Iterator[
             patience.check(event.block)
 
 
-def _replaced(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
+def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
     """Return the occurrences that have events of their own, by the UID of the event that repeats."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:

@@ -96,7 +96,7 @@ def read_calendar_block(content: bytes) -> Block:
     """Return the one VCALENDAR of a file; `CalendarError` says what is wrong, and in which line."""
     root = Block("", 1)
     ahead = [root]
-    for number, raw in _unfolded(content):
+    for number, raw in _unfold(content):
         line = _content_line(number, raw)
         block = ahead[-1]
         if line.name == "BEGIN":
@@ -130,7 +130,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
     return blocks[0]
 
 
-def _unfolded(content: bytes) -> Iterator[tuple[int, bytes]]:
+def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number: folded ones, which may part a character, as one, and no empty ones."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):

@@ -184,7 +184,7 @@ class KubeApi:
         read_timeout = seconds + _WATCH_SLACK
         request = _Request("GET", path, parameters, read_timeout, encoding="identity")
         return WatchStream(
-            lambda: self._answer(request), lambda error: self._failed(error, request)
+            lambda: self._answer(request), lambda error: self._error_of(error, request)
         )
 
     def _fetch(self, method: str, path: str, query: Query | None, body: object = None) -> bytes:
@@ -205,14 +205,14 @@ class KubeApi:
             body = self._read(response)
             token = check_answer(body, request.method, request.path)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._failed(error, request, status=response.status) from error
+            raise self._error_of(error, request, status=response.status) from error
         except ApiUnavailableError:
             self._recovery.was_away()
             raise
         self._server_time.hear(response.headers, at)
         return body, token
 
-    def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
+    def _error_of(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
         """Return the error of a broken exchange; `status` is 0 if the server had not answered."""
         self._recovery.was_away()
         failed = exchange_error(error, self.server, str(request))
@@ -249,7 +249,7 @@ class KubeApi:
         try:
             return self._transmit(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            failed = self._failed(error, request)
+            failed = self._error_of(error, request)
             if again and request.method == "GET" and is_broken_off(error):
                 return self._send(session, request, again=False)
             raise failed from error

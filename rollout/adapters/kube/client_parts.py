@@ -160,7 +160,7 @@ class Programs:
             process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603 - the operator's
             stdout, stderr = process.communicate()
             # A stream that went to the terminal is None, which the package does not expect.
-            return _ended_process((stdout or "", stderr or ""), process.returncode)
+            return _process_result((stdout or "", stderr or ""), process.returncode)
         environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
         hung = TimeoutError(f"no answer within {LOGIN_LIMIT:.0f}s")
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
@@ -173,10 +173,10 @@ class Programs:
             raise hung from None
         stdout = done.stdout.decode(errors="replace")
         stderr = done.stderr.decode(errors="replace")
-        return _ended_process((stdout, stderr), done.returncode)
+        return _process_result((stdout, stderr), done.returncode)
 
 
-def _ended_process(printed: tuple[str, str], status: int) -> Any:
+def _process_result(printed: tuple[str, str], status: int) -> Any:
     return SimpleNamespace(communicate=lambda: printed, wait=lambda: status)
 
 

@@ -142,7 +142,7 @@ def _service_account(context: str | None) -> Any:
         )
     parts = client_parts()
     configuration = parts.configuration.Configuration()
-    with _translated("the pod's service account"):
+    with _translate_errors("the pod's service account"):
         parts.incluster_config.load_incluster_config(configuration)
     return configuration
 
@@ -153,7 +153,7 @@ def _configuration(login: Login) -> Any:
         parts.programs.ask_nothing()
     configuration = parts.configuration.Configuration()
     with (
-        _translated(login.origin),
+        _translate_errors(login.origin),
         scratch_for("a kubeconfig with certificates in it"),
         _error_log() as records,
     ):
@@ -212,7 +212,7 @@ def _session(configuration: Any, *, proxy: str) -> ApiSession:
     # An error of ours says what is missing for SOCKS.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     is_of_environment = configuration.proxy and not proxy
-    with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
+    with _translate_errors(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
     if in_memory is not None:
         pool.connection_pool_kw["ssl_context"] = in_memory
@@ -293,7 +293,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 
 @contextmanager
-def _translated(origin: str) -> Iterator[None]:
+def _translate_errors(origin: str) -> Iterator[None]:
     """Turn whatever the loader raises into a `KubeconfigError` that names the file."""
     try:
         yield

@@ -35,13 +35,13 @@ class WatchStream:
         response = self._connect()
         self._response = response
         if self._closed:
-            self._cut(response)
+            self._disconnect(response)
         return self._lines()
 
     def __exit__(self, *_error: object) -> None:
         self._closed = True
         if self._response is not None:
-            self._cut(self._response)
+            self._disconnect(self._response)
 
     def _lines(self) -> Iterator[bytes]:
         pending = b""
@@ -64,7 +64,7 @@ class WatchStream:
                 return b""
             raise self._translate(error) from error
 
-    def _cut(self, response: urllib3.BaseHTTPResponse) -> None:
+    def _disconnect(self, response: urllib3.BaseHTTPResponse) -> None:
         """Wake a reader, wait until it has left the response, then close the response."""
         # RuntimeError and ValueError mean that the stream had ended, and its connection is reused.
         with contextlib.suppress(RuntimeError, ValueError, OSError):

@@ -43,7 +43,9 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the other does."""
-        return _told(host, _name(command), lambda: self.shell.run(host, command, timeout=timeout))
+        return _log_answer(
+            host, _name(command), lambda: self.shell.run(host, command, timeout=timeout)
+        )
 
     def run_if(
         self,
@@ -56,7 +58,7 @@ class LoggedShell:
     ) -> CommandResult | None:
         """As the other does."""
         name = f"{_name(question)}, then {_name(command)}"
-        return _told(
+        return _log_answer(
             host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
         )
 
@@ -73,7 +75,7 @@ class LoggedShell:
                 yield node, answer
 
 
-def _told(host: Host, name: str, ask: Callable[[], T]) -> T:
+def _log_answer(host: Host, name: str, ask: Callable[[], T]) -> T:
     """Tell of the answer, or of the failure."""
     begun = time.monotonic()
     try:

@@ -75,7 +75,7 @@ class ParamikoShell:
             HostKeyError: the host's key is unknown, changed or revoked.
             SshError: the output is beyond all measure.
         """
-        return self._connected(
+        return self._connect_and_talk(
             host, lambda connection, deadline: connection.run(command, deadline), timeout
         )
 
@@ -100,7 +100,7 @@ class ParamikoShell:
                 else None
             )
 
-        return self._connected(host, converse, timeout)
+        return self._connect_and_talk(host, converse, timeout)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -129,7 +129,9 @@ class ParamikoShell:
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
         return nullcontext()
 
-    def _connected(self, host: Host, talk: Callable[[Connection, float], T], timeout: float) -> T:
+    def _connect_and_talk(
+        self, host: Host, talk: Callable[[Connection, float], T], timeout: float
+    ) -> T:
         """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
         known_hosts = self._known_hosts_of(host)
         # Before the clock starts: a key may take a second to open.

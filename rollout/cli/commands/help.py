@@ -68,7 +68,7 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
     """Return the man page of each command by its file name: rollout.1, rollout-plan.1, rollout-lab-up.1."""
     commands = dict(_commands(program, name, None))
     return {
-        f"{_dashed(path)}.1": _page(path, command, context)
+        f"{_dash(path)}.1": _page(path, command, context)
         for path, (command, context) in commands.items()
     }
 
@@ -83,8 +83,8 @@ def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, tuple
 def _page(path: str, command: Any, context: Any) -> str:
     description, examples = _parts(command.help or "")
     first = description.partition("\n")[0].partition(". ")[0].rstrip(".")
-    lines = [f'.TH "{_dashed(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
-    lines += [".SH NAME", f"{_text(_dashed(path))} \\- {_text(first)}"]
+    lines = [f'.TH "{_dash(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
+    lines += [".SH NAME", f"{_text(_dash(path))} \\- {_text(first)}"]
     lines += [
         ".SH SYNOPSIS",
         f".B {_text(path)}",
@@ -95,7 +95,7 @@ def _page(path: str, command: Any, context: Any) -> str:
         lines += [f".SH {title.upper()}", *_terms(records)]
     if members := getattr(command, "commands", {}):
         terms = [
-            (f"{_dashed(f'{path} {name}')}(1)", member.get_short_help_str(_LINE))
+            (f"{_dash(f'{path} {name}')}(1)", member.get_short_help_str(_LINE))
             for name, member in members.items()
         ]
         lines += [".SH COMMANDS", *_terms(terms)]
@@ -104,7 +104,7 @@ def _page(path: str, command: Any, context: Any) -> str:
     if command.epilog:
         lines += [".SH NOTES", *_verbatim(command.epilog.replace(_MARK, "").strip("\n"))]
     if parent := path.rpartition(" ")[0]:
-        lines += [".SH SEE ALSO", f"{_text(_dashed(parent))}(1)"]
+        lines += [".SH SEE ALSO", f"{_text(_dash(parent))}(1)"]
     return "\n".join((*lines, ""))
 
 
@@ -142,5 +142,5 @@ def _text(line: str) -> str:
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
-def _dashed(path: str) -> str:
+def _dash(path: str) -> str:
     return path.replace(" ", "-")

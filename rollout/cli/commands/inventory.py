@@ -19,7 +19,7 @@ from rollout.cli.stages.connections import connect
 from rollout.cli.stages.hosts import ask_hosts, find_hosts
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.selection import select
-from rollout.cli.terminal import error_console, say, show, show_document, shown_meanwhile
+from rollout.cli.terminal import error_console, say, show, show_document, show_progress
 from rollout.errors import ExitCode
 from rollout.gather.inventory import SshOptions, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
@@ -106,7 +106,7 @@ def known_hosts(
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
-    with shown_meanwhile("asking hosts for their keys"):
+    with show_progress("asking hosts for their keys"):
         scanned = host_keys.scan(
             hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency
         )

@@ -121,7 +121,7 @@ def up(
         raise UsageError(
             f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
         )
-    loaded = scenario_like(like) if like else _loaded(scenario, nodes)
+    loaded = scenario_like(like) if like else _load(scenario, nodes)
     loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
@@ -180,7 +180,7 @@ def demo(
     from rollout.lab.lab import Lab
     from rollout.lab.scenario import flags_of
 
-    loaded = _loaded(scenario, nodes)
+    loaded = _load(scenario, nodes)
     program = call.find_root().command
     # a limit that shows waves, and what hosts are asked by
     flags = list(flags_of(loaded))
@@ -210,7 +210,7 @@ def demo(
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
 
 
-def _loaded(scenario: str, nodes: int | None) -> "Scenario":
+def _load(scenario: str, nodes: int | None) -> "Scenario":
     """Return the scenario, with that many nodes where a number is given."""
     from rollout.lab.hostplan import scale
     from rollout.lab.scenario import load_scenario

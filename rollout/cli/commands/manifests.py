@@ -13,10 +13,10 @@ from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.settings.values import Namespace, shaped
+from rollout.cli.settings.values import Namespace, matching
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
-from rollout.manifests.cron import checked_schedule
+from rollout.manifests.cron import check_schedule
 from rollout.manifests.objects import (
     DEFAULT_NAME,
     SSH_KEY,
@@ -34,7 +34,7 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
-_NAME = shaped(
+_NAME = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
 )
@@ -86,7 +86,7 @@ def manifests(
     ),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
     env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
-    schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=checked_schedule),
+    schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=check_schedule),
     time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone),
     tls_secret: str = option(
         "", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"
@@ -154,7 +154,7 @@ def _refuse_useless(
 
 def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
     """Return what follows from the pod's settings; what was `typed` here goes before what its file says."""
-    from rollout.adapters.metrics import parsed_address
+    from rollout.adapters.metrics import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 
     file = read_file(Path(typed.file) if typed.file else None)
@@ -163,7 +163,7 @@ def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
     listen = (
         typed.metrics.listen or pod.metrics.listen if kind is InstallationKind.DEPLOYMENT else ""
     )
-    host, port = parsed_address(listen) if listen else ("127.0.0.1", 0)
+    host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
     installation = Installation(
         kind=kind,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,

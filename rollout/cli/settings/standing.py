@@ -60,8 +60,8 @@ def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
 
 def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
     """Yield a sentence for each time-out that changed, and for each pool that keeps its own."""
-    old = _written(before)
-    new = _written(after)
+    old = _written_rules(before)
+    new = _written_rules(after)
     changed = [rule for rule in new if new[rule] != old[rule] and rule != POOL]
     yield from (f"{rule} is {new[rule]} from now on; it was {old[rule]}" for rule in changed)
     for pool, earlier in zip(after.pools, before.pools, strict=True):
@@ -87,8 +87,8 @@ def overruled(
     """
     # a calendar is read when a plan is made; its events are in the plan
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
-    ours = {**_written(today), **_chosen(selection_of(given))}
-    standing = {**_written(rules), **_chosen(selection)}
+    ours = {**_written_rules(today), **_selection_settings(selection_of(given))}
+    standing = {**_written_rules(rules), **_selection_settings(selection)}
     for name, place in given.said.items():
         if name in given.typed or name not in PLANNED or name in open_settings:
             continue
@@ -105,7 +105,7 @@ def overruled(
             )
 
 
-def _written(policy: Policy) -> Mapping[str, str]:
+def _written_rules(policy: Policy) -> Mapping[str, str]:
     """Return each rule by the flag or key that sets it. The tables of one kind count as one rule."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
@@ -113,7 +113,7 @@ def _written(policy: Policy) -> Mapping[str, str]:
     return rules
 
 
-def _chosen(selection: Selection) -> Mapping[str, str]:
+def _selection_settings(selection: Selection) -> Mapping[str, str]:
     return {
         "--selector": selection.selector,
         "--node": "; ".join(selection.nodes),

@@ -37,7 +37,7 @@ _NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
     """Return what reads a text as it was written, where `check` takes it; or none."""
 
     def read(value: str) -> str:
@@ -59,7 +59,7 @@ def fitting(fits: Callable[[str], object], what: str) -> Callable[[str], str]:
     return read
 
 
-def shaped(shape: str, what: str) -> Callable[[str], str]:
+def matching(shape: str, what: str) -> Callable[[str], str]:
     """Return what reads a text of this shape."""
     return fitting(re.compile(shape, re.ASCII).fullmatch, what)
 
@@ -101,9 +101,9 @@ def label_prefix(value: str) -> str:
 def _evidence_source(value: str) -> None:
     if not value.startswith(("http://", "https://")):
         return
-    from rollout.adapters.foreign_http import parsed_url
+    from rollout.adapters.foreign_http import parse_url
 
-    parts = parsed_url(value)
+    parts = parse_url(value)
     if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
         raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
 
@@ -118,21 +118,21 @@ def one_line(value: str) -> str:
 
 
 def _prometheus_url(value: str) -> None:
-    from rollout.adapters.prometheus import checked_url
+    from rollout.adapters.prometheus import check_url
 
-    checked_url(value)
+    check_url(value)
 
 
 def _pushgateway_url(value: str) -> None:
-    from rollout.adapters.metrics import checked_push_url
+    from rollout.adapters.metrics import check_push_url
 
-    checked_push_url(value)
+    check_push_url(value)
 
 
 def _listen_address(value: str) -> None:
-    from rollout.adapters.metrics import parsed_address
+    from rollout.adapters.metrics import parse_address
 
-    parsed_address(value)
+    parse_address(value)
 
 
 def _textfile(value: str) -> Path:
@@ -261,14 +261,14 @@ AlertLabel = Annotated[
     str,
     Setting(
         "LABEL",
-        shaped(
+        matching(
             r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance."
         ),
     ),
 ]
 Command = Annotated[str, Setting("COMMAND", one_line)]
-Freeze = Annotated[str, Setting("FREEZE", checked(windows.parse_freeze), between=";")]
-GateCommand = Annotated[str, Setting("COMMAND", checked(split_command))]
+Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), between=";")]
+GateCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
 GroupSelector = Annotated[
     str,
     Setting(
@@ -276,15 +276,17 @@ GroupSelector = Annotated[
     ),
 ]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
-Label = Annotated[str, Setting("LABEL", checked(check_label_name))]
+Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
-ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked(_listen_address))]
+ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
 _MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
-Matcher = Annotated[str, Setting("MATCHER", checked(fitting(is_matcher, _MATCHER)), between=";")]
+Matcher = Annotated[
+    str, Setting("MATCHER", verbatim_if(fitting(is_matcher, _MATCHER)), between=";")
+]
 Name = Annotated[str, Setting("NAME")]
 Namespace = Annotated[
-    str, Setting("NAMESPACE", shaped(_NAMESPACE, "a namespace name. Write it as kube-system."))
+    str, Setting("NAMESPACE", matching(_NAMESPACE, "a namespace name. Write it as kube-system."))
 ]
 NodeName = Annotated[str, Setting("NAME", node_name)]
 Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
@@ -292,7 +294,7 @@ PoolName = Annotated[
     str,
     Setting(
         "NAME",
-        shaped(
+        matching(
             _NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.'
         ),
     ),
@@ -301,28 +303,28 @@ Principal = Annotated[
     str,
     Setting(
         "NAME",
-        shaped(
+        matching(
             r"([A-Za-z0-9][\w.@-]{0,99})?",
             "the name of a cluster. Write letters, digits, dots, dashes.",
         ),
     ),
 ]
-PrometheusUrl = Annotated[str, Setting("URL", checked(_prometheus_url))]
-PushgatewayUrl = Annotated[str, Setting("URL", checked(_pushgateway_url))]
+PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
+PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
 Seconds = Annotated[int, Setting("SECONDS")]
-Selector = Annotated[str, Setting("SELECTOR", checked(parse_selector), between=";")]
-EvidenceSource = Annotated[str, Setting("SOURCE", checked(_evidence_source))]
+Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), between=";")]
+EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
 # no duration, which would begin anew with each pass
 Time = Annotated[
     str,
     Setting(
         "TIME",
-        checked(fitting(parse_timestamp, "a date with a time. Write it as 2026-11-23T06:00Z.")),
+        verbatim_if(fitting(parse_timestamp, "a date with a time. Write it as 2026-11-23T06:00Z.")),
     ),
 ]
 Url = Annotated[str, Setting("URL", between=" ")]
-Window = Annotated[str, Setting("WINDOW", checked(windows.Window.parse), between=";")]
+Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), between=";")]
 
 _FORMS = {
     Count: Setting("COUNT", at_least_one),

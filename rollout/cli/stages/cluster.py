@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rollout.cli.log import stage
 from rollout.cli.stages.connections import with_patience
-from rollout.cli.terminal import say, shown_meanwhile, warn
+from rollout.cli.terminal import say, show_progress, warn
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import documents, snapshot
@@ -26,7 +26,7 @@ def read_cluster(
     `answers` collects the answers of the API server as they are. `warns` prints a warning if the
     memory cannot be read.
     """
-    with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
+    with stage("read the cluster") as note, show_progress("reading the cluster"):
         cluster = with_patience(snapshot.read_snapshot, api, answers)
         warn(*cluster.warnings)
         memory = read_memory(api, namespace, warns=warns)
@@ -48,7 +48,7 @@ def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memo
 
 
 def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
-    with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
+    with stage("read the nodes") as note, show_progress("reading the nodes"):
         nodes = with_patience(snapshot.read_nodes, api)
         note(f"{len(nodes)} nodes")
     return nodes

@@ -23,7 +23,7 @@ from rollout.cli.terminal import (
     let_go_of_lost_terminals,
     show,
     show_lines,
-    shown_meanwhile,
+    show_progress,
 )
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
@@ -260,7 +260,7 @@ def rehearse(run: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCod
     """
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
-        with shown_meanwhile("asking the API server about each write"):
+        with show_progress("asking the API server about each write"):
             rehearsed = rehearse_on_server(api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     pods = run.plan.summary.pods_to_move

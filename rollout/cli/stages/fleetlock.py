@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
     _require_library()
     import asyncio
 
-    from rollout.adapters.metrics import parsed_address
+    from rollout.adapters.metrics import parse_address
     from rollout.report.metric_families import FleetLockMetrics
     from rollout.report.metrics import Metrics
     from rollout.server import http
@@ -65,7 +65,7 @@ def serve(settings: Settings) -> None:
         observed = partial(_observers, settings, (metrics, shown))
         gates = wiring.gates(settings, policy.gates.alerts)
         world = ServerContext(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
-        listening = Listening(*parsed_address(options.listen), options.tls_cert, options.tls_key)
+        listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
         with under_way(world) as server:
             tally.slots = lambda: world.book.latest

@@ -318,11 +318,11 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
 
             deliveries.enter_context(delivered(gateway.url, push, lambda: metrics.generation))
         if listen:
-            from rollout.adapters.metrics import served
+            from rollout.adapters.metrics import serve
 
             say(
                 "metrics:"
-                f" {deliveries.enter_context(served(listen, metrics, lambda: metrics.is_ready))}"
+                f" {deliveries.enter_context(serve(listen, metrics, lambda: metrics.is_ready))}"
             )
         yield metrics
 

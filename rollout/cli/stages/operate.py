@@ -56,7 +56,7 @@ from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import restricted, rules_of
+from rollout.execution.rollout.continuation import restrict_rules, rules_of
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
 from rollout.model.plan import RolloutPlan
@@ -295,7 +295,7 @@ class _Pass:
             names = select(nodes, api, self.request.selection).names
         except InputError as error:
             say(f"warning: {error.message}")
-        return restricted(unfinished, self.request.policy, frozenset(names))
+        return restrict_rules(unfinished, self.request.policy, frozenset(names))
 
     def _proven(self) -> Proven | None:
         proven = with_patience(remember_proven, self.connections.api, self.request.settings)

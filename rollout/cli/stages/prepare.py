@@ -10,7 +10,7 @@ from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.request import Request, Saved
 from rollout.cli.stages.saved_plan import refuse_stale
 from rollout.cli.stages.selection import similar_labels
-from rollout.cli.terminal import shown_meanwhile, warn
+from rollout.cli.terminal import show_progress, warn
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host
@@ -69,7 +69,7 @@ def inputs_of(
 
 def decide(inputs: PlanInputs) -> RolloutPlan:
     warn(*_rules_without_effect(inputs.policy, inputs.snapshot.nodes))
-    with stage("plan") as note, shown_meanwhile("making the plan"):
+    with stage("plan") as note, show_progress("making the plan"):
         plan = build_plan(inputs)
         excluded = len(plan.excluded)
         blockers = counted(len(plan.blockers), "blocker")

@@ -15,7 +15,7 @@ from rollout.cli.stages.saved_plan import load_saved
 from rollout.cli.stages.screens import next_without_waves, zones
 from rollout.cli.stages.selection import similar_names
 from rollout.cli.stages.status import rollout_beside
-from rollout.cli.terminal import say, shown_meanwhile
+from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
@@ -38,7 +38,7 @@ _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 def find_limit(inputs: PlanInputs, date: datetime) -> Finish:
     """Find the smallest limit that finishes by the date, and say when it finishes."""
-    with shown_meanwhile("looking for the smallest --max-unavailable"):
+    with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, date)
     say(finish_text(finish, date))
     return finish

@@ -20,7 +20,7 @@ from rollout.execution.lease import (
     LeaseState,
     LeaseWatch,
     await_sign,
-    locked,
+    locked_error,
     read_lease,
 )
 from rollout.execution.record.memory import why_unwritable
@@ -104,7 +104,7 @@ def refuse_beside_living(
         return None
     if state is HolderState.ALIVE:
         seen = glance_at_lock(api, namespace)
-        raise locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)
+        raise locked_error(seen.lease, namespace, age=seen.age if seen.one_clock else None)
     return watch
 
 

@@ -65,14 +65,14 @@ class LiveView(Generic[T]):
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
-        self._cut()
+        self._disconnect()
 
     def resync(self) -> None:
         """List afresh: for readers that have reason to doubt a watch that says nothing."""
         self._stale = True
-        self._cut()
+        self._disconnect()
 
-    def _cut(self) -> None:
+    def _disconnect(self) -> None:
         if self._stream is not None:
             self._stream.__exit__(None, None, None)
 
@@ -119,10 +119,10 @@ class LiveView(Generic[T]):
             self._stale = True
         except ApiError as error:
             self._stale |= bool(error.status) or not self._version
-            if error.status or not _lasted(began):
+            if error.status or not _has_lasted(began):
                 self.cluster.notice(error)
                 return False
-        return _lasted(began)
+        return _has_lasted(began)
 
     def _watch(self) -> None:
         query = {**self.query, "resourceVersion": self._version}
@@ -149,7 +149,7 @@ class LiveView(Generic[T]):
             self._tell()
 
 
-def _lasted(began: float) -> bool:
+def _has_lasted(began: float) -> bool:
     return time.monotonic() - began >= _SHORTEST_WATCH
 
 

@@ -206,7 +206,7 @@ def _empty(
         waiting = Waiting(task, evictor, held)
         returning = ReturningPods(task, pods.items())
         try:
-            while remaining := returning.without(_left(pods.items(), owners)):
+            while remaining := returning.without(_remaining_pods(pods.items(), owners)):
                 evictor.collect()
                 if deadline.expired:
                     _give_up(task, owners, waiting, returning)
@@ -226,7 +226,7 @@ def _empty(
         return tuple(sorted(waiting.longest.items()))
 
 
-def _left(pods: Sequence[Pod], owners: _DaemonSetLookup) -> tuple[Pod, ...]:
+def _remaining_pods(pods: Sequence[Pod], owners: _DaemonSetLookup) -> tuple[Pod, ...]:
     return must_go(pods, owners.rules_for(pods), begun=True)
 
 
@@ -236,7 +236,7 @@ def _give_up(
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
         fresh = read_node_pods(task.cluster.api, task.name)
-        remaining = returning.without(_left(fresh, owners))
+        remaining = returning.without(_remaining_pods(fresh, owners))
         kubelet = _kubelet(task)
     except ApiError as error:
         raise DrainError(

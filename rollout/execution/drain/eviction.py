@@ -208,13 +208,13 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
     if isinstance(error, ApiNotFoundError):
         return Attempt(pod, EvictionResult.GONE)
     if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
-        return _blocked(pod, error)
+        return _blocked_attempt(pod, error)
     return Attempt(
-        pod, _postponed(error), error.message, retry_after=error.retry_after, error=error
+        pod, _conflict_result(error), error.message, retry_after=error.retry_after, error=error
     )
 
 
-def _postponed(error: ApiError) -> EvictionResult:
+def _conflict_result(error: ApiError) -> EvictionResult:
     """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
     if error.is_forbidden and error.has_cause(_TERMINATING):
         return EvictionResult.DENIED
@@ -228,7 +228,7 @@ def _postponed(error: ApiError) -> EvictionResult:
     return EvictionResult.AWAY if is_passing(error) else EvictionResult.REFUSED
 
 
-def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
+def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
     message = next(
         (cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message
     )

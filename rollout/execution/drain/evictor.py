@@ -217,9 +217,9 @@ class Evictor:
         self._note_moved(attempt)
         match attempt.answer:
             case EvictionResult.ACCEPTED | EvictionResult.GONE:
-                self._granted(attempt.pod, pending)
+                self._note_grant(attempt.pod, pending)
             case EvictionResult.BLOCKED:
-                self._blocked(attempt, pending, now)
+                self._wait_for_budget(attempt, pending, now)
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, BlockedReason("", attempt.message, denial=denial))
@@ -259,13 +259,13 @@ class Evictor:
             pending.accepted = Acceptance(self.task.report.now, now, now)
         pending.accepted.last = now
 
-    def _granted(self, pod: Pod, pending: Pending) -> None:
+    def _note_grant(self, pod: Pod, pending: Pending) -> None:
         self._accept(pending)
         self.held.release(pod.uid)
         for guard in self.budgets.guarding(pod):
             self.budgets.allowed(guard.key)
 
-    def _blocked(self, attempt: Attempt, pending: Pending, now: float) -> None:
+    def _wait_for_budget(self, attempt: Attempt, pending: Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""
         budget = self.budgets.named(attempt.budget)
         figures = attempt.figures or (

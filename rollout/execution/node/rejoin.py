@@ -53,7 +53,7 @@ class Absence:
             self.patience = None
             return
         if self.patience is None:
-            seconds = gone_seconds(self.context.policy.reboot_timeout)
+            seconds = absence_seconds(self.context.policy.reboot_timeout)
             self.patience = self.context.cluster.deadline(seconds)
             self.context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
         elif self.patience.expired:
@@ -116,7 +116,7 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
     )
 
 
-def gone_seconds(timeout: float) -> float:
+def absence_seconds(timeout: float) -> float:
     """Return for how long a host whose Node is gone may stay away, of the time that it has otherwise."""
     return min(_GONE_SECONDS, timeout / _GONE_PART)
 

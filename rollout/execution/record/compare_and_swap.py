@@ -12,7 +12,7 @@ T = TypeVar("T")
 _ATTEMPTS = 20
 
 
-def swapped(attempt: Callable[[], T], origin: str) -> T:
+def compare_and_swap(attempt: Callable[[], T], origin: str) -> T:
     """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
     for _attempt in range(_ATTEMPTS):
         try:
@@ -46,4 +46,4 @@ def rewrite(
             api.replace(document.path, body)
         return changed
 
-    return swapped(attempt, document.origin)
+    return compare_and_swap(attempt, document.origin)

@@ -22,7 +22,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, LockedError, PlanFileError
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.record.compare_and_swap import swapped
+from rollout.execution.record.compare_and_swap import compare_and_swap
 from rollout.gather.cluster.documents import Document, NotUnderstoodError
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.cluster.workloads import Workload
@@ -210,7 +210,7 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
         raise NotUnderstoodError("it holds two plans")
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
     document = (
-        (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+        (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpack(packed)
     )
     try:
         return replace(decode_plan(document, "its plan"), plan_id=run)
@@ -218,7 +218,7 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
         raise NotUnderstoodError(error.message) from error
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _unpack(packed: bytes) -> bytes:
     """Unpack a plan; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
@@ -260,20 +260,22 @@ class RunRecord:
         and one that has begun nothing, stay until `replace_older`.
         """
         body = self._body(plan, holder)
-        swapped(partial(self._begin, body, plan.plan_id, replaces=False), self.document.origin)
+        compare_and_swap(
+            partial(self._begin, body, plan.plan_id, replaces=False), self.document.origin
+        )
 
     def replace_older(self, run: str) -> None:
         """Replace the older record that `begin` has found: this run is about to start its first nodes."""
         if self._replacement is not None:
             body = self._replacement
-            swapped(partial(self._begin, body, run, replaces=True), self.document.origin)
+            compare_and_swap(partial(self._begin, body, run, replaces=True), self.document.origin)
             self._replacement = None
 
-    def _stored(self) -> StoredRecord | None:
+    def _read_stored(self) -> StoredRecord | None:
         return self.cluster.ask(lambda api: read_record(api, self.document.namespace))
 
     def _begin(self, body: dict[str, Any], run: str, *, replaces: bool) -> None:
-        stored = self._stored()
+        stored = self._read_stored()
         if stored is None:
             self.cluster.ask(lambda api: api.create(self.document.collection, body))
             return
@@ -303,7 +305,7 @@ class RunRecord:
         It keeps its plan of all nodes, although this process plans only the rest. Only the
         time-outs of `rules` and the process that works on it change.
         """
-        stored = self._stored()
+        stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
             raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
@@ -388,7 +390,7 @@ class RunRecord:
             change(body)
             api.replace(self.document.path, body)
 
-        self.cluster.ask(lambda api: swapped(partial(rewrite, api), self.document.origin))
+        self.cluster.ask(lambda api: compare_and_swap(partial(rewrite, api), self.document.origin))
 
     @property
     def _origin_mark(self) -> dict[str, str]:

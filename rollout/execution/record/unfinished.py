@@ -139,9 +139,9 @@ def assess(
         name: cause(mark) for name, node in marked.items() if (mark := annotation_problem(node))
     }
     begun = [
-        _begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear
+        _begun_node(node, planned.get(name)) for name, node in marked.items() if name not in unclear
     ]
-    tainted = _tainted(present.values(), deferred=deferred)
+    tainted = _tainted_nodes(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
     is_aborted = (
@@ -150,7 +150,7 @@ def assess(
         and not unclear
         and all(_was_aborted(node) for node in marked.values())
     )
-    stored = record or _implied(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
+    stored = record or _record_from_marks(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
     outcomes = {
         name: outcome for name, node in present.items() if (outcome := _outcome(node, stored.run))
     }
@@ -195,7 +195,7 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
     return LastRun(latest["run"], latest["at"], outcomes)
 
 
-def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
+def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
     return tuple(
         node.name for node in nodes if (deferred if is_deferred(node) else has_soft_taint(node))
     )
@@ -209,7 +209,9 @@ def _was_aborted(node: Node) -> bool:
     )
 
 
-def _implied(begun: Sequence[Begun], unclear: Mapping[str, str], *, problem: str) -> StoredRecord:
+def _record_from_marks(
+    begun: Sequence[Begun], unclear: Mapping[str, str], *, problem: str
+) -> StoredRecord:
     """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
@@ -230,7 +232,7 @@ def _outcome(node: Node, run: str) -> str:
     return result.get("outcome", "")
 
 
-def _begun(node: Node, planned: PlannedNode | None) -> Begun:
+def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
     """Return the node as its marks describe it, which are younger than any plan, and are understood."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)

@@ -53,7 +53,7 @@ def rules_of(unfinished: Unfinished) -> Policy:
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
-def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
+def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """Apply its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
     Begun nodes are finished in any case. The others are left for a new plan where nodes are in
@@ -97,7 +97,7 @@ def _without_stranded(
     return tuple(item for item in begun if item.node.name not in stranded_nodes)
 
 
-def _relaxed(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
+def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
     """Return the rules with what the operator allows now, beside what was allowed at the start."""
     return replace(
         rules,
@@ -125,7 +125,7 @@ def continuation(
     rules = rules_of(unfinished)
     before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
-    policy = _relaxed(rules, skip_blocked=skip_blocked, include_held=include_held)
+    policy = _relax(rules, skip_blocked=skip_blocked, include_held=include_held)
     given_back = frozenset(unfinished.given_back if retry_failed else ())
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     anew = replace(
@@ -133,7 +133,7 @@ def continuation(
         snapshot=with_nodes_back(inputs.snapshot, {item.node.name for item in begun}),
         selected=tuple(sorted(pending)),
         selection=Selection(),
-        policy=_counted(policy, unfinished, inputs.snapshot, selected),
+        policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
         retried=given_back,
         # those that are stranded keep their places, too, and are told of as what they are
         begun=frozenset(
@@ -154,9 +154,11 @@ def continuation(
             item.node.name for item in unfinished.failed if item not in begun and item.cordoned
         ),
         health=unfinished.record.health,
-        failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
+        failures=count_failures(unfinished, limit, retry_failed=retry_failed),
         failed=tuple(
-            node for node in _failed_before(unfinished) if not retry_failed or node.node in troubled
+            node
+            for node in _earlier_failures(unfinished)
+            if not retry_failed or node.node in troubled
         ),
         stranded=left_behind,
         retried=given_back | set(back_again),
@@ -168,7 +170,7 @@ def continuation(
     )
 
 
-def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
+def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
     """Return the nodes that failed before the interruption: an Event on the Node tells how, while the server keeps it.
 
     The outcome on a Node may be of another version, or of anybody's hand.
@@ -183,7 +185,7 @@ def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
     )
 
 
-def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
+def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
     """How many failures so far still count towards the limit.
 
     Those that are tried again do not, nor does any once they have reached it: the rollout has
@@ -199,7 +201,7 @@ def _failures(unfinished: Unfinished) -> int:
     return stayed + returned
 
 
-def _counted(
+def _with_counts(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
 ) -> Policy:
     """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes.
@@ -223,7 +225,7 @@ def _counted(
     taken = Counter(through.values())
     ramped = Counter(through[name] for name in workers if name in through)
 
-    def left(rules: Policy, pool: str) -> dict[str, Any]:
+    def remaining_steps(rules: Policy, pool: str) -> dict[str, Any]:
         """Return the canaries, and the steps of the ramp, that are still to be taken."""
         steps = [step.of(sizes.get(pool, 0)) for step in rules.ramp]
         ramp = remaining_ramp(steps, ramped[pool] - rules.canary)
@@ -232,12 +234,14 @@ def _counted(
     def left_in(pool: Pool) -> Pool:
         own = pool.max_unavailable
         most = None if own is None else Count(own.of(sizes.get(pool.name, 0)))
-        return replace(pool, max_unavailable=most, **left(pools.rules(pool.name), pool.name))
+        return replace(
+            pool, max_unavailable=most, **remaining_steps(pools.rules(pool.name), pool.name)
+        )
 
     return replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
         pools=tuple(map(left_in, policy.pools)),
-        **left(policy, default),
+        **remaining_steps(policy, default),
     )

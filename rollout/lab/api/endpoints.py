@@ -14,9 +14,15 @@ from rollout.lab.api import protobuf
 from rollout.lab.api.access import AccessControl
 from rollout.lab.api.evicting import EvictionEndpoint
 from rollout.lab.api.reads import Lists, Watch, watch_of
-from rollout.lab.api.representation import JSON, encoded, included, list_body, object_body
+from rollout.lab.api.representation import (
+    JSON,
+    encode_body,
+    list_body,
+    object_body,
+    object_inclusion,
+)
 from rollout.lab.api.requests import NOTHING, Call
-from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, discovered, resource_list
+from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, discovery, resource_list
 from rollout.lab.api.scaling import patch_scale, scale_of, update_scale
 from rollout.lab.api.statuses import (
     StatusError,
@@ -51,7 +57,7 @@ class EndpointResponse:
 
 def refused(refusal: StatusError) -> EndpointResponse:
     """Return a refusal as an answer."""
-    return EndpointResponse(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+    return EndpointResponse(refusal.code, encode_body(refusal.body()), headers=refusal.headers)
 
 
 class Endpoints:
@@ -87,7 +93,7 @@ class Endpoints:
             case "eviction":
                 return self._evict(call)
             case "scale":
-                return EndpointResponse(_OK, encoded(self._scale(call)))
+                return EndpointResponse(_OK, encode_body(self._scale(call)))
             case _:
                 return self._verbs[call.target.verb](call)
 
@@ -96,8 +102,10 @@ class Endpoints:
 
     def _list(self, call: Call) -> EndpointResponse:
         objects, metadata = self._lists.page(call)
-        body = list_body(call.target.resource, objects, metadata, self._store.now(), included(call))
-        return EndpointResponse(_OK, encoded(body))
+        body = list_body(
+            call.target.resource, objects, metadata, self._store.now(), object_inclusion(call)
+        )
+        return EndpointResponse(_OK, encode_body(body))
 
     def _create(self, call: Call) -> EndpointResponse:
         resource = call.target.resource
@@ -113,7 +121,7 @@ class Endpoints:
         return self._object(call, self._writer.update(call, _body(call)), status)
 
     def _patch(self, call: Call) -> EndpointResponse:
-        return self._object(call, self._writer.patch(call, _decoded(call.payload)))
+        return self._object(call, self._writer.patch(call, _decode(call.payload)))
 
     def _delete(self, call: Call) -> EndpointResponse:
         request = deletion_request(call.query, _body(call) if call.payload else None)
@@ -123,7 +131,7 @@ class Endpoints:
 
     def _evict(self, call: Call) -> EndpointResponse:
         return EndpointResponse(
-            _CREATED, encoded(self._evictor.evict(call.target, _body(call), call.query))
+            _CREATED, encode_body(self._evictor.evict(call.target, _body(call), call.query))
         )
 
     def _scale(self, call: Call) -> Json:
@@ -131,7 +139,7 @@ class Endpoints:
             case "get":
                 return scale_of(self._current(call))
             case "patch":
-                return patch_scale(self._writer, call, _decoded(call.payload))
+                return patch_scale(self._writer, call, _decode(call.payload))
             case _:
                 return update_scale(self._writer, call, _body(call))
 
@@ -141,7 +149,9 @@ class Endpoints:
     def _object(self, call: Call, obj: Json, status: int = _OK) -> EndpointResponse:
         return EndpointResponse(
             status,
-            encoded(object_body(call.target.resource, obj, self._store.now(), included(call))),
+            encode_body(
+                object_body(call.target.resource, obj, self._store.now(), object_inclusion(call))
+            ),
         )
 
     def _plain(self, call: Call) -> EndpointResponse:
@@ -155,13 +165,13 @@ class Endpoints:
             raise unknown_path()
         if path in _HEALTH:
             return EndpointResponse(_OK, b"ok", _TEXT)
-        body = discovered(path)
+        body = discovery(path)
         if body is None:
             raise unknown_path()
-        return EndpointResponse(_OK, encoded(body))
+        return EndpointResponse(_OK, encode_body(body))
 
 
-def _decoded(payload: bytes) -> Any:
+def _decode(payload: bytes) -> Any:
     try:
         return msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
@@ -174,7 +184,7 @@ def _body(call: Call) -> Json:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:
         raise unsupported_media_type()
-    body = _decoded(call.payload)
+    body = _decode(call.payload)
     if isinstance(body, dict):
         return body
     raise bad_request("the object provided is unrecognized")

@@ -83,7 +83,9 @@ class EvictionEndpoint:
             if is_ready(pod) or not _unhealthy_may_go(budget):
                 _check_budget(budget)
                 if not dry_run:
-                    self._store.put(BUDGETS, _taken(budget, name_of(pod), self._store.now()))
+                    self._store.put(
+                        BUDGETS, _use_disruption(budget, name_of(pod), self._store.now())
+                    )
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
@@ -120,7 +122,7 @@ def _why_exhausted(budget: Json) -> str:
     return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
 
 
-def _taken(budget: Json, pod: str, now: datetime) -> Json:
+def _use_disruption(budget: Json, pod: str, now: datetime) -> Json:
     """Return a budget with one disruption used up for a pod; its controller clears the entry again."""
     status = budget["status"]
     allowed = status["disruptionsAllowed"] - 1

@@ -210,7 +210,7 @@ def stand_in(fault: ApiFault) -> EndpointResponse | None:
             return None
 
 
-def halved(fault: ApiFault, answer: EndpointResponse | Watch) -> EndpointResponse | Watch:
+def cut_answer(fault: ApiFault, answer: EndpointResponse | Watch) -> EndpointResponse | Watch:
     """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
     if fault.answer not in _HALVES:
         return answer

@@ -84,7 +84,7 @@ def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Js
     elif resource is PODS:
         status = {"phase": "Pending", **status_of(defaulted)}
         defaulted |= {
-            "spec": admitted(spec) if creating else {**_POD_SPEC, **spec},
+            "spec": admit(spec) if creating else {**_POD_SPEC, **spec},
             "status": status,
         }
     elif resource is BUDGETS:
@@ -114,14 +114,14 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def admitted(spec: Json) -> Json:
+def admit(spec: Json) -> Json:
     """Return a new pod's spec with its defaults, and with the tolerations that admission adds."""
     own = spec.get("tolerations") or []
-    added = [toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerated(toleration, own)]
+    added = [toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerates(toleration, own)]
     return {**_POD_SPEC, **spec, "tolerations": [*own, *added]}
 
 
-def _tolerated(default: Json, tolerations: list[Json]) -> bool:
+def _tolerates(default: Json, tolerations: list[Json]) -> bool:
     """Whether the pod says itself how long it stays on such a node."""
     return any(
         toleration.get("key") in {None, "", default["key"]}

@@ -39,31 +39,31 @@ def _texts(*names: str) -> dict[int, _ProtobufField]:
     return {number: _ProtobufField(name, _text) for number, name in enumerate(names, 1) if name}
 
 
-def _nested(name: str, message: _Message, *, repeated: bool = False) -> _ProtobufField:
-    return _ProtobufField(name, lambda raw: _decoded(bytes(raw), message), repeated)
+def _nested_field(name: str, message: _Message, *, repeated: bool = False) -> _ProtobufField:
+    return _ProtobufField(name, lambda raw: _decode(bytes(raw), message), repeated)
 
 
-def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _ProtobufField:
+def _map_field(name: str, read: Callable[[Any], Any] = _text) -> _ProtobufField:
     pair = {1: _ProtobufField("key", _text), 2: _ProtobufField("value", read)}
 
     def entry(raw: bytes) -> Json:
-        fields = _decoded(bytes(raw), pair)
+        fields = _decode(bytes(raw), pair)
         return {fields.get("key", ""): fields.get("value", "")}
 
     return _ProtobufField(name, entry)
 
 
-_METADATA: Final = _nested(
+_METADATA: Final = _nested_field(
     "metadata",
     {
         **_texts("name", "generateName", "namespace", "", "uid", "resourceVersion"),
-        11: _mapped("labels"),
-        12: _mapped("annotations"),
+        11: _map_field("labels"),
+        12: _map_field("annotations"),
     },
 )
 _DELETE_OPTIONS: Final[_Message] = {
     1: _ProtobufField("gracePeriodSeconds", int),
-    2: _nested("preconditions", _texts("uid")),
+    2: _nested_field("preconditions", _texts("uid")),
     5: _ProtobufField("dryRun", _text, repeated=True),
 }
 _ATTRIBUTES: Final = _texts(
@@ -71,26 +71,26 @@ _ATTRIBUTES: Final = _texts(
 )
 _ROLE_BINDING: Final[_Message] = {
     1: _METADATA,
-    2: _nested("subjects", _texts("kind", "apiGroup", "name", "namespace"), repeated=True),
-    3: _nested("roleRef", _texts("apiGroup", "kind", "name")),
+    2: _nested_field("subjects", _texts("kind", "apiGroup", "name", "namespace"), repeated=True),
+    3: _nested_field("roleRef", _texts("apiGroup", "kind", "name")),
 }
 _KINDS: Final[Mapping[str, _Message]] = {
-    "Eviction": {1: _METADATA, 2: _nested("deleteOptions", _DELETE_OPTIONS)},
+    "Eviction": {1: _METADATA, 2: _nested_field("deleteOptions", _DELETE_OPTIONS)},
     "DeleteOptions": _DELETE_OPTIONS,
     "SelfSubjectAccessReview": {
         1: _METADATA,
-        2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)}),
+        2: _nested_field("spec", {1: _nested_field("resourceAttributes", _ATTRIBUTES)}),
     },
     "Secret": {
         1: _METADATA,
-        2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()),
+        2: _map_field("data", lambda raw: b64encode(bytes(raw)).decode()),
         3: _ProtobufField("type", _text),
     },
     "RoleBinding": _ROLE_BINDING,
     "ClusterRoleBinding": _ROLE_BINDING,
 }
 _ENVELOPE: Final[_Message] = {
-    1: _nested("type", _texts("apiVersion", "kind")),
+    1: _nested_field("type", _texts("apiVersion", "kind")),
     2: _ProtobufField("raw", bytes),
 }
 
@@ -98,14 +98,14 @@ _ENVELOPE: Final[_Message] = {
 def decode_object(payload: bytes) -> Json:
     """Return the object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
     try:
-        envelope = _decoded(payload.removeprefix(_MAGIC), _ENVELOPE)
+        envelope = _decode(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]
-        return {**envelope["type"], **_decoded(envelope.get("raw", b""), message)}
+        return {**envelope["type"], **_decode(envelope.get("raw", b""), message)}
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise unsupported_media_type() from error
 
 
-def _decoded(payload: bytes, message: _Message) -> Json:
+def _decode(payload: bytes, message: _Message) -> Json:
     """Return the known fields of one message; the others are skipped."""
     fields: Json = {}
     for number, raw in _fields(payload):

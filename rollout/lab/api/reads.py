@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from rollout.lab.api.representation import included
+from rollout.lab.api.representation import object_inclusion
 from rollout.lab.api.requests import Call, Target
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.selectors import ListOptions, selection_of
@@ -42,7 +42,7 @@ class Lists:
             if revision < self._store.compacted:
                 raise expired(_EXPIRED)
         else:
-            selected = self._selected(call.target, selection_of(call))
+            selected = self._select(call.target, selection_of(call))
             revision = self._store.revision
             start = 0
         end = start + limit
@@ -55,7 +55,7 @@ class Lists:
             del self._following[next(iter(self._following))]
         return selected[start:end], {**metadata, "continue": token}
 
-    def _selected(self, target: Target, selection: ListOptions) -> list[Json]:
+    def _select(self, target: Target, selection: ListOptions) -> list[Json]:
         if target.resource is PODS and selection.node:
             pods = self._store.pods_on(selection.node)
             return selection.of(pod for pod in pods if target.namespace in {"", namespace_of(pod)})
@@ -111,7 +111,7 @@ class Watch:
 
     def events(self, changes: Iterable[Change]) -> list[Json]:
         """Return what this watch tells about changes of its resource."""
-        return [event for change in changes if (event := self._told(change))]
+        return [event for change in changes if (event := self._event_for(change))]
 
     def bookmark(self, store: ObjectStore) -> Json:
         """Return the event that says how far the watch is."""
@@ -124,7 +124,7 @@ class Watch:
         last = deadline - _BEFORE_DEADLINE
         return min(now + every, last) if self.bookmarks and last > now else deadline
 
-    def _told(self, change: Change) -> Json | None:
+    def _event_for(self, change: Change) -> Json | None:
         if self.since is not None and change.revision <= self.since:
             return None
         before = change.previous is not None and self._concerns(change.previous)
@@ -156,7 +156,7 @@ def watch_of(call: Call) -> Watch:
         since=whole_number(query, "resourceVersion") or None,
         timeout=whole_number(query, "timeoutSeconds") or _DEFAULT_TIMEOUT,
         bookmarks=query.get("allowWatchBookmarks") in {"1", "true"},
-        include=included(call),
+        include=object_inclusion(call),
     )
 
 

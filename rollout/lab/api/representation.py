@@ -183,7 +183,7 @@ _GZIP_WINDOW = 31
 _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
-def included(call: Call) -> str:
+def object_inclusion(call: Call) -> str:
     """Return what a table is to have of its objects; empty where objects are wanted, no table.
 
     An Accept header of kubectl's names the table first, and takes JSON as well.
@@ -241,12 +241,12 @@ def _table(
     }
 
 
-def encoded(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
     """Return the body as JSON, ended by a newline as servers do."""
     return msgspec.json.encode(body) + b"\n"
 
 
-def compressed(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
+def compress(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
     """Return the payload, compressed where the client can read that and it is worth it, and the headers that say so."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}

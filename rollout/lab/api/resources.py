@@ -109,7 +109,7 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def discovered(path: str) -> dict[str, Any] | None:
+def discovery(path: str) -> dict[str, Any] | None:
     """How clients find out what is served: `/version`, `/api`, `/apis` and what lies below; None for other paths."""
     if path in _FIXED:
         return _FIXED[path]

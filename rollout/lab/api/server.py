@@ -17,15 +17,15 @@ from aiohttp import web
 
 from rollout.lab.api.access import AccessControl
 from rollout.lab.api.endpoints import EndpointResponse, Endpoints, refused
-from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, halved, stand_in
+from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, cut_answer, stand_in
 from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.reads import BOOKMARK_SECONDS, Watch, follow
-from rollout.lab.api.representation import JSON, compressed, encoded, object_body
+from rollout.lab.api.representation import JSON, compress, encode_body, object_body
 from rollout.lab.api.requests import Call, RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.listener import LOOPBACK, Listener, kept_port, open_socket
+from rollout.lab.listener import LOOPBACK, Listener, open_socket, reserve_port
 
 _LOGGED_BODY = 1000
 _SHUTDOWN_SECONDS = 1.0
@@ -70,7 +70,7 @@ class ApiServer:
 
     async def start(self) -> None:
         """Listen on a free port, which `port` names afterwards."""
-        self._kept = kept_port()
+        self._kept = reserve_port()
         if self._kept is not None:
             self.port = self._kept.getsockname()[1]
         self._connections = _TrackingServer(self._handle)
@@ -146,7 +146,7 @@ class ApiServer:
     async def _respond(
         self, request: web.BaseRequest, answer: EndpointResponse
     ) -> web.StreamResponse:
-        payload, packed = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
+        payload, packed = compress(answer.payload, request.headers.get("Accept-Encoding", ""))
         headers = {
             "Content-Type": answer.content_type,
             "Date": self._date(),
@@ -187,17 +187,17 @@ class ApiServer:
     async def _answer(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
         fault = self.faults.strike(call.target)
         if fault is None:
-            return self._computed(request, call)
+            return self._compute(request, call)
         given = stand_in(fault)
         if given is not None:
             if fault.done:
-                self._computed(request, call)
+                self._compute(request, call)
             return given
         await self._delay(request, fault)
-        answer = self._computed(request, call)
+        answer = self._compute(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
-            await _cut(request)
-        return halved(fault, answer)
+            await _break_connection(request)
+        return cut_answer(fault, answer)
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
         """Do what comes before the answer, if one is to come at all."""
@@ -210,9 +210,9 @@ class ApiServer:
             self._listener.stop_accepting()
             self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
         if fault.answer in _WITHOUT_ANSWER:
-            await _cut(request)
+            await _break_connection(request)
 
-    def _computed(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
+    def _compute(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
         try:
             user = self.access.user(request.headers.get("Authorization", ""))
             self.access.check(user, call.target)
@@ -255,7 +255,7 @@ class _TrackingServer(web.Server):
             transport.abort()
 
 
-async def _cut(request: web.BaseRequest) -> None:
+async def _break_connection(request: web.BaseRequest) -> None:
     """Break the connection; the server then cancels the handler, which is why this never returns."""
     if request.transport is not None:
         request.transport.abort()
@@ -264,9 +264,9 @@ async def _cut(request: web.BaseRequest) -> None:
 
 def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
     if event["type"] == "ERROR" or not watch.include:
-        return encoded(event)
+        return encode_body(event)
     shown = object_body(watch.target.resource, event["object"], store.now(), watch.include)
     # A bookmark is no object, so a table has no row for it.
-    return encoded(
+    return encode_body(
         {**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown}
     )

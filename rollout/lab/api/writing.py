@@ -205,13 +205,13 @@ def _within(target: Target, current: Json, wanted: Json) -> Json:
         "name": before["name"],
         **{field: before[field] for field in owned if field in before},
     }
-    kept = _kept(target, current, wanted)
+    kept = _keep_status_apart(target, current, wanted)
     if target.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
     return {**kept, "metadata": metadata}
 
 
-def _kept(target: Target, current: Json, wanted: Json) -> Json:
+def _keep_status_apart(target: Target, current: Json, wanted: Json) -> Json:
     """Return the object with its new status alone, or with all but that."""
     if "status" not in target.resource.subresources:
         return wanted
@@ -292,13 +292,13 @@ def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
         elif isinstance(value, dict):
             merged[key] = merge(before if isinstance(before, dict) else {}, value, merge_keys)
         elif key in merge_keys:
-            merged[key] = _merged_list(before or [], value, merge_keys[key])
+            merged[key] = _merge_list(before or [], value, merge_keys[key])
         elif not key.startswith("$"):
             merged[key] = value
     return merged
 
 
-def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
+def _merge_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
     known = {element.get(key): element for element in current}
     changed = {
         element[key]: merge(known.get(element[key], {}), element, _MERGE_KEYS) for element in patch

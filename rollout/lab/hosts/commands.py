@@ -57,7 +57,7 @@ class _Report:
         self.err += said.err
 
 
-async def _marked(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+async def _answer_sections(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the answer to a script of sections, each by what stands behind its name."""
     report = _Report()
     lines = match.string.split("\n")
@@ -70,7 +70,7 @@ async def _marked(session: ShellSession, match: re.Match[str]) -> CommandOutput:
                 continue  # asked only where sudo lets the reboot through
             report.mark(name)
             if name == "command":
-                report.out += await _own(session, following)
+                report.out += await _run_own_command(session, following)
             elif name in _READ:
                 report.out += _READ[name](session)
             elif name in _PLAYED:
@@ -100,7 +100,7 @@ async def _ask(
     )
 
 
-async def _own(session: ShellSession, line: str) -> str:
+async def _run_own_command(session: ShellSession, line: str) -> str:
     """Return the operator's own command: what it prints, cut to its end, and its status."""
     asked = _OWN.search(line)
     said = (
@@ -139,14 +139,14 @@ def _texts(session: ShellSession, *paths: str) -> list[str]:
     return [text for text in texts if text is not None]
 
 
-def _scheduled(session: ShellSession) -> str:
+def _scheduled_shutdown(session: ShellSession) -> str:
     now = int(session.machine.clock.now().timestamp())
     return "".join(
         f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled")
     )
 
 
-def _shown(session: ShellSession) -> str:
+def _show_units(session: ShellSession) -> str:
     marked = "reboot-required\n" if _texts(session, _REQUIRED) else ""
     return marked + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
 
@@ -167,8 +167,8 @@ def _packages(session: ShellSession) -> str:
 
 _READ: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
-    "shows": _shown,
-    "shutdown": _scheduled,
+    "shows": _show_units,
+    "shutdown": _scheduled_shutdown,
     "reboot-required": lambda session: "needed\n" if _texts(session, _REQUIRED) else "not-needed\n",
     "reboot-required-packages": _packages,
     "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
@@ -180,7 +180,7 @@ _PLAYED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]]
 }
 
 
-async def _checked(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+async def _check_for_update(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
     err = ""
     statuses = dict[str, int]()
@@ -239,13 +239,13 @@ async def _in_shell(session: ShellSession, match: re.Match[str]) -> CommandOutpu
     return await answer(session, script)
 
 
-async def _guarded(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+async def _reboot_if_same(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     if match[1] == session.machine.boot_id:
         return await answer(session, match[2].strip())
     return await answer(session, match[3]) if match[3] else CommandOutput()
 
 
-async def _rebooted(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+async def _reboot(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     return await answer(session, match[1 if session.user == "root" else 2])
 
 
@@ -267,11 +267,11 @@ async def _units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
 
 
 _SCRIPTS: Final = (
-    (re.compile(r"mark\(\) \{"), _marked),
-    (re.compile(r"ask\(\) \{"), _checked),
+    (re.compile(r"mark\(\) \{"), _answer_sections),
+    (re.compile(r"ask\(\) \{"), _check_for_update),
     (_SHELL, _in_shell),
-    (_GUARDED, _guarded),
-    (_REBOOT, _rebooted),
+    (_GUARDED, _reboot_if_same),
+    (_REBOOT, _reboot),
     (_AS_ROOT, _as_root),
     (_UNITS, _units),
 )

@@ -145,9 +145,9 @@ async def _update_engine_client(session: ShellSession, words: Words) -> CommandO
     if why and why != _DENIED:
         await session.sleep(_GIVES_UP_SECONDS)
         return CommandOutput(
-            1, err=_logged(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}")
+            1, err=_glog_line(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}")
         )
-    refused = _logged(
+    refused = _glog_line(
         session, f"Error calling {words[1]}: Rejected send message, access denied by the bus policy"
     )
     if "status" not in words[1]:
@@ -163,7 +163,7 @@ async def _update_engine_client(session: ShellSession, words: Words) -> CommandO
     )
 
 
-def _logged(session: ShellSession, message: str) -> str:
+def _glog_line(session: ShellSession, message: str) -> str:
     """Return an error as glog writes it."""
     return (
         f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251]"

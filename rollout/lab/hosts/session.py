@@ -82,7 +82,7 @@ def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
     return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
 
 
-def _scheduled(machine: Machine) -> str | None:
+def _scheduled_shutdown(machine: Machine) -> str | None:
     """Return what logind writes of a shutdown that somebody has scheduled; times are microseconds."""
     delay = machine.faults.shuts_down_after_seconds
     if delay is None:
@@ -101,7 +101,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
     "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
     "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
     "/run/reboot-required": _reboot_required,
-    "/run/systemd/shutdown/scheduled": _scheduled,
+    "/run/systemd/shutdown/scheduled": _scheduled_shutdown,
 }
 
 

@@ -45,7 +45,7 @@ def new_node(host: Machine) -> Json:
     return {"metadata": metadata, "spec": spec, "status": {}}
 
 
-def registered(node: Json, host: Machine, address: str) -> Json:
+def register_node(node: Json, host: Machine, address: str) -> Json:
     """Return the Node with what the kubelet found on its host: identity of the boot, system, capacity, this address."""
     capacity = {**_CAPACITY, **host.settings.capacity}
     return with_status(
@@ -71,7 +71,7 @@ def registered(node: Json, host: Machine, address: str) -> Json:
     )
 
 
-def reported(node: Json, now: datetime, *, ready: bool) -> Json:
+def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
     """Return the Node with the condition of a kubelet that is alive."""
     verdict = {
         "type": "Ready",
@@ -83,7 +83,7 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
     return with_condition(node, verdict, now)
 
 
-def silenced(node: Json, now: datetime) -> Json:
+def mark_silent(node: Json, now: datetime) -> Json:
     """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
     known = condition(node, "Ready")
     reason, word = (
@@ -108,7 +108,7 @@ def micro_time(moment: datetime) -> str:
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def started(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
+def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
     """Return the pod with its containers running, for the first time or again.
 
     It has the address of its host: no network is played. It had its node at least as long ago as
@@ -116,10 +116,10 @@ def started(pod: Json, now: datetime, *, address: str, ready: bool, starting: ti
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
-    return with_readiness(_bound_before(running, timestamp(now - starting)), now, ready=ready)
+    return with_readiness(_bind_before(running, timestamp(now - starting)), now, ready=ready)
 
 
-def _bound_before(pod: Json, latest: str) -> Json:
+def _bind_before(pod: Json, latest: str) -> Json:
     """Return the pod with a node since then, or longer."""
     conditions = [
         (

@@ -23,13 +23,13 @@ from rollout.lab.objects import (
 )
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import (
+    mark_silent,
     micro_time,
     new_lease,
     new_node,
-    registered,
-    reported,
-    silenced,
-    started,
+    register_node,
+    report_ready,
+    start_pod,
     with_readiness,
 )
 
@@ -68,7 +68,7 @@ class Kubelet:
             self.alive = True
             self._register(ready=True)
         else:
-            self._store.put(NODES, silenced(self._node(), self._cluster.now()))
+            self._store.put(NODES, mark_silent(self._node(), self._cluster.now()))
 
     def follow(self, event: HostEvent) -> None:
         """End with the host: containers die at once, and nobody reports it. Register a little after it has booted."""
@@ -98,7 +98,7 @@ class Kubelet:
         """Write the node's conditions; a Node that somebody deleted stays away until the kubelet starts again."""
         node = self._store.get(NODES, self.host.name)
         if self.alive and node is not None:
-            self._store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
+            self._store.put(NODES, report_ready(node, self._cluster.now(), ready=self._ready))
 
     def restart(self) -> None:
         """Start its service again: it registers its Node as after a boot, if somebody deleted that."""
@@ -157,8 +157,8 @@ class Kubelet:
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
-        fresh = registered(self._node(), self.host, self._address)
-        self._store.put(NODES, reported(fresh, self._cluster.now(), ready=ready))
+        fresh = register_node(self._node(), self.host, self._address)
+        self._store.put(NODES, report_ready(fresh, self._cluster.now(), ready=ready))
         self.renew()
 
     def _node(self) -> Json:
@@ -209,7 +209,7 @@ class Kubelet:
         starting = timedelta(seconds=seconds)
         address = self.host.address
         now = self._cluster.now()
-        self._store.put(PODS, started(pod, now, address=address, ready=ready, starting=starting))
+        self._store.put(PODS, start_pod(pod, now, address=address, ready=ready, starting=starting))
 
     def _end(self, pod: Json) -> None:
         """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""

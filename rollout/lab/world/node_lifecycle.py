@@ -21,7 +21,7 @@ from rollout.lab.objects import (
     with_condition,
 )
 from rollout.lab.world.cluster import SimulatedCluster
-from rollout.lab.world.host import silenced
+from rollout.lab.world.host import mark_silent
 from rollout.lab.world.placement import NOT_READY, UNREACHABLE, UNSCHEDULABLE, Taint, seconds_on
 
 # A node may be silent for so long before it is called Unknown, which is looked at now and then;
@@ -71,7 +71,7 @@ class NodeLifecycle:
         silent_since = self._cluster.agenda.time - _GRACE_SECONDS
         for name, heard in self._heard.items():
             if heard < silent_since and (node := self._store.get(NODES, name)):
-                self._store.put(NODES, silenced(node, self._cluster.now()))
+                self._store.put(NODES, mark_silent(node, self._cluster.now()))
 
     def _follow(self, name: str) -> None:
         """Set the taints that follow from the conditions and from a cordon."""
@@ -87,12 +87,12 @@ class NodeLifecycle:
         ready = condition(node, "Ready")
         if judged or (ready is not None and ready["status"] == "Unknown"):
             verdict = ready["status"] if ready is not None else "Unknown"
-            taints = self._toggled(taints, NOT_READY, _EFFECTS, wanted=verdict == "False")
-            taints = self._toggled(taints, UNREACHABLE, _EFFECTS, wanted=verdict == "Unknown")
+            taints = self._toggle(taints, NOT_READY, _EFFECTS, wanted=verdict == "False")
+            taints = self._toggle(taints, UNREACHABLE, _EFFECTS, wanted=verdict == "Unknown")
         cordoned = bool(spec_of(node).get("unschedulable"))
-        return self._toggled(taints, UNSCHEDULABLE, ("NoSchedule",), wanted=cordoned)
+        return self._toggle(taints, UNSCHEDULABLE, ("NoSchedule",), wanted=cordoned)
 
-    def _toggled(
+    def _toggle(
         self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool
     ) -> list[Json]:
         others = [taint for taint in taints if taint["key"] != taint_key]

@@ -31,7 +31,7 @@ def tolerates(toleration: Json, taint: Taint) -> bool:
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
-def untolerated(
+def untolerated_taints(
     pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
 ) -> list[Taint]:
     """Return the taints with one of the effects that the pod does not tolerate."""
@@ -172,17 +172,17 @@ def _requests_of_container(container: Json) -> dict[str, int]:
 def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
     """Why the node does not take the pod; None: it does."""
     return (
-        _refused_by_node(demand.pod, room)
+        _why_node_refuses(demand.pod, room)
         or _short_of(demand, room)
-        or _refused_by_pods(demand, room)
+        or _why_pods_refuse(demand, room)
     )
 
 
-def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
+def _why_node_refuses(pod: Json, room: NodeRoom) -> str | None:
     spec = pod["spec"]
-    if room.unschedulable and untolerated(spec, (_UNSCHEDULABLE_TAINT,)):
+    if room.unschedulable and untolerated_taints(spec, (_UNSCHEDULABLE_TAINT,)):
         return "node(s) were unschedulable"
-    if room.taints and untolerated(spec, room.taints):
+    if room.taints and untolerated_taints(spec, room.taints):
         return "node(s) had untolerated taint(s)"
     if not node_affinity_holds(spec, room.name, room.labels):
         return "node(s) didn't match Pod's node affinity/selector"
@@ -205,7 +205,7 @@ def _short_of(demand: PlacementDemand, room: NodeRoom) -> str | None:
     return None
 
 
-def _refused_by_pods(demand: PlacementDemand, room: NodeRoom) -> str | None:
+def _why_pods_refuse(demand: PlacementDemand, room: NodeRoom) -> str | None:
     labels = room.labels
     if not all(any_term_holds(terms, room.name, labels) for terms in demand.volume_terms):
         return "node(s) had volume node affinity conflict"

@@ -32,7 +32,7 @@ from rollout.lab.world.placement import (
     room_of,
     strict_spreads,
     term_namespaces,
-    untolerated,
+    untolerated_taints,
 )
 from rollout.lab.world.volumes import volume_terms
 
@@ -108,15 +108,15 @@ class SimulatedScheduler:
 
     def _place(self, where: Key, pod: Json) -> None:
         spreads = {
-            constraint["topologyKey"]: self._crowded(pod, constraint)
+            constraint["topologyKey"]: self._crowded_topology_values(pod, constraint)
             for constraint in strict_spreads(pod)
         }
         demand = PlacementDemand(
             pod,
             *requests_of(pod),
-            forbidden=frozenset(self._repelled(pod)),
+            forbidden=frozenset(self._repelling_values(pod)),
             crowded=spreads,
-            drawn=tuple(self._drawn(pod)),
+            drawn=tuple(self._attracting_values(pod)),
             volume_terms=volume_terms(self._cluster.store, pod),
         )
         refusals: Counter[str] = Counter()
@@ -136,7 +136,7 @@ class SimulatedScheduler:
         return min(
             feasible,
             key=lambda room: (
-                len(untolerated(pod["spec"], room.taints, ("PreferNoSchedule",))),
+                len(untolerated_taints(pod["spec"], room.taints, ("PreferNoSchedule",))),
                 self._siblings[owner, room.name],
                 -room.free_share(),
             ),
@@ -161,10 +161,10 @@ class SimulatedScheduler:
             self._next = (self._next + 1) % len(self._names)
             yield self._rooms[self._names[self._next]]
 
-    def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
+    def _attracting_values(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
         """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
         terms = affinity_terms(pod)
-        meant = [(term["topologyKey"], list(self._meant(term, pod))) for term in terms]
+        meant = [(term["topologyKey"], list(self._rooms_selected_by(term, pod))) for term in terms]
         first = not any(rooms for _, rooms in meant) and all(
             matches(term.get("labelSelector"), labels_of(pod)) for term in terms
         )
@@ -172,16 +172,20 @@ class SimulatedScheduler:
             values = frozenset(room.labels[topology] for room in rooms if topology in room.labels)
             yield topology, None if first else values
 
-    def _meant(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
+    def _rooms_selected_by(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
         """Return the rooms of the placed pods that an affinity term selects, once for each."""
         for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
             for _, room in self._placed_matching(namespace, term.get("labelSelector")):
                 yield room
 
-    def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
+    def _repelling_values(self, pod: Json) -> Iterator[tuple[str, str]]:
         """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
         terms = affinity_terms(pod, "podAntiAffinity")
-        rooms = [(term["topologyKey"], room) for term in terms for room in self._meant(term, pod)]
+        rooms = [
+            (term["topologyKey"], room)
+            for term in terms
+            for room in self._rooms_selected_by(term, pod)
+        ]
         namespace = namespace_of(pod)
         labels = labels_of(pod)
         for node, repelling in self._repelling.values():
@@ -197,7 +201,7 @@ class SimulatedScheduler:
             if topology in room.labels:
                 yield topology, room.labels[topology]
 
-    def _crowded(self, pod: Json, spread: Json) -> frozenset[str]:
+    def _crowded_topology_values(self, pod: Json, spread: Json) -> frozenset[str]:
         placed = self._placed_matching(namespace_of(pod), spread.get("labelSelector"))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 

@@ -31,7 +31,7 @@ class AttachController:
     def _attachable(self, pod: Json) -> list[str]:
         return [
             name_of(volume)
-            for volume in _claimed(self._cluster.store, pod)
+            for volume in _claimed_volumes(self._cluster.store, pod)
             if "csi" in volume["spec"]
         ]
 
@@ -59,7 +59,9 @@ class AttachController:
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
     """For each volume that the pod claims and that attaches to certain nodes only, the alternatives it names."""
-    affinities = (spec_of(volume).get("nodeAffinity") or {} for volume in _claimed(store, pod))
+    affinities = (
+        spec_of(volume).get("nodeAffinity") or {} for volume in _claimed_volumes(store, pod)
+    )
     return tuple(
         affinity["required"]["nodeSelectorTerms"]
         for affinity in affinities
@@ -67,7 +69,7 @@ def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
     )
 
 
-def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
+def _claimed_volumes(store: ObjectStore, pod: Json) -> list[Json]:
     """Return the volumes that the pod's claims are bound to."""
     sources = (volume.get("persistentVolumeClaim") for volume in spec_of(pod).get("volumes") or ())
     claims = {(namespace_of(pod), source["claimName"]) for source in sources if source}

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 from typing_extensions import override
 
-from rollout.lab.api.lifecycle import admitted
+from rollout.lab.api.lifecycle import admit
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -49,7 +49,7 @@ from rollout.lab.world.placement import (
     UNSCHEDULABLE,
     node_affinity_holds,
     pinned_node,
-    untolerated,
+    untolerated_taints,
 )
 
 # Stands in a StatefulSet's template for a pod's number: each pod has claims of its own.
@@ -109,7 +109,7 @@ class WorkloadController(ABC):
         }
         # Its parts are shared with the template, so that many pods take little memory.
         self._store.create(
-            PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}}
+            PODS, {"metadata": known, "spec": admit(spec), "status": {"phase": "Pending"}}
         )
 
 
@@ -136,7 +136,7 @@ class Deployments(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        owned = self._owned(obj)
+        owned = self._owned_replica_set(obj)
         if owned is None:
             self._store.create(REPLICASETS, _replica_set(obj))
         elif _replicas(owned) != _replicas(obj):
@@ -144,10 +144,10 @@ class Deployments(WorkloadController):
 
     @override
     def _status(self, obj: Json) -> Json:
-        below = status_of(self._owned(obj) or {})
+        below = status_of(self._owned_replica_set(obj) or {})
         return {name: below.get(name, 0) for name in ("replicas", "readyReplicas")}
 
-    def _owned(self, obj: Json) -> Json | None:
+    def _owned_replica_set(self, obj: Json) -> Json | None:
         return self._store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
 
 
@@ -219,7 +219,7 @@ class StatefulSets(WorkloadController):
                 obj,
                 name,
                 labels=labels,
-                spec={**_numbered(template_spec(obj), ordinal), "hostname": name},
+                spec={**_spec_with_number(template_spec(obj), ordinal), "hostname": name},
             )
             return False
         if is_finished(pod):
@@ -227,7 +227,7 @@ class StatefulSets(WorkloadController):
         return is_ready(pod) and is_active(pod)
 
 
-def _numbered(spec: Json, ordinal: int) -> Json:
+def _spec_with_number(spec: Json, ordinal: int) -> Json:
     """Return the spec of the pod with this number."""
     volumes = msgspec.json.encode(spec.get("volumes") or [])
     return {
@@ -259,7 +259,7 @@ class DaemonSets(WorkloadController):
             name = name_of(node)
             pods = present.pop(name, [])
             if not pods and _fits(spec, node):
-                self._create(obj, spec={**spec, "affinity": _pinned(spec, name)})
+                self._create(obj, spec={**spec, "affinity": _pin_to_node(spec, name)})
             elif pods and not _fits(spec, node, ("NoExecute",)):
                 self._delete(pods)
             else:
@@ -298,7 +298,7 @@ def _daemon_spec(obj: Json) -> Json:
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
-def _pinned(spec: Json, node: str) -> Json:
+def _pin_to_node(spec: Json, node: str) -> Json:
     """Return the affinity that binds the pod to one node, as the real controller writes it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -308,7 +308,7 @@ def _pinned(spec: Json, node: str) -> Json:
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
     """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
     held = node_affinity_holds(spec, name_of(node), labels_of(node))
-    return held and not untolerated(spec, spec_of(node).get("taints") or (), effects)
+    return held and not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
 
 
 OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)
