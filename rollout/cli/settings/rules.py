@@ -1,14 +1,12 @@
-"""The rules of a rollout, as its plan and its record hold them, from the settings: those given here, or to a pod."""
+"""The policy of a rollout, made from the settings of this process or of a pod."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rollout.cli.settings.reading import Given, SettingsFile, given
 from rollout.cli.settings.schema import Allow, FleetLockSettings, Settings, Skip, settings
-from rollout.cli.settings.values import SettingsTable
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -21,18 +19,19 @@ from rollout.planning.eligibility.pools import order_pools
 
 
 def selection_of(settings: Settings) -> Selection:
-    """Which nodes are meant."""
+    """Return which nodes the settings select."""
     return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """All rules; `UsageError` for those that contradict one another."""
+    """Return the policy; `UsageError` for settings that contradict each other."""
     nodes = settings.nodes
     waves = settings.waves
     drain = settings.drain
     reboot = settings.reboot
-    critical = tuple(Critical(**vars(rule)) for rule in settings.critical)
-    order_pools(pools := tuple(Pool(**vars(pool)) for pool in settings.pool))
+    pools = tuple(Pool(**vars(pool)) for pool in settings.pool)
+    # Raises for pools that wait for each other.
+    order_pools(pools)
     asks_command = Source.COMMAND in settings.detect.sources
     if asks_command and not settings.detect.command:
         hint = "Give one: --set detect.command=COMMAND."
@@ -43,33 +42,47 @@ def policy_of(settings: Settings) -> Policy:
             " asked"
         )
     return Policy(
-        **{
-            **_alike(Policy, waves, drain, reboot),
-            "max_unavailable": waves.max_unavailable or Count(1),
-        },
+        max_unavailable=waves.max_unavailable or Count(1),
+        max_failures=waves.max_failures,
+        strategy=waves.strategy,
+        canary=waves.canary,
+        ramp=waves.ramp,
+        spread_by=waves.spread_by,
+        control_plane=waves.control_plane,
+        control_plane_selector=waves.control_plane_selector,
+        settle_timeout=waves.settle_timeout,
         include_cordoned=Allow.CORDONED in nodes.allow,
+        include_held=Allow.HELD in nodes.allow,
         reboot_idle=Allow.IDLE in nodes.allow,
         skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
-        include_held=Allow.HELD in nodes.allow,
-        drain=DrainPolicy(**_alike(DrainPolicy, drain), critical=critical),
+        drain=_drain_policy(settings),
+        prefer_no_schedule_taint=drain.prefer_no_schedule_taint,
+        exclude_from_load_balancers=drain.exclude_from_load_balancers,
         reboot_timeout=reboot.timeout,
+        ready_timeout=reboot.ready_timeout,
         own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
         detect=settings.detect.sources,
-        gates=_gates(settings),
+        gates=_gate_policy(settings),
         courtesy=CourtesyPolicy(drain.delay, reboot.delay, settings.labels.fluo),
         pools=pools,
     )
 
 
-def _alike(
-    rules: type[Policy | DrainPolicy | GatePolicy], *tables: SettingsTable
-) -> dict[str, Any]:
-    """Return the rules that stand in these tables by the same names."""
-    names = {rule.name for rule in fields(rules)}
-    return {name: value for table in tables for name, value in vars(table).items() if name in names}
+def _drain_policy(settings: Settings) -> DrainPolicy:
+    drain = settings.drain
+    return DrainPolicy(
+        timeout=drain.timeout,
+        grace_period=drain.grace_period,
+        force=drain.force,
+        delete_emptydir_data=drain.delete_emptydir_data,
+        disable_eviction=drain.disable_eviction,
+        pod_selector=drain.pod_selector,
+        skip_wait_for_delete_timeout=drain.skip_wait_for_delete_timeout,
+        critical=tuple(Critical(**vars(rule)) for rule in settings.critical),
+    )
 
 
-def _gates(settings: Settings) -> GatePolicy:
+def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
     events = list[str]()
@@ -88,7 +101,9 @@ def _gates(settings: Settings) -> GatePolicy:
         ),
         alerts=AlertPolicy(alerts.prometheus_url, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
-        **_alike(GatePolicy, gates, settings.waves),
+        timeout=gates.timeout,
+        health_checks=settings.waves.health_checks,
+        soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
 
