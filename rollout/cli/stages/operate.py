@@ -1,9 +1,9 @@
-"""Passes of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
+"""The passes of operate, which run unattended.
 
-A pass goes on with what one before it was interrupted in, and begins anew. What a person began is
-left to persons. Between two passes nobody holds the lock, so that a person may run a rollout. Of
-several processes one works, and the others watch its Lease: where it goes unrenewed for its whole
-duration, the next one makes its pass at once.
+A pass first resumes what an earlier one was interrupted in, and then starts a new rollout. A
+rollout that a person started is left to people. Nobody holds the lock between two passes, so that
+a person can run a rollout. Of several processes one works, and the others watch its Lease: if it is
+not renewed in time, the next one makes its pass at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,11 +79,10 @@ _PATIENCE = timedelta(days=1)
 
 @dataclass(slots=True)
 class Operation:
-    """What outlives a pass, and makes passes.
+    """Makes passes, and holds what outlives one.
 
-    `ending` ends the process, `metrics` measure all passes, `watch` knows of the lock what was seen
-    before, and `news` is what notifications told. Without `once` pass follows pass, and no later
-    pod takes what this one cannot.
+    `ending` ends the process. `metrics` measure all passes. `watch` is what was seen of the lock.
+    `news` are the notifications of the last pass. With `once` a later pod makes the next pass.
     """
 
     settings: Given
@@ -96,9 +95,10 @@ class Operation:
     def make_pass(self) -> ExitCode:
         """Make one pass.
 
-        Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
+        Raises what `apply` raises, except beside another rollout, which is no failure.
         """
-        settings, seconds = self.settings, self.settings.operate.active_deadline
+        settings = self.settings
+        seconds = settings.operate.active_deadline
         end = Deadline(wiring.system_clock(), seconds) if seconds else None
         stop = StopRequest(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
         self.news.turn()
@@ -114,8 +114,8 @@ class Operation:
                 code = self.leave(error.message)
                 measured.code = ExitCode.INTERRUPTED if stop.asked else code
             except RolloutError as error:
+                # A run that started has sent its own notification.
                 if self.news.now is None:
-                    # a run that was begun has told of it
                     tell_failed_pass(error, settings, self.news)
                 raise
             finally:
@@ -124,7 +124,7 @@ class Operation:
         return measured.code
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
-        """No node is begun, which is no failure."""
+        """Say why no node is started, which is no failure."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
@@ -134,7 +134,7 @@ class Operation:
         return ExitCode.OK
 
     def make_passes(self, undisturbed: Callable[[], None]) -> None:
-        """Make pass after pass, until a signal asks for the end; it interrupts no more once `undisturbed` is called."""
+        """Make passes until a signal asks for the end. After `undisturbed`, signals do nothing."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.ending.requested:
@@ -143,20 +143,21 @@ class Operation:
                     self.make_pass()
                 except BrokenPipeError:
                     raise
-                except Exception as error:  # noqa: BLE001 - it is told, and the next pass may well go right
+                except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report(error, verbose=bool(self.settings.output.verbose))
                 self._idle(clock, next_pass)
             undisturbed()
-        # again, for an interruption that came first
+        # Again, because a KeyboardInterrupt skips the first call.
         undisturbed()
         say("stopped on request: no further pass is made")
 
     def _idle(self, clock: Clock, until: float) -> None:
-        """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
-        watch, tried = self.watch, self.watch.stale
+        """Wait until the next pass is due and the lock is free, or until its holder is gone."""
+        watch = self.watch
+        tried = watch.stale
         api: ClusterApi | None = None
+        # The pass has reported why there is no connection.
         with suppress(RolloutError):
-            # where there is no way to it, the pass has told why
             api = wiring.cluster_api(self.settings)
         while not self.ending.requested:
             with suppress(ApiError):
@@ -170,7 +171,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The stages of a pass, in the order of `make`. The request has the policy of today's settings."""
+    """One pass, by the policy of today's settings."""
 
     operation: Operation
     connections: Connections

@@ -1,4 +1,4 @@
-"""What `status` shows: the nodes, and the rollout beside them; or that alone, once or watched to its end."""
+"""What `status` shows: the nodes and the rollout, or only the rollout, once or until it ends."""
 
 import sys
 import time
@@ -55,19 +55,20 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _ANSWER_SECONDS = 5.0
-# Between two looks, and how many times as long as a look takes: large clusters are read less often.
+# A pause is as many times as long as reading took: large clusters are read less often.
 _PAUSE = 2.0
-_PAUSE_PER_LOOK = 10.0
+_PAUSE_PER_READING = 10.0
 _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not answer: this is how it was last seen"
 
 
 def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
-    """For how long each node that reboots is down, by the API server's clock, in words and by its name."""
+    """Say how long each rebooting node is down, by its name and by the API server's clock."""
     texts: dict[str, str] = {}
     plan = unfinished.record.plan
     usual = usual_reboot(plan.estimate) if plan else ""
-    for name in (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING):
+    rebooting = [item.node.name for item in unfinished.begun if item.phase is Phase.REBOOTING]
+    for name in rebooting:
         with suppress(ApiError):
             began = snapshot.read_phase_time(api, name)
             now = api.server_time()
@@ -97,7 +98,7 @@ def rollout_beside(
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """Return what can be done about a rollout, and if only failed nodes are left, what to do after fixing them."""
+    """Return what to do about a rollout, and about its failed nodes if only those are left."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
@@ -121,7 +122,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:
-    """Whether `apply` refuses to replace it without a question: it blocks, or someone stopped it."""
+    """Whether `apply` refuses to replace it, at least without asking."""
     return unfinished.blocks or unfinished.was_stopped
 
 
@@ -176,28 +177,29 @@ def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, 
 
 
 def why_closed(policy: Policy) -> str:
-    """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
+    """Say why no node, or no node of a pool, may start now, or return an empty text."""
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()
-    if closed := schedule.why_closed(now):
+    closed = schedule.why_closed(now)
+    if closed:
         return f"No node is started now: {text(closed)}."
-    pools = {pool.name: schedule.in_pool(policy, pool.name) for pool in policy.pools}
-    return " ".join(
-        f"No node of the pool {name} is started now: {text(closed)}."
-        for name, pool in pools.items()
-        if (closed := pool.why_closed(now))
-    )
+    sentences = list[str]()
+    for pool in policy.pools:
+        closed = schedule.in_pool(policy, pool.name).why_closed(now)
+        if closed:
+            sentences.append(f"No node of the pool {pool.name} is started now: {text(closed)}.")
+    return " ".join(sentences)
 
 
 def _warn_beside(
     statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp
 ) -> None:
-    """Print on standard error what these rows do not show."""
-    unknown = sum(not row.judged for row in statuses if row not in rows)
+    """Print to stderr what the rows do not show."""
+    unknown = [row for row in statuses if row not in rows and not row.judged]
     if unknown:
         say(
-            f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending:"
-            " rollout status"
+            f"warning: of {counted(len(unknown), 'node')} it is not known whether a reboot is"
+            " pending: rollout status"
         )
     if rollout.sentence:
         say(f"{rollout.sentence} See: {rollout.command}")
@@ -205,9 +207,10 @@ def _warn_beside(
 
 @dataclass(frozen=True, slots=True)
 class _RolloutSnapshot:
-    """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last.
+    """What the cluster shows of a rollout, of the lock, and of the last rollout that ended.
 
-    `alive` is whether a process works on it, None where that is not known; `down` as of `_down`.
+    `alive` is whether a process works on it, None if that is unknown. `down` says how long each
+    rebooting node is down.
     """
 
     unfinished: Unfinished | None
@@ -218,115 +221,119 @@ class _RolloutSnapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether no rollout is left to be watched, and nobody holds the lock who might begin one."""
-        return not (self.unfinished and self.unfinished.blocks) and self.lock.alive is False
+        """Whether nothing is left to watch, and no process holds the lock that could start a node."""
+        is_unfinished = self.unfinished is not None and self.unfinished.blocks
+        return not is_unfinished and self.lock.alive is False
 
     def document(self) -> bytes:
-        """Return it as a line of JSON."""
         return json_line(wording.run_document(self.unfinished, alive=bool(self.alive)))
 
     def text(self) -> str:
-        """Return it for people."""
         if self.unfinished is None:
             return wording.no_run_text(self.lock, self.last)
         return wording.run_text(self.unfinished, self.lock, self.down, alive=self.alive)
 
 
-def _look(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
+def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    return _RolloutSnapshot(
-        unfinished, lock, last_run(nodes), lock.alive, _down(api, unfinished) if unfinished else {}
-    )
+    down = _down(api, unfinished) if unfinished else {}
+    return _RolloutSnapshot(unfinished, lock, last_run(nodes), lock.alive, down)
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
-    look = with_patience(_look, api, namespace)
-    if look.alive is None and look.unfinished is not None:
+    """Show the rollout with its nodes, and whether a process works on it."""
+    rollout = with_patience(_read, api, namespace)
+    if rollout.alive is None and rollout.unfinished is not None:
+        # One reading of the lock does not say so; watching it does.
         alive = is_holder_alive(api, namespace)
-        look = replace(with_patience(_look, api, namespace), alive=alive)
-    output.show(look.document(), lambda: wrap(look.text(), output.width))
+        rollout = replace(with_patience(_read, api, namespace), alive=alive)
+    output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Show the rollout as `show_run` does, again and again until it has ended, or until this is interrupted.
+    """Show the rollout until it ends or a signal arrives.
 
-    On a terminal in place, and where there is none it waits for one; elsewhere, each time that
-    something has changed.
+    A terminal is redrawn, and waits for a rollout to begin. Elsewhere each change is printed.
     """
-    # a server that is not there, or a user who may not see the lock, is told of before anything is
-    # drawn
-    with_patience(read_lease, api, namespace)
     from rollout.report.console import SharedConsole
 
+    # Errors of the connection and missing rights are reported before anything is drawn.
+    with_patience(read_lease, api, namespace)
     ending = StopRequest()
-    looks = _looks(api.within(_ANSWER_SECONDS), namespace, ending)
+    snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, ending)
     console = SharedConsole(stderr=False)
     if output.as_json or not console.is_terminal or console.is_dumb_terminal:
         with interrupted_by_signals(ending):
-            _print_changes(looks, output)
+            _print_changes(snapshots, output)
         return
     echo = Echo(sys.stdout)
     with interrupted_by_signals(ending, echo), echo:
-        _draw(looks, console)
+        _draw(snapshots, console)
 
 
-def _print_changes(looks: Iterator[_RolloutSnapshot | None], output: OutputSettings) -> None:
+def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputSettings) -> None:
     printed = b""
-    for look in filter(None, looks):
-        if (document := look.document()) != printed:
+    for rollout in snapshots:
+        if rollout is None:
+            continue
+        document = rollout.document()
+        if document != printed:
             if output.format is OutputFormat.YAML and printed:
                 show("---")
-            output.show(document, look.text)
+            output.show(document, rollout.text)
             printed = document
-        if look.is_over:
+        if rollout.is_over:
             return
 
 
-def _draw(looks: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
-    """Draw each look over the one before, with a line below it; the last one stays, without that line."""
+def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
+    """Redraw the rollout with a note below it. At the end it stays, without the note."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     from rollout.report.console import colorize, share_console
 
-    seen = ""
+    last_text = ""
     has_begun = False
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     share_console(live)
     with live:
         try:
-            for look in looks:
-                below = f"{_AWAY} · {_LEAVE}"
-                if look is not None:
-                    seen = wrap(look.text(), console.width)
-                    if has_begun and look.is_over:
+            for rollout in snapshots:
+                note = f"{_AWAY} · {_LEAVE}"
+                if rollout is not None:
+                    last_text = wrap(rollout.text(), console.width)
+                    if has_begun and rollout.is_over:
                         return
-                    has_begun = has_begun or not look.is_over
-                    below = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
+                    has_begun = has_begun or not rollout.is_over
+                    note = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
                 with uninterrupted():
-                    live.update(Group(colorize(seen), Text(below, style="dim")), refresh=True)
+                    live.update(Group(colorize(last_text), Text(note, style="dim")), refresh=True)
         finally:
-            live.update(colorize(seen), refresh=True)
+            live.update(colorize(last_text), refresh=True)
 
 
-def _looks(
+def _read_repeatedly(
     api: ClusterApi, namespace: str, ending: StopRequest
 ) -> Iterator[_RolloutSnapshot | None]:
-    """Look until this is interrupted, with pauses; None while the API server is away."""
+    """Yield a snapshot after each pause, or None while the API server does not answer.
+
+    Raises `KeyboardInterrupt` once a signal asks for the end.
+    """
     while not ending.requested:
-        look = None
+        rollout = None
         began = time.monotonic()
         try:
-            look = _look(api, namespace)
+            rollout = _read(api, namespace)
         except ApiError as error:
             if not is_passing(error):
                 raise
         took = time.monotonic() - began
-        yield look
-        wiring.system_clock().wait(ending, max(_PAUSE, _PAUSE_PER_LOOK * took) if look else _PAUSE)
+        yield rollout
+        pause = max(_PAUSE, _PAUSE_PER_READING * took) if rollout else _PAUSE
+        wiring.system_clock().wait(ending, pause)
     raise KeyboardInterrupt
