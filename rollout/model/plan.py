@@ -214,13 +214,16 @@ class Exclusion:
 class Blocker:
     """Something that will stop a node's drain, or the start.
 
-    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`.
+    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` is `cause`,
+    followed by `fix` after a colon; plans of earlier versions have only the message.
     """
 
     node: str
     kind: BlockerKind
     object: str
     message: str
+    cause: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

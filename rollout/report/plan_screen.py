@@ -452,17 +452,22 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
 
     Of a warning about several pods the nodes are not named: they drain as all others.
     """
-    for message, alike in grouped((finding.message, finding) for finding in findings).items():
+    for alike in grouped((finding.message, finding) for finding in findings).values():
         nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
         objects = list(
             dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}")
         )
-        what, mends, how = printable(message).rpartition(": ")
-        cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
+        cause = _cause_and_fix(alike[0])
         where = (
             "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
         )
         yield joined("  ", where, _subject(objects), cause)
+
+
+def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
+    if isinstance(finding, Blocker) and finding.fix:
+        return f"{printable(finding.cause)} → {printable(finding.fix)}"
+    return printable(finding.message)
 
 
 def _subject(objects: Sequence[str]) -> str:

@@ -71,6 +71,8 @@ def blocker() -> Blocker:
         BlockerKind.BUDGET_NEVER,
         "pdb/shop/cart",
         "never allows an eviction: mend its selector",
+        cause="never allows an eviction",
+        fix="mend its selector",
     )
 
 

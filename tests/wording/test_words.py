@@ -1,14 +1,17 @@
 """Every finding has words."""
 
-from rollout.model import finding
+import pytest
+
+from rollout.model import blocker_finding, finding
+from rollout.model.blocker_finding import BlockerFinding, NodeAway, PodRefused
 from rollout.model.finding import Finding, NodeFinding, ProbeFailed, StartFinding
 from rollout.wording.words import words
 
-BASES = {Finding, NodeFinding, ProbeFailed, StartFinding}
+BASES = {Finding, NodeFinding, ProbeFailed, StartFinding, BlockerFinding, NodeAway, PodRefused}
+CLASSES = [*vars(finding).values(), *vars(blocker_finding).values()]
+KINDS = [kind for kind in CLASSES if isinstance(kind, type) and issubclass(kind, Finding)]
 
 
-def test_every_kind_of_finding_has_words() -> None:
-    classes = (value for value in vars(finding).values() if isinstance(value, type))
-    kinds = {kind for kind in classes if issubclass(kind, Finding)} - BASES
-    wordless = {kind for kind in kinds if words.dispatch(kind) is words.dispatch(Finding)}
-    assert not wordless
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - BASES, key=str))
+def test_every_kind_of_finding_has_words(kind: type[Finding]) -> None:
+    assert words.dispatch(kind) is not words.dispatch(Finding)

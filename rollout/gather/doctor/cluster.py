@@ -219,8 +219,7 @@ _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annot
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
     """One verdict for each reboot coordinator that runs in the cluster."""
     for rival in rivals:
-        message, _, way_out = rival.message.partition(": ")
-        yield failed(CheckName.RIVAL, rival.object, message, way_out)
+        yield failed(CheckName.RIVAL, rival.object, rival.cause, rival.fix)
     if not rivals:
         yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 

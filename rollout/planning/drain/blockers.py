@@ -5,24 +5,37 @@ take the last room is chance, so only a drain that fails in the best order is bl
 others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from rollout.model.blocker_finding import (
+    BudgetNever,
+    BudgetUncounted,
+    BudgetUnhealthy,
+    BudgetUnscaled,
+    DaemonSetGone,
+    FitsNowhere,
+    LocalStorage,
+    PodRefused,
+    StuckTerminating,
+    TwoBudgets,
+    UnmanagedPod,
+)
 from rollout.model.cluster import Budget, Pod, budget_subject
-from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
+from rollout.model.plan import Blocker, PlanWarning, WarningKind
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
-from rollout.model.text import shortened
-from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
+from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
 from rollout.planning.drain.scheduler import Nowhere
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
+from rollout.wording.blockers import blocker
 
 # These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _WHOLE = 100
-_REFUSALS = {
-    VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
-    VerdictReason.LOCAL_STORAGE: BlockerKind.LOCAL_STORAGE,
-    VerdictReason.DAEMONSET_GONE: BlockerKind.DAEMONSET_GONE,
+_REFUSALS: Mapping[VerdictReason, type[PodRefused]] = {
+    VerdictReason.UNMANAGED: UnmanagedPod,
+    VerdictReason.LOCAL_STORAGE: LocalStorage,
+    VerdictReason.DAEMONSET_GONE: DaemonSetGone,
 }
 
 
@@ -44,9 +57,8 @@ def drain_findings(
     for verdict in verdicts:
         pod = verdict.pod
         if verdict.action is Action.REFUSE:
-            of_drain.append(
-                Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message)
-            )
+            refused = _REFUSALS[verdict.reason](verdict.message)
+            of_drain.append(blocker(node, f"pod/{pod.key}", refused))
             continue
         of_pods += [
             PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD)
@@ -75,14 +87,12 @@ def _overdue(
     subject = f"pod/{pod.key}"
     if not seconds:
         return
-    held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
-    since = f"should have been gone {Duration(round(seconds))} ago{held}"
+    overdue = Duration(round(seconds))
     if seconds > rules.timeout:
-        setting = f"--set drain.skip-wait-for-delete-timeout={rules.timeout}"
-        way_out = f"see what holds it, or leave it behind with {setting}"
-        message = f"{since}, longer than --drain-timeout waits: {way_out}"
-        yield Blocker(node, BlockerKind.STUCK_TERMINATING, subject, message)
+        yield blocker(node, subject, StuckTerminating(overdue, pod.finalizers, rules.timeout))
     else:
+        held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
+        since = f"should have been gone {overdue} ago{held}"
         message = (
             f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it"
             " behind"
@@ -127,12 +137,8 @@ def _held_by_budgets(
         and not pod.terminating
         and not headcount.stays_pending(pod, patience)
     ):
-        names = ", ".join(budget.name for budget in of_server)
-        message = (
-            f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict"
-            " such a pod: delete all but one of these budgets, or use --disable-eviction"
-        )
-        yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
+        names = tuple(budget.name for budget in of_server)
+        yield blocker(node, f"pod/{pod.key}", TwoBudgets(names))
         return
     for budget in budgets:
         subject = budget_subject(budget.key)
@@ -143,12 +149,17 @@ def _held_by_budgets(
         if opening:
             yield PlanWarning(node, subject, opening, WarningKind.BUDGET_WAITING)
         elif headcount.can_never_allow(budget):
-            yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, headcount, pod))
+            yield blocker(node, subject, _never(budget, headcount, pod))
         elif is_open:
             continue
         elif unready := headcount.in_the_way(budget, patience):
-            message = _unhealthy(budget, unready, are_all_unready=unready_only(budget))
-            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, subject, message)
+            finding = BudgetUnhealthy(
+                budget=budget,
+                unready=tuple(other.name for other in unready),
+                since=unready[0].unready_since,
+                is_policy_enough=unready_only(budget),
+            )
+            yield blocker(node, subject, finding)
         else:
             message = (
                 f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy}"
@@ -173,36 +184,19 @@ def storage_opening(pod: Pod) -> str:
     return ""
 
 
-def _never(budget: Budget, headcount: Headcount, pod: Pod) -> str:
+def _never(
+    budget: Budget, headcount: Headcount, pod: Pod
+) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
     if budget.sync_error:
-        options = _fixes(
-            "give it an absolute minAvailable", "let it cover only pods of scalable controllers"
-        )
-        return (
-            "allows no eviction because its controller cannot count its pods"
-            f" ({budget.sync_error}): {options}"
-        )
+        return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        absolute = f"give it an absolute minAvailable of {headcount.unowned[budget.key] - 1}"
-        return (
-            f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods'"
-            f" controllers, and they have none: {_fixes(absolute)}"
-        )
-    ended = headcount.ended[budget.key] if counts_pods(budget) else 0
-    counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
-    options = _fixes(_scaled_up(budget, headcount, pod), _let_away(budget, headcount, 1))
-    return f"{in_words(budget)} of {counted} never allows an eviction: {options}"
-
-
-def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, are_all_unready: bool) -> str:
-    """`are_all_unready`: none of its pods that leave this node is ready."""
-    policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow" if are_all_unready else ""
-    names = shortened([pod.name for pod in unready], 1)
-    has, them = ("has", "it") if len(unready) == 1 else ("have", "them")
-    return (
-        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names}"
-        f" {has} not been ready since {unready[0].unready_since}:"
-        f" {_fixes(f'make {them} ready', policy)}"
+        return BudgetUnscaled(budget, headcount.unowned[budget.key] - 1)
+    is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
+    return BudgetNever(
+        budget=budget,
+        ended=headcount.ended[budget.key] if counts_pods(budget) else 0,
+        replicas=_missing_replicas(budget, headcount) if is_scalable else 0,
+        healthy=headcount.most_healthy(budget),
     )
 
 
@@ -213,41 +207,15 @@ def stuck_budget(
 
     `lost` are the names of the pods without a place; `nowhere` says why the first has none.
     """
-    more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
-    room = "make room on other nodes" if nowhere.lacks_room else ""
-    message = (
-        f"{lost[0]}{more} fits nowhere else while this node is away: {nowhere.why}; and it lets"
-        f" {headcount.most_away(budget)} be away:"
-        f" {_fixes(room, _let_away(budget, headcount, len(lost)))}"
+    finding = FitsNowhere(
+        budget=budget,
+        lost=tuple(lost),
+        obstacle=nowhere.why,
+        lacks_room=nowhere.lacks_room,
+        away=headcount.most_away(budget),
+        healthy=headcount.most_healthy(budget),
     )
-    return Blocker(node, BlockerKind.FITS_NOWHERE, budget_subject(budget.key), message)
-
-
-def _fixes(*clauses: str) -> str:
-    """Join the changes that are not empty; each of them alone clears the blocker."""
-    offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
-    if len(offered) == 1:
-        return offered[0]
-    comma = "," if len(offered) > 2 else ""  # noqa: PLR2004 - two are joined by "or" alone
-    return f"{', '.join(offered[:-1])}{comma} or {offered[-1]}"
-
-
-def _let_away(budget: Budget, headcount: Headcount, away: int) -> str:
-    """Return the change of the budget that lets `away` pods be away at once."""
-    if budget.max_unavailable:
-        return f"raise its maxUnavailable to {away}"
-    field = "min-available" if budget.critical else "minAvailable"
-    return f"lower its {field} to {max(0, headcount.most_healthy(budget) - away)}"
-
-
-def _scaled_up(budget: Budget, headcount: Headcount, pod: Pod) -> str:
-    """Return how many more replicas make the budget allow an eviction; empty if no number does."""
-    if pod.owner is None or pod.owner.kind in _NOT_SCALED:
-        return ""
-    missing = _missing_replicas(budget, headcount)
-    if not missing:
-        return ""
-    return "add a replica" if missing == 1 else f"add {missing} replicas"
+    return blocker(node, budget_subject(budget.key), finding)
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:

@@ -114,12 +114,6 @@ def counts_pods(budget: Budget) -> bool:
     return not budget.max_unavailable and not budget.min_available.endswith("%")
 
 
-def in_words(budget: Budget) -> str:
-    if budget.max_unavailable:
-        return f"maxUnavailable {budget.max_unavailable}"
-    return f"minAvailable {budget.min_available or '1'}"
-
-
 @dataclass(frozen=True, slots=True)
 class Headcount:
     """Counts the pods of each budget as the disruption controller does.

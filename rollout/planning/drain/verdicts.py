@@ -90,8 +90,27 @@ class DrainRules:
         return cls(policy, owners, parse_selector(policy.pod_selector), now)
 
 
-_Finding = tuple[Action | None, VerdictReason, str, str]
-"""A filter's action (None to continue), its reason, the message for that action, and a warning."""
+@dataclass(frozen=True, slots=True)
+class _Ruling:
+    """What one filter says: an action, or None to ask the next filter."""
+
+    action: Action | None
+    reason: VerdictReason
+    message: str = ""
+    warning: str = ""
+
+
+def _leave(reason: VerdictReason, message: str, warning: str = "") -> _Ruling:
+    return _Ruling(Action.LEAVE, reason, message, warning)
+
+
+def _refuse(reason: VerdictReason, message: str, flag: str) -> _Ruling:
+    """Refuse the drain because of the pod; `flag` would allow it."""
+    return _Ruling(Action.REFUSE, reason, f"{message} ({flag})")
+
+
+def _warn(reason: VerdictReason, warning: str) -> _Ruling:
+    return _Ruling(None, reason, warning=warning)
 
 
 def of_daemon_set(pod: Pod) -> bool:
@@ -106,43 +125,41 @@ def _is_on_its_way(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
-def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
+def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.selector.matches(pod.labels):
         return None
+    message = "is not selected by --pod-selector"
     stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
-    warning = (
-        ""
-        if stays
-        else "is not selected by --pod-selector: the reboot ends it without asking its budgets"
-    )
-    return Action.LEAVE, VerdictReason.NOT_SELECTED, "is not selected by --pod-selector", warning
+    warning = "" if stays else f"{message}: the reboot ends it without asking its budgets"
+    return _leave(VerdictReason.NOT_SELECTED, message, warning)
 
 
-def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
+def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     patience = rules.policy.skip_wait_for_delete_timeout
-    seconds = int(seconds_since(pod.deleted_at, rules.now)) if patience and pod.terminating else 0
-    if not patience or seconds <= patience:
+    if not patience or not pod.terminating:
         return None
-    message = (
-        f"should have been gone {seconds} s ago (drain.skip-wait-for-delete-timeout is {patience})"
-    )
-    return Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for"
+    seconds = int(seconds_since(pod.deleted_at, rules.now))
+    if seconds <= patience:
+        return None
+    setting = f"drain.skip-wait-for-delete-timeout is {patience}"
+    message = f"should have been gone {seconds} s ago ({setting})"
+    return _leave(VerdictReason.OVERDUE, message, f"{message}: it is not waited for")
 
 
-def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
+def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
     owner = pod.owner
-    reason = VerdictReason.DAEMONSET_GONE
     if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         message = f"belongs to the DaemonSet {owner.name}, which would replace it"
-        return Action.LEAVE, VerdictReason.DAEMONSET, message, _critical_unready(pod)
+        return _leave(VerdictReason.DAEMONSET, message, _critical_unready(pod))
     if pod.terminating:
         return None
     gone = f"its DaemonSet {owner.name} no longer exists"
     if rules.policy.force:
-        return None, reason, "", f"{gone} (refused without --force)"
-    return Action.REFUSE, reason, f"{gone}, so nothing would replace it (--force evicts it)", ""
+        return _warn(VerdictReason.DAEMONSET_GONE, f"{gone} (refused without --force)")
+    message = f"{gone}, so nothing would replace it"
+    return _refuse(VerdictReason.DAEMONSET_GONE, message, "--force evicts it")
 
 
 def _critical_unready(pod: Pod) -> str:
@@ -156,48 +173,31 @@ def _critical_unready(pod: Pod) -> str:
     )
 
 
-def _mirror(pod: Pod, _rules: DrainRules) -> _Finding | None:
+def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
     if not pod.mirror:
         return None
-    return (
-        Action.LEAVE,
-        VerdictReason.MIRROR,
-        "is a static pod: its kubelet runs it from a file",
-        "",
-    )
+    return _leave(VerdictReason.MIRROR, "is a static pod: its kubelet runs it from a file")
 
 
-def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
+def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
     reason = VerdictReason.LOCAL_STORAGE
     if not pod.has_empty_dir or _is_on_its_way(pod):
         return None
     if rules.policy.delete_emptydir_data:
-        return None, reason, "", "emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
-    return (
-        Action.REFUSE,
-        reason,
-        "has emptyDir data that would be lost (--delete-emptydir-data allows it)",
-        "",
-    )
+        return _warn(reason, "emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
+    message = "has emptyDir data that would be lost"
+    return _refuse(reason, message, "--delete-emptydir-data allows it")
 
 
-def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
+def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
     reason = VerdictReason.UNMANAGED
     if _is_on_its_way(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
-        return (
-            None,
-            reason,
-            "",
-            "has no controller: nothing will replace it (refused without --force)",
-        )
-    return (
-        Action.REFUSE,
-        reason,
-        "has no controller, so nothing would replace it (--force evicts it)",
-        "",
-    )
+        warning = "has no controller: nothing will replace it (refused without --force)"
+        return _warn(reason, warning)
+    message = "has no controller, so nothing would replace it"
+    return _refuse(reason, message, "--force evicts it")
 
 
 _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
@@ -210,14 +210,21 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     warnings = list[str]()
     refusals = dict[str, VerdictReason]()
     reason = _usual_reason(pod)
-    for action, why, message, warning in filter(None, (rule(pod, rules) for rule in _CHAIN)):
-        if action is Action.REFUSE:
-            refusals[message] = why
-        elif action is None or not refusals:
-            warnings += [warning] if warning else []
-            if action is not None:
-                return PodVerdict(pod, action, why, message, tuple(warnings))
-            reason = why
+    for filter_pod in _CHAIN:
+        ruling = filter_pod(pod, rules)
+        if ruling is None:
+            continue
+        if ruling.action is Action.REFUSE:
+            refusals[ruling.message] = ruling.reason
+            continue
+        # A pod that is refused is not left by a later filter.
+        if ruling.action is Action.LEAVE and refusals:
+            continue
+        if ruling.warning:
+            warnings.append(ruling.warning)
+        if ruling.action is Action.LEAVE:
+            return PodVerdict(pod, Action.LEAVE, ruling.reason, ruling.message, tuple(warnings))
+        reason = ruling.reason
     if refusals:
         reason = next(iter(refusals.values()))
         return PodVerdict(pod, Action.REFUSE, reason, "; ".join(refusals), tuple(warnings))

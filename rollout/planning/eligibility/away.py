@@ -12,59 +12,59 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model import marks
+from rollout.model.blocker_finding import (
+    AwayFailed,
+    AwayNotReady,
+    AwayStarted,
+    BlockerFinding,
+    ControlPlaneAway,
+    CopiesLacking,
+    EtcdMajorityLost,
+    LastApiServer,
+    LimitUsedUp,
+    NodeAway,
+    StaticPodUnready,
+)
 from rollout.model.cluster import Node, Pod, PodPhase, StoredData
 from rollout.model.finding import UnavailableLimit
 from rollout.model.node_marks import is_begun
-from rollout.model.plan import Blocker, BlockerKind, PlannedNode
+from rollout.model.plan import Blocker, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import grouped, printable
+from rollout.model.text import grouped
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
+from rollout.wording.blockers import blocker
 
 _NAMED = 5
 _ETCD = "etcd"
 _API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
-_WAY_OUT = "or use --allow unhealthy"
 
 
-def why_away(node: Node) -> str:
-    """Why a node counts as unavailable, whoever it is that asks; empty where it does not.
+def why_away(node: Node) -> NodeAway | None:
+    """Return why the node counts as unavailable, or None.
 
-    One that a rollout has begun counts until it is given back, whichever rollout that was, and
-    however it ended: it stays cordoned. Where a person has uncordoned one that failed, that was
-    giving it back.
+    A node that any rollout has started counts until it is returned. A failed node counts while it
+    is cordoned, because whoever uncordons it returns it.
     """
     if not node.is_ready:
-        return "is not Ready"
+        return AwayNotReady()
     if not is_begun(node):
-        return ""
-    run = node.annotations.get(marks.RUN)
-    phase = node.annotations.get(marks.PHASE)
-    rollout = f"the rollout {printable(run)}" if run else "a rollout of unknown id"
-    if phase == Phase.FAILED:
-        return f"failed in {rollout} and is still cordoned" if node.unschedulable else ""
-    return f"was started by {rollout} and is not given back"
+        return None
+    run = node.annotations.get(marks.RUN, "")
+    if node.annotations.get(marks.PHASE) != Phase.FAILED:
+        return AwayStarted(run)
+    return AwayFailed(run) if node.unschedulable else None
 
 
 def is_away(node: Node) -> bool:
-    """Whether it counts."""
-    return bool(why_away(node))
+    return why_away(node) is not None
 
 
 def is_claimed(node: Node) -> bool:
     """Whether a process is about to cordon it, or was: it is marked, and gives way where there is no room for all."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
-
-
-def _limit_blocker(node: Node, limit: str) -> Blocker:
-    """Return what a plan says of a node that is away, where nothing is left of this limit."""
-    way_out = (
-        "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
-    )
-    message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
-    return Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,17 @@ class AwayLimit:
     def blockers(
         self, away: Sequence[Node], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
-        """Nodes that have used up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
+        """Yield nodes that use up the limit, or that of a pool; `planned` are pools with nodes to take."""
+        reasons = {node.name: reason for node in away if (reason := why_away(node))}
         if self.most < 1 and planned:
-            yield from (
-                _limit_blocker(node, f"--max-unavailable {policy.max_unavailable}") for node in away
-            )
-        for node in away:
-            pool = self.members.get(node.name, "")
+            for name, reason in reasons.items():
+                finding = LimitUsedUp(reason, policy.max_unavailable)
+                yield blocker(name, f"node/{name}", finding)
+        for name, reason in reasons.items():
+            pool = self.members.get(name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
-                yield _limit_blocker(node, f"max-unavailable {limit} of the pool {pool}")
+                yield blocker(name, f"node/{name}", LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
         """Return who uses up the limit, or that of this node's pool; None if the node may go as well."""
@@ -138,14 +139,14 @@ class AwayLimit:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Its nodes, each with why it is away (empty where it is not), and their static pods: k3s has none of these.
+    """Its nodes, each with why it is away, and their static pods; k3s has no static pods.
 
     `voters` are the nodes that should have a member of etcd: those with its role. Where none has
     it, those that run one and those whose kubelet is silent, all others run none; or every node,
     where fewer than two run one.
     """
 
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, NodeAway | None]
     voters: frozenset[str]
     pods: tuple[Pod, ...]
 
@@ -170,57 +171,51 @@ class ControlPlane:
         )
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
-        """Why this node may not go: others that are away, their static pods that are not Ready, and lost quorums."""
+        """Return why this node may not go.
+
+        Another node is away, a static pod elsewhere is not Ready, or a quorum would be lost.
+        """
         if node not in self.nodes:
             return ()
-        beside = f"and no other node of the control plane may be away beside it: fix it, {_WAY_OUT}"
-        unwell = (
-            (subject, f"{why}, {beside}")
-            for subject, why in (*self._away(node), *self._unready(node))
+        found = (
+            *self._away(node),
+            *self._unready(node),
+            *self._without_majority(node),
+            *self._without_api_server(node),
         )
-        objections = (*unwell, *self._without_majority(node), *self._without_api_server(node))
-        return tuple(
-            Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why)
-            for subject, why in objections
-        )
+        return tuple(blocker(node, subject, finding) for subject, finding in found)
 
-    def _away(self, node: str) -> Iterator[tuple[str, str]]:
-        return (
-            (f"node/{name}", why)
-            for name, why in sorted(self.nodes.items())
-            if why and name != node
-        )
+    def _away(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+        for name, reason in sorted(self.nodes.items()):
+            if reason and name != node:
+                yield f"node/{name}", ControlPlaneAway(reason)
 
-    def _unready(self, node: str) -> Iterator[tuple[str, str]]:
+    def _unready(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
         for pod in self.pods:
-            if pod.node != node and not pod.ready and not self.nodes[pod.node]:
-                since = f" since {pod.unready_since}" if pod.unready_since else ""
-                yield f"pod/{pod.key}", f"is not Ready on {pod.node}{since}"
+            if pod.node != node and not pod.ready and self.nodes[pod.node] is None:
+                yield f"pod/{pod.key}", StaticPodUnready(pod.node, pod.unready_since)
 
-    def _without_majority(self, node: str) -> Iterator[tuple[str, str]]:
-        """Yield what etcd would lack; one of a single member has no majority without it at any time, and may go."""
+    def _without_majority(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+        """Yield what etcd would lack. A single member never has a majority without it, and may go."""
         pods, well = self._members(_ETCD)
         voters = self.voters | pods.keys()
         left = well - {node}
         needed = len(voters) // 2 + 1
-        lacking = sorted(voters - well)
         if node in well and len(voters) > 1 and len(left) < needed:
-            fixes = [f"fix the member on {', '.join(lacking)}"] if lacking else []
-            if len(voters) - 1 < needed:
-                fixes.append("add a member")
-            message = (
-                f"is one of {len(voters)} members of etcd on {node}, which needs {needed} and would"
-                f" have {len(left)} without it: {' and '.join(fixes)}, {_WAY_OUT}"
+            finding = EtcdMajorityLost(
+                node=node,
+                members=len(voters),
+                needed=needed,
+                left=len(left),
+                lacking=tuple(sorted(voters - well)),
+                is_too_small=len(voters) - 1 < needed,
             )
-            yield f"pod/{pods[node].key}", message
+            yield f"pod/{pods[node].key}", finding
 
-    def _without_api_server(self, node: str) -> Iterator[tuple[str, str]]:
+    def _without_api_server(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
         pods, well = self._members(_API_SERVER)
         if node in well and len(self.nodes) > 1 and not well - {node}:
-            yield (
-                f"pod/{pods[node].key}",
-                f"is the only API server that is Ready: have another one run, {_WAY_OUT}",
-            )
+            yield f"pod/{pods[node].key}", LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
         """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
@@ -245,12 +240,8 @@ def storage_blockers(
             continue
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:
-            why = (
-                f"would lack copies beside {', '.join(sorted(gone))}"
-                if data.spare > 0
-                else data.why
-            )
-            yield Blocker(node, BlockerKind.STORAGE_UNHEALTHY, data.object, f"{why}, {_WAY_OUT}")
+            others = tuple(sorted(gone)) if data.spare > 0 else ()
+            yield blocker(node, data.object, CopiesLacking(others, data.why))
 
 
 def is_storage(key: str) -> bool:

@@ -3,58 +3,28 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.model import marks
+from rollout.model.blocker_finding import CoordinatorActive
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.finding import RivalMark
-from rollout.model.plan import Blocker, BlockerKind
-from rollout.model.rivals import Coordinator, Rival, SelfReboot
+from rollout.model.plan import Blocker
+from rollout.model.rivals import Rival, SelfReboot
+from rollout.wording.blockers import blocker
 
 RIVALS = (*Rival, *SelfReboot)
 
-_SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
-_WAYS_OUT: Mapping[str, str] = {
-    Rival.MCO: (
-        """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')"""
-    ),
-    Rival.KURED: (
-        "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
-        + marks.KURED_LOCK
-        + '=\'{{"nodeID":"manual"}}\'), or remove it'
-    ),
-}
-
 
 def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker, ...]:
-    """Coordinators that may act on this cluster, in order, without those that are ignored, and the way out of each."""
+    """Return the coordinators that may act on this cluster, in order, without ignored ones."""
     nodes = frozenset(node.name for node in snapshot.nodes)
-    return tuple(
-        _rival(coordinator)
-        for coordinator in snapshot.coordinators
-        if coordinator.rival not in ignored
-        # a lock that is taken for good by something that is no node is how kured's users pause it
-        and not (coordinator.locked and nodes.isdisjoint(coordinator.holders))
-    )
-
-
-def _rival(coordinator: Coordinator) -> Blocker:
-    way_out = _WAYS_OUT.get(coordinator.rival, _SCALE_DOWN).format(
-        namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
-    )
-    held = (
-        f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
-    )
-    acts = (
-        "lets hosts reboot by themselves"
-        if coordinator.rival == Rival.FLEETLOCK
-        else f"reboots nodes by itself{held}"
-    )
-    # nothing of MCO's own Deployments says that its pools are paused
-    joint = "and then" if coordinator.rival == Rival.MCO else "or"
-    return Blocker(
-        "",
-        BlockerKind.RIVAL,
-        f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"{acts}: {way_out}, {joint} ignore it with --allow {coordinator.rival}",
-    )
+    found = list[Blocker]()
+    for coordinator in snapshot.coordinators:
+        # Users of kured pause it by taking its lock for something that is no node.
+        is_paused = coordinator.locked and nodes.isdisjoint(coordinator.holders)
+        if coordinator.rival not in ignored and not is_paused:
+            kind = coordinator.kind.lower()
+            subject = f"{kind}/{coordinator.namespace}/{coordinator.name}"
+            found.append(blocker("", subject, CoordinatorActive(coordinator)))
+    return tuple(found)
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:

@@ -1,0 +1,222 @@
+"""Reasons why a drain fails, or why a plan does not start."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rollout.model.cluster import Budget
+from rollout.model.finding import Finding
+from rollout.model.plan import BlockerKind
+from rollout.model.quantity import Count, Duration
+from rollout.model.rivals import Coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class BlockerFinding(Finding):
+    """A reason for a blocker of a plan."""
+
+    kind: ClassVar[BlockerKind]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAway(BlockerFinding):
+    """The node counts as unavailable."""
+
+    kind = BlockerKind.NODES_UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class AwayNotReady(NodeAway):
+    """The node is not Ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwayFailed(NodeAway):
+    """The node failed in `run`, which may be unknown, and is still cordoned."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwayStarted(NodeAway):
+    """`run`, which may be unknown, started the node and has not returned it."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUsedUp(BlockerFinding):
+    """The node uses up max-unavailable: of `pool`, or of the rollout if that is empty."""
+
+    kind = BlockerKind.NODES_UNAVAILABLE
+    away: NodeAway
+    limit: Count
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneAway(BlockerFinding):
+    """Another node of the control plane is away."""
+
+    kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
+    away: NodeAway
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPodUnready(BlockerFinding):
+    """A static pod of the control plane on another node is not Ready; `since` may be empty."""
+
+    kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
+    node: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdMajorityLost(BlockerFinding):
+    """Without its member on `node`, etcd would have `left` of the `needed` members.
+
+    `lacking` are nodes whose members are not well; `is_too_small`: no `members` would be enough.
+    """
+
+    kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
+    node: str
+    members: int
+    needed: int
+    left: int
+    lacking: tuple[str, ...]
+    is_too_small: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LastApiServer(BlockerFinding):
+    """No other API server is Ready."""
+
+    kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesLacking(BlockerFinding):
+    """Stored data would lack copies beside the nodes that are away, or already does: `problem`."""
+
+    kind = BlockerKind.STORAGE_UNHEALTHY
+    away: tuple[str, ...]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorActive(BlockerFinding):
+    """Another reboot coordinator may act on the cluster."""
+
+    kind = BlockerKind.RIVAL
+    coordinator: Coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class PodRefused(BlockerFinding):
+    """The drain refuses to evict the pod; `verdict` says why, in a clause."""
+
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnmanagedPod(PodRefused):
+    """The pod has no controller."""
+
+    kind = BlockerKind.UNMANAGED_POD
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage(PodRefused):
+    """The pod has emptyDir data."""
+
+    kind = BlockerKind.LOCAL_STORAGE
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSetGone(PodRefused):
+    """The pod's DaemonSet no longer exists."""
+
+    kind = BlockerKind.DAEMONSET_GONE
+
+
+@dataclass(frozen=True, slots=True)
+class StuckTerminating(BlockerFinding):
+    """The pod is overdue for longer than the drain waits, `timeout`."""
+
+    kind = BlockerKind.STUCK_TERMINATING
+    overdue: Duration
+    finalizers: tuple[str, ...]
+    timeout: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBudgets(BlockerFinding):
+    """Several budgets cover the pod, so the API server does not evict it."""
+
+    kind = BlockerKind.TWO_BUDGETS
+    budgets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUncounted(BlockerFinding):
+    """The budget's controller cannot count its pods."""
+
+    kind = BlockerKind.BUDGET_NEVER
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUnscaled(BlockerFinding):
+    """The budget goes by the scale of controllers, which its pods lack.
+
+    `min_available` would let one pod go.
+    """
+
+    kind = BlockerKind.BUDGET_NEVER
+    budget: Budget
+    min_available: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetNever(BlockerFinding):
+    """The budget never allows an eviction.
+
+    `ended` pods of it have ended; `replicas` more would open it, 0 if no number does; `healthy` is
+    the most of its pods that can be healthy.
+    """
+
+    kind = BlockerKind.BUDGET_NEVER
+    budget: Budget
+    ended: int
+    replicas: int
+    healthy: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUnhealthy(BlockerFinding):
+    """Pods of the budget are not ready, the first since `since`.
+
+    `is_policy_enough`: none of its pods on the node is ready, so that unhealthyPodEvictionPolicy
+    would let them go.
+    """
+
+    kind = BlockerKind.BUDGET_UNHEALTHY
+    budget: Budget
+    unready: tuple[str, ...]
+    since: str
+    is_policy_enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FitsNowhere(BlockerFinding):
+    """Pods of the budget, `lost`, fit on no other node while this one is away.
+
+    `obstacle` says why in a clause. The budget lets `away` pods be away, and has `healthy` at most.
+    """
+
+    kind = BlockerKind.FITS_NOWHERE
+    budget: Budget
+    lost: tuple[str, ...]
+    obstacle: str
+    lacks_room: bool
+    away: int
+    healthy: int

@@ -1,0 +1,228 @@
+"""Why a drain fails, or a plan does not start, in words."""
+
+from rollout.model import marks
+from rollout.model.blocker_finding import (
+    AwayFailed,
+    AwayNotReady,
+    AwayStarted,
+    BlockerFinding,
+    BudgetNever,
+    BudgetUncounted,
+    BudgetUnhealthy,
+    BudgetUnscaled,
+    ControlPlaneAway,
+    CoordinatorActive,
+    CopiesLacking,
+    EtcdMajorityLost,
+    FitsNowhere,
+    LastApiServer,
+    LimitUsedUp,
+    PodRefused,
+    StaticPodUnready,
+    StuckTerminating,
+    TwoBudgets,
+)
+from rollout.model.cluster import Budget
+from rollout.model.plan import Blocker
+from rollout.model.rivals import Coordinator, Rival
+from rollout.model.text import joined, printable, shortened
+from rollout.wording.words import Words, words
+
+_ALLOW = "or use --allow unhealthy"
+_BESIDE = "and no other node of the control plane may be away beside it"
+_PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
+
+
+def blocker(node: str, subject: str, finding: BlockerFinding) -> Blocker:
+    """Return the plan's entry for a finding about `subject`, such as `pdb/namespace/name`."""
+    said = words(finding)
+    message = joined(": ", said.cause, said.fix)
+    return Blocker(node, finding.kind, subject, message, cause=said.cause, fix=said.fix)
+
+
+@words.register
+def _(_finding: AwayNotReady) -> Words:
+    return Words("is not Ready")
+
+
+@words.register
+def _(finding: AwayFailed) -> Words:
+    return Words(f"failed in {_rollout(finding.run)} and is still cordoned")
+
+
+@words.register
+def _(finding: AwayStarted) -> Words:
+    return Words(f"was started by {_rollout(finding.run)} and is not given back")
+
+
+def _rollout(run: str) -> str:
+    return f"the rollout {printable(run)}" if run else "a rollout of unknown id"
+
+
+@words.register
+def _(finding: LimitUsedUp) -> Words:
+    limit = f"--max-unavailable {finding.limit}"
+    if finding.pool:
+        limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
+    fix = "fix it"
+    if not isinstance(finding.away, AwayNotReady):
+        fix = "`rollout abort` gives it back once that rollout has ended"
+    return Words(f"{words(finding.away).cause}, and uses up {limit}", f"{fix}, or raise the limit")
+
+
+@words.register
+def _(finding: ControlPlaneAway) -> Words:
+    return Words(f"{words(finding.away).cause}, {_BESIDE}", f"fix it, {_ALLOW}")
+
+
+@words.register
+def _(finding: StaticPodUnready) -> Words:
+    since = f" since {finding.since}" if finding.since else ""
+    return Words(f"is not Ready on {finding.node}{since}, {_BESIDE}", f"fix it, {_ALLOW}")
+
+
+@words.register
+def _(finding: EtcdMajorityLost) -> Words:
+    cause = (
+        f"is one of {finding.members} members of etcd on {finding.node}, which needs"
+        f" {finding.needed} and would have {finding.left} without it"
+    )
+    repair = f"fix the member on {', '.join(finding.lacking)}" if finding.lacking else ""
+    growth = "add a member" if finding.is_too_small else ""
+    return Words(cause, f"{joined(' and ', repair, growth)}, {_ALLOW}")
+
+
+@words.register
+def _(_finding: LastApiServer) -> Words:
+    return Words("is the only API server that is Ready", f"have another one run, {_ALLOW}")
+
+
+@words.register
+def _(finding: CopiesLacking) -> Words:
+    if finding.away:
+        return Words(f"would lack copies beside {', '.join(finding.away)}, {_ALLOW}")
+    return Words(f"{finding.problem}, {_ALLOW}")
+
+
+@words.register
+def _(finding: CoordinatorActive) -> Words:
+    coordinator = finding.coordinator
+    holders = ", ".join(coordinator.holders)
+    act = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
+    if coordinator.rival == Rival.FLEETLOCK:
+        act = "lets hosts reboot by themselves"
+    # Nothing of the machine-config-operator's own Deployments says that its pools are paused.
+    joint = "and then" if coordinator.rival == Rival.MCO else "or"
+    ignore = f"{joint} ignore it with --allow {coordinator.rival}"
+    return Words(act, f"{_stop(coordinator)}, {ignore}")
+
+
+def _stop(coordinator: Coordinator) -> str:
+    kind = coordinator.kind.lower()
+    if coordinator.rival == Rival.MCO:
+        return f"pause its pools ({_PAUSE_POOLS})"
+    if coordinator.rival == Rival.KURED:
+        lock = f'{marks.KURED_LOCK}=\'{{"nodeID":"manual"}}\''
+        annotate = f"kubectl -n {coordinator.namespace} annotate {kind} {coordinator.name} {lock}"
+        return f"take its lock by hand ({annotate}), or remove it"
+    scale = f"kubectl -n {coordinator.namespace} scale {kind} {coordinator.name} --replicas=0"
+    return f"pause it ({scale})"
+
+
+@words.register
+def _(finding: PodRefused) -> Words:
+    return Words(finding.verdict)
+
+
+@words.register
+def _(finding: StuckTerminating) -> Words:
+    held = f" and is held by {', '.join(finding.finalizers)}" if finding.finalizers else ""
+    cause = f"should have been gone {finding.overdue} ago{held}, longer than --drain-timeout waits"
+    setting = f"--set drain.skip-wait-for-delete-timeout={finding.timeout}"
+    return Words(cause, f"see what holds it, or leave it behind with {setting}")
+
+
+@words.register
+def _(finding: TwoBudgets) -> Words:
+    names = ", ".join(finding.budgets)
+    covered = f"is covered by {len(finding.budgets)} budgets ({names})"
+    return Words(
+        f"{covered}; the API server refuses to evict such a pod",
+        "delete all but one of these budgets, or use --disable-eviction",
+    )
+
+
+@words.register
+def _(finding: BudgetUncounted) -> Words:
+    cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
+    scalable = "let it cover only pods of scalable controllers"
+    return Words(cause, _fixes("give it an absolute minAvailable", scalable))
+
+
+@words.register
+def _(finding: BudgetUnscaled) -> Words:
+    cause = (
+        f"{rule_of(finding.budget)} never allows an eviction because it goes by the scale of its"
+        " pods' controllers, and they have none"
+    )
+    return Words(cause, _fixes(f"give it an absolute minAvailable of {finding.min_available}"))
+
+
+@words.register
+def _(finding: BudgetNever) -> Words:
+    budget = finding.budget
+    ended = f", {finding.ended} of which ended," if finding.ended else ""
+    cause = f"{rule_of(budget)} of {budget.expected_pods} pods{ended} never allows an eviction"
+    more = ""
+    if finding.replicas:
+        more = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
+    return Words(cause, _fixes(more, _let_away(budget, finding.healthy, 1)))
+
+
+@words.register
+def _(finding: BudgetUnhealthy) -> Words:
+    budget = finding.budget
+    has = "has" if len(finding.unready) == 1 else "have"
+    them = "it" if len(finding.unready) == 1 else "them"
+    cause = (
+        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and"
+        f" {shortened(finding.unready, 1)} {has} not been ready since {finding.since}"
+    )
+    policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow" if finding.is_policy_enough else ""
+    return Words(cause, _fixes(f"make {them} ready", policy))
+
+
+@words.register
+def _(finding: FitsNowhere) -> Words:
+    lost = finding.lost
+    more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
+    cause = (
+        f"{lost[0]}{more} fits nowhere else while this node is away: {finding.obstacle}; and it"
+        f" lets {finding.away} be away"
+    )
+    room = "make room on other nodes" if finding.lacks_room else ""
+    return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))
+
+
+def rule_of(budget: Budget) -> str:
+    """Return the budget's rule, such as `minAvailable 2`."""
+    if budget.max_unavailable:
+        return f"maxUnavailable {budget.max_unavailable}"
+    return f"minAvailable {budget.min_available or '1'}"
+
+
+def _fixes(*clauses: str) -> str:
+    """Join the changes that are not empty; each of them alone clears the blocker."""
+    offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
+    if len(offered) == 1:
+        return offered[0]
+    comma = "," if len(offered) > 2 else ""  # noqa: PLR2004 - two are joined by "or" alone
+    return f"{', '.join(offered[:-1])}{comma} or {offered[-1]}"
+
+
+def _let_away(budget: Budget, healthy: int, away: int) -> str:
+    """Return the change of the budget that lets `away` pods be away at once."""
+    if budget.max_unavailable:
+        return f"raise its maxUnavailable to {away}"
+    field = "min-available" if budget.critical else "minAvailable"
+    return f"lower its {field} to {max(0, healthy - away)}"
