@@ -109,8 +109,10 @@ def _check_version(world: ServerContext, slot: Slot, node: Node) -> None:
     limit = settings.policy.failures_allowed(
         len(select_nodes(world.machines.nodes.values(), settings.selection))
     )
-    rules = EligibilityInputs(memory=memory, limit=limit, include_held=settings.policy.include_held)
-    if found := boot_objection(node.name, slot.version, staged_version_of(node) or None, rules):
+    inputs = EligibilityInputs(
+        memory=memory, limit=limit, include_held=settings.policy.include_held
+    )
+    if found := boot_objection(node.name, slot.version, staged_version_of(node) or None, inputs):
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(found)}")
 
 

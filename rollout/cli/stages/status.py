@@ -136,13 +136,13 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
     now = api.server_time()
     rollout, stages = rollout_beside(api, request.namespace, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
-    rules = EligibilityInputs(now, memory, proven=proven, own=targets.own_node, versions=versions)
+    inputs = EligibilityInputs(now, memory, proven=proven, own=targets.own_node, versions=versions)
     statuses = node_statuses(
         targets.among(nodes),
         targets.hosts,
         targets.observations,
         own_rules=request.policy.pools,
-        rules=rules,
+        inputs=inputs,
         under_way=stages,
     )
     output = settings.output

@@ -139,14 +139,14 @@ class RunMemory:
         self.expire()
         if unreadable := self._why_unreadable():
             return Withheld(text(unreadable))
-        rules = EligibilityInputs(
+        inputs = EligibilityInputs(
             memory=self._now_remembered(),
             limit=self.limit,
             include_held=self.include_held,
             retried=self.retried,
             proven=self.proven,
         )
-        found = boot_objection(planned.name, planned.running_version, version, rules)
+        found = boot_objection(planned.name, planned.running_version, version, inputs)
         return Withheld(text(found), found.kind) if found else None
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:

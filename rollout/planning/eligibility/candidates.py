@@ -71,7 +71,7 @@ class Candidate:
     node: Node
     observation: HostObservation | None
     policy: Policy
-    rules: EligibilityInputs
+    inputs: EligibilityInputs
     pool: str = ""
     upgraded_by: str = ""
 
@@ -108,7 +108,7 @@ _parsed = lru_cache(maxsize=8)(parse_selector)
 def _excluded(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     policy = candidate.policy
-    if excluded_by_name(node.name, candidate.rules.selection):
+    if excluded_by_name(node.name, candidate.inputs.selection):
         return ExcludedByFlag("--exclude")
     if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(node, policy):
         return ExcludedByFlag("--control-plane exclude")
@@ -145,7 +145,7 @@ def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
 
 
 def _paused(candidate: Candidate) -> NodeFinding | None:
-    return why_paused(candidate.node, candidate.rules.now)
+    return why_paused(candidate.node, candidate.inputs.now)
 
 
 def _without_facts(candidate: Candidate) -> NodeFinding:
@@ -180,7 +180,7 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | Non
 
 
 def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    return objection(candidate.node.name, facts.detection.version, candidate.rules)
+    return objection(candidate.node.name, facts.detection.version, candidate.inputs)
 
 
 def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -214,7 +214,7 @@ def _rivals(candidate: Candidate, facts: HostFacts) -> Iterator[RivalMark | Riva
 
 
 def _own(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
-    own = candidate.rules.own
+    own = candidate.inputs.own
     return own.finding if own and own.name == candidate.node.name else None
 
 
@@ -259,7 +259,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
     facts = candidate.facts
     if facts is None or facts.detection.needs_reboot or facts.detection.unanswered:
         return None
-    return candidate.rules.versions.standing(candidate.node, facts)
+    return candidate.inputs.versions.standing(candidate.node, facts)
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:

@@ -39,58 +39,58 @@ class EligibilityInputs:
     versions: KnownVersions = NO_VERSIONS
 
 
-def objection(node: str, version: str, rules: EligibilityInputs) -> NodeFinding | None:
+def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
     """Return what is remembered against a node with this version staged, or None."""
-    memory = rules.memory
-    if pause := all_paused(memory, rules.now):
+    memory = inputs.memory
+    if pause := all_paused(memory, inputs.now):
         return pause
-    if rules.include_held or node in rules.retried:
+    if inputs.include_held or node in inputs.retried:
         return None
-    if held := why_held(memory, version, rules.limit):
+    if held := why_held(memory, version, inputs.limit):
         return held
-    if rules.proven and (lack := rules.proven.why_lacking(version)):
+    if inputs.proven and (lack := inputs.proven.why_lacking(version)):
         return lack
-    return why_resting(memory, node, rules.now) if rules.unattended else None
+    return why_resting(memory, node, inputs.now) if inputs.unattended else None
 
 
 def boot_objection(
-    node: str, running: str, version: str | None, rules: EligibilityInputs
+    node: str, running: str, version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
     """Return why a node in progress may not be booted into its staged version; None if it may.
 
     A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and
     is not proven.
     """
-    rules = replace(rules, memory=replace(rules.memory, pause=None))
-    if found := objection(node, version or "", rules):
+    inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
+    if found := objection(node, version or "", inputs):
         return found
-    is_known = version is not None or node in rules.retried
-    return None if is_known else why_maybe_held(running, rules)
+    is_known = version is not None or node in inputs.retried
+    return None if is_known else why_maybe_held(running, inputs)
 
 
 def memory_warnings(
-    planned: Iterable[PlannedNode], rules: EligibilityInputs
+    planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
     """Yield what is remembered against planned nodes, so that whoever starts them knows."""
     for node in planned:
         subject = f"node/{node.name}"
-        if held := why_held(rules.memory, node.staged_version, rules.limit):
+        if held := why_held(inputs.memory, node.staged_version, inputs.limit):
             message = f"taken anyway, as asked for: {cause(held)}"
             yield PlanWarning(node.name, subject, message, WarningKind.VERSION_HELD)
-        elif resting := why_resting(rules.memory, node.name, rules.now):
+        elif resting := why_resting(inputs.memory, node.name, inputs.now):
             message = f"`rollout operate` would leave it out: {cause(resting)}"
             yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
 
 
-def why_maybe_held(running: str, rules: EligibilityInputs) -> MaybeHeldVersion | None:
+def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
     """Return why a node whose staged version is unknown is left out: it may be a held one.
 
     A version that is older than the running one, or the same, is not the staged one.
     """
-    if rules.include_held:
+    if inputs.include_held:
         return None
-    for version in sorted(rules.memory.versions):
-        held = why_held(rules.memory, version, rules.limit)
+    for version in sorted(inputs.memory.versions):
+        held = why_held(inputs.memory, version, inputs.limit)
         if held and not _is_past(version, running):
             return MaybeHeldVersion(held)
     return None

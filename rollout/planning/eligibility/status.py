@@ -238,7 +238,7 @@ def node_statuses(
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
     own_rules: tuple[Pool, ...],
-    rules: EligibilityInputs,
+    inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
     """Return rows in the natural order of names. `own_rules` are the pools; the mappings are by Node name."""
@@ -246,7 +246,7 @@ def node_statuses(
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
         pool = pools.of(node.labels)
-        candidate = Candidate(node, observations.get(node.name), pools.rules(pool), rules, pool)
+        candidate = Candidate(node, observations.get(node.name), pools.rules(pool), inputs, pool)
         rows.append(_row(candidate, hosts.get(node.name), under_way.get(node.name)))
     return tuple(rows)
 
@@ -255,10 +255,10 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     node = candidate.node
     observation = candidate.observation
     facts = candidate.facts
-    rules = candidate.rules
+    inputs = candidate.inputs
     finding = why_excluded(candidate)
     detection = facts.detection if facts else Detection()
-    failures = rules.memory.nodes.get(node.name)
+    failures = inputs.memory.nodes.get(node.name)
     is_judged = facts is not None and not detection.unanswered
     if finding and finding.kind is ExclusionReason.UNSUPPORTED:
         # rollout does not reboot such a node, so nothing about it is unknown.
@@ -277,7 +277,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=candidate.pool,
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(rules.memory, node.name, rules.now),
+        retry_after=resting_until(inputs.memory, node.name, inputs.now),
         deferred=_deferred(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,
@@ -305,9 +305,9 @@ def _brief_note(observation: HostObservation | None, finding: NodeFinding | None
 
 def _pause(candidate: Candidate) -> Pause | None:
     """Return the pause that counts now: of the node, or of every node."""
-    rules = candidate.rules
-    pauses = (pause_on(candidate.node), rules.memory.pause)
-    return next((pause for pause in pauses if pause and not pause.is_over(rules.now)), None)
+    inputs = candidate.inputs
+    pauses = (pause_on(candidate.node), inputs.memory.pause)
+    return next((pause for pause in pauses if pause and not pause.is_over(inputs.now)), None)
 
 
 def _deferred(node: Node) -> str:

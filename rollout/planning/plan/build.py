@@ -100,7 +100,7 @@ class PlanInputs:
     proven: Proven | None = None
 
     @property
-    def rules(self) -> EligibilityInputs:
+    def eligibility(self) -> EligibilityInputs:
         return EligibilityInputs(
             now=self.snapshot.read_at,
             memory=self.snapshot.memory,
@@ -246,7 +246,7 @@ def _warnings(
     blocked = {(node, name) for node, item in items.items() for name in item.blocked()}
     yield from (warning for warning in foreseen if (warning.node, warning.object) not in blocked)
     planned = [node for wave in waves for node in wave.nodes]
-    yield from memory_warnings(planned, inputs.rules)
+    yield from memory_warnings(planned, inputs.eligibility)
     for node in planned:
         if users := items[node.name].facts.users:
             names = shortened([str(user) for user in users], _NAMED_USERS)
@@ -301,14 +301,14 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
     pools = inputs.pools
-    rules = inputs.rules
+    eligibility = inputs.eligibility
     upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     for node in _selected_nodes(inputs):
         name = node.name
         pool = pools.of(node.labels)
         observation = inputs.observations.get(name)
         by = upgraded.get(name, "")
-        yield Candidate(node, observation, pools.rules(pool), rules, pool, by)
+        yield Candidate(node, observation, pools.rules(pool), eligibility, pool, by)
 
 
 def _forecasts(
