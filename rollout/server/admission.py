@@ -95,7 +95,8 @@ class SlotLimits:
         """`Denied` where the node may not be away beside those that are."""
         away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
-        if full := limit.why_full(node.name, away):
+        full = limit.why_full(node.name, away)
+        if full:
             raise Denied(AnswerKind.MAX_UNAVAILABLE, text(full))
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)

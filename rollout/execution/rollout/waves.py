@@ -3,7 +3,7 @@
 Each node under way has a thread of its own. Never are more away than the limit allows.
 """
 
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -220,13 +220,42 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
-class WaveRunner:
-    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
+class GivenUp:
+    """Waiting nodes that will not start, and why."""
 
-    `notice` hears why nothing goes on. `hold` says whether a node may begin now; asked again and
-    again, it never waits itself. Nodes that are `begun` use up the limit already, and go on
-    whatever it, or the limit of failures, says. One that is not admitted any more by the time it is
-    to be cordoned waits again, as one that was not begun.
+    nodes: Sequence[PlannedNode]
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which of the waiting nodes start now, and which never will. The others wait."""
+
+    begin: Sequence[PlannedNode] = ()
+    give_up: Sequence[GivenUp] = ()
+
+    @property
+    def waits(self) -> bool:
+        return not (self.begin or self.give_up)
+
+    def still_waiting(self, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
+        gone = {node.name for node in self.begin}
+        for given_up in self.give_up:
+            gone.update(node.name for node in given_up.nodes)
+        return [node for node in nodes if node.name not in gone]
+
+
+_WAIT = Decision()
+
+
+@dataclass(frozen=True, slots=True)
+class WaveRunner:
+    """Runs waves one after another into one ledger.
+
+    `unavailable` returns the nodes that count as unavailable in the cluster. `hold` tells whether a
+    node may start now, and never waits. `begun` are nodes that an earlier process has started: they
+    use up the limit already, so they go on whatever the limits say. A node that is refused right
+    before its cordon waits again, like one that was never started.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -239,120 +268,123 @@ class WaveRunner:
     notice: Callable[[str], None]
     hold: Callable[[PlannedNode], Hold]
     begun: frozenset[str] = frozenset()
-    _refused: set[str] = field(default_factory=set, init=False)
 
     def run(self, admission: WaveAdmission) -> None:
-        """Return when every node of the wave has finished, or will not be begun."""
-        nodes = admission.wave.nodes
-        waiting = list(nodes)
-        patience = None
+        """Return when every node of the wave has finished, or will not be started.
+
+        Each pass decides about the waiting nodes, starts and gives up nodes accordingly, and waits:
+        for a running node to finish, or, if none is running, for a while.
+        """
+        waiting = list(admission.wave.nodes)
+        taken_up = self.begun
+        patience: Deadline | None = None
         with NodeThreads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
-                for node in self._next(waiting, running.nodes, admission):
-                    waiting.remove(node)
+                decision = self._decide(waiting, taken_up, running.nodes, admission)
+                if decision.begin or running.nodes or admission.unsettled:
+                    patience = None
+                elif decision.waits:
+                    patience = patience or self._wait_for_room(waiting)
+                    decision = self._decide_without_room(waiting, patience)
+                for node in decision.begin:
                     running.begin(node)
+                for given_up in decision.give_up:
+                    self.ledger.give_up(given_up.nodes, given_up.why)
+                waiting = decision.still_waiting(waiting)
+                pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
                 if running.nodes:
-                    refused = self._collect(running, admission, more=bool(waiting))
-                    waiting += (node for node in nodes if node.name in refused)
-                elif waiting and not admission.unsettled:
-                    patience = patience or self._patience(waiting)
-                    self._be_patient(waiting, patience)
-                    continue
-                elif waiting:
-                    self.clock.wait(self.rule.stop, _LOOK_AGAIN_AT_HEALTH)
-                patience = None
+                    results = running.ended(pause if waiting else None)
+                    refused = self._take(results, admission)
+                    taken_up -= refused
+                    waiting += [node for node in admission.wave.nodes if node.name in refused]
+                elif decision.waits:
+                    self.clock.wait(self.rule.stop, pause)
 
-    def _next(
-        self, waiting: list[PlannedNode], running: frozenset[str], admission: WaveAdmission
-    ) -> Sequence[PlannedNode]:
-        """Return the nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
-        if not waiting:
-            return []
-        taken_up = [node for node in waiting if node.name in self.begun - self._refused]
-        if taken_up and not self.rule.why_halted():
-            return taken_up
-        try:
-            if why := self.rule.why_stopped() or admission.look(running):
-                self._give_up(waiting, why)
-                return []
-            in_flight = running | admission.unsettled
-            if self._unasked(waiting, in_flight, admission, (), frozenset()) is None:
-                return []
-            if admitted := self._admitted(waiting, in_flight, admission):
-                admission.begin(admitted)
-        except ApiError as error:
-            self._give_up(waiting, ApiUnavailable(error.message))
-            return []
-        return admitted
-
-    def _admitted(
-        self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: WaveAdmission
-    ) -> list[PlannedNode]:
-        """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
-        away = in_flight | self.unavailable()
-        admitted: list[PlannedNode] = []
-        asked = set[str]()
-        while node := self._unasked(waiting, in_flight, admission, asked, away):
-            asked.add(node.name)
-            hold = self.hold(node)
-            if hold.finding is None:
-                admitted.append(node)
-                in_flight |= {node.name}
-            elif hold.final:
-                waiting.remove(node)
-                self.ledger.give_up([node], hold.finding)
-            if hold.finding is None or hold.is_general:
-                # what holds any node is not asked about more of them than could go
-                away |= {node.name}
-        return admitted
-
-    def _unasked(
+    def _decide(
         self,
         waiting: Sequence[PlannedNode],
-        in_flight: frozenset[str],
+        taken_up: frozenset[str],
+        running: frozenset[str],
         admission: WaveAdmission,
-        asked: Container[str],
-        away: frozenset[str],
-    ) -> PlannedNode | None:
-        """Return the next that may begin, has room while those are away, and was not asked about yet."""
+    ) -> Decision:
+        if not waiting:
+            return _WAIT
+        resumed = [node for node in waiting if node.name in taken_up]
+        if resumed and not self.rule.why_halted():
+            return Decision(begin=resumed)
+        why: Finding | None
+        try:
+            why = self.rule.why_stopped() or admission.look(running)
+        except ApiError as error:
+            why = ApiUnavailable(error.message)
+        if why:
+            return Decision(give_up=[GivenUp(waiting, why)])
+        return self._admit(waiting, running | admission.unsettled, admission)
+
+    def _admit(
+        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], admission: WaveAdmission
+    ) -> Decision:
+        """Start as many nodes as the limit has room for and no gate holds; give up those held for good."""
         left = [node for node in waiting if node.name not in in_flight]
-        unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
-        return next((node for node in unasked if not self.limit.why_full(node.name, away)), None)
+        if self._first(admission.candidates(left, in_flight), away=frozenset()) is None:
+            return _WAIT
+        begin: list[PlannedNode] = []
+        give_up: list[GivenUp] = []
+        asked = set[str]()
+        try:
+            away = in_flight | self.unavailable()
+            while node := self._first(admission.candidates(left, in_flight), away, asked):
+                asked.add(node.name)
+                hold = self.hold(node)
+                if hold.finding is None:
+                    begin.append(node)
+                    left.remove(node)
+                    in_flight |= {node.name}
+                elif hold.final:
+                    give_up.append(GivenUp([node], hold.finding))
+                    left.remove(node)
+                # A gate that holds every node is asked about no more nodes than there is room for.
+                if hold.finding is None or hold.is_general:
+                    away |= {node.name}
+            if begin:
+                admission.begin(begin)
+        except ApiError as error:
+            others = Decision(give_up=give_up).still_waiting(waiting)
+            return Decision(give_up=[*give_up, GivenUp(others, ApiUnavailable(error.message))])
+        return Decision(begin, give_up)
 
-    def _give_up(self, waiting: list[PlannedNode], why: Finding) -> None:
-        self.ledger.give_up(waiting, why)
-        waiting.clear()
+    def _first(
+        self,
+        candidates: Iterator[PlannedNode],
+        away: frozenset[str],
+        asked: Collection[str] = (),
+    ) -> PlannedNode | None:
+        """Return the first candidate that was not asked about and that the limit has room for."""
+        for node in candidates:
+            if node.name not in asked and not self.limit.why_full(node.name, away):
+                return node
+        return None
 
-    def _collect(
-        self, running: NodeThreads, admission: WaveAdmission, *, more: bool
-    ) -> frozenset[str]:
-        """Take the ends of those that have ended; the nodes that were refused at their cordon, and wait again."""
-        pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
-        refused = set[str]()
-        for result in running.ended(pause if more else None):
-            if result.waits:
-                refused.add(result.node)
-            else:
+    def _take(self, results: Sequence[NodeResult], admission: WaveAdmission) -> frozenset[str]:
+        """Enter the results in the ledger; return the nodes that were refused, which wait again."""
+        for result in results:
+            if not result.waits:
                 self.ledger.take(result)
             admission.end(result)
-        self._refused.update(refused)
-        return frozenset(refused)
+        return frozenset(result.node for result in results if result.waits)
 
-    def _patience(self, waiting: Sequence[PlannedNode]) -> Deadline:
-        """Say who uses up the limit, and until when that is waited for; what gates hold is told by them."""
+    def _wait_for_room(self, waiting: Sequence[PlannedNode]) -> Deadline:
+        """Report who uses up the limit, and return until when to wait for them."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
         return Deadline(self.clock, self.settle_timeout)
 
-    def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
-        """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
+    def _decide_without_room(self, waiting: Sequence[PlannedNode], patience: Deadline) -> Decision:
+        """Give up the nodes that the limit has had no room for until now; gates end what they hold themselves."""
         if not patience.expired:
-            self.clock.wait(self.rule.stop, min(_LOOK_AGAIN, patience.remaining))
-            return
+            return _WAIT
         full = self.limit.full(waiting, self.unavailable())
-        for why, nodes in full.items():
-            self.ledger.give_up(nodes, why)
-            waiting[:] = [node for node in waiting if node not in nodes]
         if not full:
-            self.clock.wait(self.rule.stop, _LOOK_AGAIN)
+            return _WAIT
+        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
