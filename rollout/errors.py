@@ -57,14 +57,27 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """A failure told in one sentence, with a hint. `details` are lines of their own, safe to print."""
+    """A failure told in one sentence, with a hint. `details` are lines of their own, safe to print.
+
+    `see` are commands to run, or logs to look at; the hint begins with them. `fixes` are the parts
+    of the hint.
+    """
 
     exit_code = ExitCode.ERROR
 
-    def __init__(self, message: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        see: Sequence[str] = (),
+        details: Sequence[str] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        looks = f"See: {'; '.join(see)}" if see else ""
+        self.hint = "; ".join(filter(None, (looks, hint)))
+        self.fixes = (*see, hint) if hint else tuple(see)
         self.details = details
 
 
@@ -219,8 +232,10 @@ class DrainError(StepError):
     that would not help.
     """
 
-    def __init__(self, message: str, *, hint: str = "", needed_seconds: int = 0) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, hint: str = "", see: Sequence[str] = (), needed_seconds: int = 0
+    ) -> None:
+        super().__init__(message, hint=hint, see=see)
         self.needed_seconds = needed_seconds
 
 

@@ -176,7 +176,7 @@ class PolicyGates:
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
         if refused := self._command("node", about):
-            raise NotStartedError(text(refused))
+            raise NotStartedError(finding=refused)
 
     def is_shut(self, planned: PlannedNode) -> bool:
         """Ask the windows anew."""

@@ -280,6 +280,13 @@ class MaybeHeldVersion(NodeFinding):
         return self.held.version
 
 
+def held_version(finding: Finding | None) -> str:
+    """Return the version whose hold the finding is about; empty for other findings."""
+    if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
+        return finding.version
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class NoEvidence(NodeFinding):
     """`cluster` has not proved the version, which is empty if the host does not tell it.

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from rollout.model.finding import Finding
+from rollout.model.finding import Finding, held_version
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
@@ -105,10 +105,11 @@ class NodeResult:
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one
     that failed. `reason` is the exclusion that a skipped one would be now, None where there is none
-    like it. `waits`: this is no end, as it was refused right before its cordon, and is to be asked
-    about again. `needed_drain_seconds` is the drain timeout with which the node's pods would have
-    had time to terminate; 0 if a longer one would not help, or none is needed. `edge` is the node's
-    last move, None if its Node was left as it is.
+    like it, and `finding` why it was skipped, if that has a type. `waits`: this is no end, as it
+    was refused right before its cordon, and is to be asked about again. `needed_drain_seconds` is
+    the drain timeout with which the node's pods would have had time to terminate; 0 if a longer one
+    would not help, or none is needed. `edge` is the node's last move, None if its Node was left as
+    it is.
     """
 
     node: str
@@ -121,6 +122,8 @@ class NodeResult:
     left_cordoned: bool = False
     findings: Findings = Findings()
     reason: ExclusionReason | None = None
+    finding: Finding | None = None
+    fixes: tuple[str, ...] = ()
     waits: bool = False
     needed_drain_seconds: int = 0
     edge: Edge | None = None
@@ -145,6 +148,11 @@ class NotStarted:
     finding: Finding | None = None
 
     @property
+    def kind(self) -> str:
+        """Return the word for why the node was not started or was skipped; empty if there is none."""
+        return self.finding.kind if self.finding else self.reason or ""
+
+    @property
     def is_for_later(self) -> bool:
         """Whether a later pass may take the node, because its reason passes by itself."""
         return self.finding is not None and self.finding.passes
@@ -152,11 +160,15 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A node that was asked for and that this run did not begin; `reason` is the word of an exclusion or an outcome."""
+    """A node that was asked for and that this run did not begin; `reason` is the word of an exclusion or an outcome.
+
+    `version` is the one that is held, empty for other reasons.
+    """
 
     node: str
     reason: str
     message: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +209,12 @@ class RunResult:
     def not_done(self) -> tuple[NotDone, ...]:
         """Nodes that were asked for and never begun, for other reasons than that their turn did not come."""
         skipped = [
-            NotDone(node.node, node.reason or Outcome.SKIPPED, node.message)
+            NotDone(
+                node.node,
+                node.reason or Outcome.SKIPPED,
+                node.message,
+                version=held_version(node.finding),
+            )
             for node in self.skipped
             if node.reason is None or node.reason.is_trouble
         ]
@@ -226,7 +243,7 @@ class RunResult:
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     """Those of a plan's exclusions that nobody has decided on: the nodes were asked for, and are not done."""
     return tuple(
-        NotDone(exclusion.node, exclusion.reason, exclusion.message)
+        NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
         for exclusion in excluded
         if exclusion.reason.is_trouble
     )

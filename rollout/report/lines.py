@@ -103,6 +103,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
     left_out: Mapping[str, int] = {}
     pods_to_move: int = 0
     evictions: int = 0
+    kinds: Mapping[str, str] = {}
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
@@ -217,19 +218,19 @@ def line(event: StepEvent) -> EventLine:
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
         case RunFinished():
             result = event.result
+            left = (*result.skipped, *result.not_started)
             return SummaryLine(
                 at=event.at,
                 succeeded=[node.node for node in result.succeeded],
                 failed=[NodeFinished.of(event.at, node) for node in result.failed],
                 skipped=[node.node for node in result.skipped],
                 not_started=[node.node for node in result.not_started],
-                reasons={
-                    node.node: node.message for node in (*result.skipped, *result.not_started)
-                },
+                reasons={node.node: node.message for node in left},
                 not_done=result.not_done,
                 left_out=result.left_out,
                 pods_to_move=result.pods_to_move,
                 evictions=result.evictions,
+                kinds={node.node: node.kind for node in left if node.kind},
             )
         case _:
             return event

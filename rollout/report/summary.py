@@ -1,6 +1,5 @@
 """The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -79,19 +78,10 @@ def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
     for failed in result.failed[:most]:
         console = failed.findings.console
-        fixes = (*_parts(failed.hint), *([printable(console)] if console else []))
+        fixes = [printable(fix) for fix in (*(failed.fixes or (failed.hint,)), console) if fix]
         yield _FindingRow("✘", printable(failed.node), what_failed(failed), fixes)
     if left := len(result.failed[most:]):
         yield _FindingRow("✘", counted(left, "other node"), "failed too", ("rollout history",))
-
-
-def _parts(hint: str) -> Sequence[str]:
-    """Return what a hint names to do, one by one."""
-    return (
-        printable(hint).removeprefix("See: ").removeprefix("See ").rstrip(".").split("; ")
-        if hint
-        else ()
-    )
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
@@ -258,17 +248,8 @@ def _go_on(result: RunResult) -> str:
     return "rollout resume" if left else "rollout apply"
 
 
-def _held_version(message: str) -> str:
-    match = re.search(r"\bversion (\S+) is held: ", message)
-    return match[1] if match else ""
-
-
 def _release(result: RunResult) -> str:
     """Return the command that ends the holds which keep nodes from being started; empty where none does."""
-    held = [
-        _held_version(node.message)
-        for node in result.not_done
-        if node.reason is ExclusionReason.VERSION_HELD
-    ]
+    held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
     return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""

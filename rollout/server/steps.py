@@ -352,8 +352,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.check()
     node = _looked_at(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    if withheld := context.engine.objection(context.planned, staged_version_of(node) or None):
-        raise NotStartedError(withheld.why, withheld.reason)
+    if objection := context.engine.objection(context.planned, staged_version_of(node) or None):
+        raise NotStartedError(finding=objection)
     context.engine.before_node(at_version(context, staged_version_of(node)))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
@@ -374,8 +374,8 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
 
 
 def _not_ready(context: NodeContext, message: str) -> NodeFailure:
-    hint = f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host"
-    return NodeFailure(Outcome.NOT_READY, message, hint=hint)
+    see = (f"kubectl describe node {context.name}", "journalctl -u kubelet on the host")
+    return NodeFailure(Outcome.NOT_READY, message, see=see)
 
 
 def _boot_of(node: Node) -> BootFacts:

@@ -15,7 +15,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import OPEN
-from rollout.execution.node.context import NodeContext, NodePlaybooks, Withheld
+from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
@@ -53,7 +53,7 @@ class OpenEngine:
     def limit(self, nodes: Collection[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return None
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:

@@ -107,7 +107,7 @@ def test_the_failure_says_how_much_longer_a_pod_may_take_and_what_to_do(
     assert Duration.parse(said[1]) + Duration.parse(said[2]) == 3600
     assert (
         failed.value.hint
-        == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period."
+        == "Set --drain-timeout above 1h, or shorten the grace period with --grace-period"
     )
     # The rest of the grace period after the timeout of 60 s, and a margin.
     assert failed.value.needed_seconds == pytest.approx(60 + Duration.parse(said[2]) + 10, abs=2)

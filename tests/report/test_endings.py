@@ -42,6 +42,7 @@ HELD = Exclusion(
     "node-6",
     ExclusionReason.VERSION_HELD,
     "version 4.2 is held: it failed on 1 node, node-5, last now",
+    version="4.2",
 )
 
 
@@ -89,7 +90,7 @@ def test_a_run_that_owes_nothing_is_one_line() -> None:
 
 def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_what_to_do() -> None:
     rolled_back = replace(
-        ROLLED_BACK, node="worker-2", hint="See: journalctl -u update-engine on the host"
+        ROLLED_BACK, node="worker-2", fixes=("journalctl -u update-engine on the host",)
     )
     seen = Findings("refused", console="openstack console log show 1b2c")
     away = NodeResult(
@@ -98,10 +99,9 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
         Phase.REBOOTING,
         9.0,
         "no \x1banswer",
-        "See its console.",
-        "",
-        True,
-        seen,
+        left_cordoned=True,
+        findings=seen,
+        fixes=("its console",),
     )
     waiting = NotStarted("node-4", "1 node failed")
     assert lines_of(
@@ -258,7 +258,7 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     lines = lines_of(result, 80)
     assert lines[:2] == [
         "96 of 200 nodes done in 24m10s, on 4081.2.1.",
-        "✘ worker-97       1 pod left   → Delete one of the budgets",
+        "✘ worker-97       1 pod left   → Delete one of the budgets.",
     ]
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80

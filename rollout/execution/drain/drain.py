@@ -252,6 +252,7 @@ def _give_up(
         raise DrainError(
             f"{left}: {reasons}{kubelet}",
             hint=waiting.hint(remaining),
+            see=waiting.see(remaining),
             needed_seconds=waiting.needed_seconds(remaining),
         )
 

@@ -201,18 +201,21 @@ class Waiting:
         over = Duration(round(-state.left))
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
-    def hint(self, remaining: Sequence[Pod]) -> str:
-        """Return what to do about the pods that are left at the deadline."""
+    def see(self, remaining: Sequence[Pod]) -> Sequence[str]:
+        """Return the commands that show what keeps the first pod that does not just need more time."""
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
-        see = f"See: {'; '.join(self._steps_for(others[0]))}" if others else ""
+        return self._steps_for(others[0]) if others else ()
+
+    def hint(self, remaining: Sequence[Pod]) -> str:
+        """Return what to do if pods just need more time; empty if none does."""
+        in_grace = self._in_grace(remaining)
         if not in_grace:
-            return see
+            return ""
         longest = Duration(max(round(self.termination(pod).grace) for pod in in_grace))
-        wait = (
+        return (
             f"Set --drain-timeout above {longest}, or shorten the grace period with --grace-period"
         )
-        return f"{see}; {wait}" if see else f"{wait}."
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
         """Return a drain timeout that would suffice; 0 if some pod is not just taking its grace period."""

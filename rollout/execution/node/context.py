@@ -21,7 +21,7 @@ from rollout.model.detection import Source
 from rollout.model.finding import Finding
 from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import ExclusionReason, PlannedNode
+from rollout.model.plan import PlannedNode
 from rollout.model.progress import Edge, Phase
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
@@ -34,14 +34,6 @@ class Occasion(StrEnum):
 
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """Why a node may not be booted into its staged version; `reason` is None if no exclusion matches."""
-
-    why: str
-    reason: ExclusionReason | None = None
 
 
 class NodePlaybooks(Protocol):
@@ -94,7 +86,7 @@ class NodeEngine(Protocol):
         """Return how many of these nodes, which are all of the cluster, may be unavailable."""
         ...
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """Return why the node may not boot into this staged version, which is None if it is unknown."""
         ...
 

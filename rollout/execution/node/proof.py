@@ -42,13 +42,14 @@ _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 _ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND})
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
-_HINTS = {
-    Source.ANNOTATION: "See its agent's logs.",
-    Source.REBOOT_REQUIRED: "See what writes /run/reboot-required at boot.",
+_SEE = {
+    Source.ANNOTATION: ("its agent's logs",),
+    Source.REBOOT_REQUIRED: ("what writes /run/reboot-required at boot",),
     Source.RPM_OSTREE: (
-        "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host."
+        "rpm-ostree status on the host",
+        "journalctl -b -1 -u ostree-finalize-staged on the host",
     ),
-    Source.COMMAND: "Run the detect.command on the host.",
+    Source.COMMAND: ("the output of detect.command on the host",),
 }
 _PODS_PAUSE = 1.0
 _NAMED = 3
@@ -72,7 +73,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
         source, why, is_final = missing
         if is_final or deadline.expired:
             message = f"the host rebooted, not proven by {source}: {why}"
-            raise NodeFailure(Outcome.ROLLED_BACK, message, hint=_HINTS.get(source, ""))
+            raise NodeFailure(Outcome.ROLLED_BACK, message, see=_SEE.get(source, ()))
         context.step(Phase.READY, f"waiting for its proof: {why}")
         deadline.pause(_PAUSE)
 
@@ -171,7 +172,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     raise NodeFailure(
         Outcome.NOT_READY,
         f"the Node is not Ready within --ready-timeout {timeout}: {missing}",
-        hint=f"See: kubectl describe node {task.name}; journalctl -u kubelet on the host",
+        see=(f"kubectl describe node {task.name}", "journalctl -u kubelet on the host"),
     )
 
 
@@ -195,7 +196,7 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     raise NodeFailure(
         Outcome.ROLLED_BACK,
         f"rolled back to {boot.version} from {expected}: the update did not take",
-        hint="See on its host: journalctl -u update-engine",
+        see=("journalctl -u update-engine on the host",),
     )
 
 
@@ -213,7 +214,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                 Outcome.NOT_READY,
                 f"not settled within --settle-timeout {timeout}: {missing} was ready before the"
                 " reboot, and is not now",
-                hint=f"See: kubectl get pods -A --field-selector spec.nodeName={task.name}",
+                see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
             )
         task.step(Phase.READY, f"waiting for {missing} to be ready again")
         deadline.pause(_PODS_PAUSE)

@@ -147,7 +147,7 @@ def no_boot(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
         return NodeFailure(
             Outcome.NOT_REBOOTED,
             f"the host did not reboot within --reboot-timeout {timeout}: same boot id as before",
-            hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
+            see=("systemd-inhibit --list on the host", "systemctl list-jobs on the host"),
         )
     if host.error and is_login_refused(host.error):
         why = f"the host answers, but one cannot log in: {host.error}"

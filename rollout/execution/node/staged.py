@@ -45,8 +45,8 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 def check_version(context: NodeContext, version: str | None) -> None:
     """`WithheldError` if the node may not be booted into this version, None if its host does not tell it."""
-    if withheld := context.engine.objection(context.planned, version):
-        raise WithheldError(withheld.why, withheld.reason)
+    if objection := context.engine.objection(context.planned, version):
+        raise WithheldError(finding=objection)
 
 
 def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None:
@@ -64,5 +64,5 @@ def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None
     try:
         context.engine.before_node(staged)
     except NotStartedError as error:
-        raise WithheldError(error.why, error.reason) from error
+        raise WithheldError(error.why, error.reason, finding=error.finding) from error
     mark_staged(staged, detection)

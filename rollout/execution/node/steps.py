@@ -155,10 +155,10 @@ def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     targets = facts.detection.targets
     staged = at_version(context, staged_version)
     # Objections to the planned version are checked before the node's turn and at its cordon.
-    if staged is not context and (
-        withheld := context.engine.objection(staged.planned, staged_version)
-    ):
-        raise NotStartedError(withheld.why, withheld.reason)
+    if staged is not context:
+        objection = context.engine.objection(staged.planned, staged_version)
+        if objection:
+            raise NotStartedError(finding=objection)
     context.engine.before_node(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
     admitted = replace(progress, staged_version=staged_version, targets=targets, marked=True)
@@ -428,7 +428,6 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
             left_cordoned = True
     elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
-    reason = error.reason if isinstance(error, NodeFailure) else None
     return NodeResult(
         node=context.name,
         outcome=outcome,
@@ -438,7 +437,9 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
         hint=error.hint,
         version=progress.version,
         left_cordoned=left_cordoned,
-        reason=reason,
+        reason=error.reason if isinstance(error, NodeFailure) else None,
+        finding=error.finding if isinstance(error, NodeFailure) else None,
+        fixes=error.fixes,
         needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
         edge=edge,
     )

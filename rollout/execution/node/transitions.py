@@ -26,11 +26,13 @@ A process that takes a node up knows which act was about to begin, not whether i
 node continues at a phase from which everything is proven again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
+from rollout.model.finding import Finding, NodeFinding
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Edge, Outcome, Phase
+from rollout.wording import text
 
 TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     Phase.PENDING: {
@@ -113,7 +115,7 @@ _WORKS = frozenset(
 
 
 class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a rollout, not an error of it
-    """A step that failed with an outcome of its own; `reason` as of a `NodeResult`."""
+    """A step that failed with an outcome of its own; `reason` and `finding` as of a `NodeResult`."""
 
     def __init__(
         self,
@@ -121,11 +123,14 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         message: str,
         *,
         hint: str = "",
+        see: Sequence[str] = (),
         reason: ExclusionReason | None = None,
+        finding: Finding | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, see=see)
         self.outcome = outcome
-        self.reason = reason
+        self.reason = finding.kind if isinstance(finding, NodeFinding) else reason
+        self.finding = finding
 
 
 class NodeRemovedError(NodeFailure):
@@ -138,9 +143,15 @@ class NodeRemovedError(NodeFailure):
 class NotStartedError(NodeFailure):
     """Skipped before its cordon: nothing was done to it."""
 
-    def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
-        super().__init__(Outcome.SKIPPED, why, reason=reason)
-        self.why = why
+    def __init__(
+        self,
+        why: str = "",
+        reason: ExclusionReason | None = None,
+        *,
+        finding: Finding | None = None,
+    ) -> None:
+        self.why = text(finding) if finding else why
+        super().__init__(Outcome.SKIPPED, self.why, reason=reason, finding=finding)
 
 
 class RefusedError(NotStartedError):
@@ -150,8 +161,15 @@ class RefusedError(NotStartedError):
 class WithheldError(NodeFailure):
     """Not rebooted, because its staged version is not admitted or nothing needs the reboot any more."""
 
-    def __init__(self, why: str, reason: ExclusionReason | None = None) -> None:
-        super().__init__(Outcome.SKIPPED, f"returned before its reboot: {why}", reason=reason)
+    def __init__(
+        self,
+        why: str = "",
+        reason: ExclusionReason | None = None,
+        *,
+        finding: Finding | None = None,
+    ) -> None:
+        message = f"returned before its reboot: {text(finding) if finding else why}"
+        super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
 
 
 class GivenUpError(NodeFailure):

@@ -18,7 +18,6 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.node.context import Withheld
 from rollout.execution.record.compare_and_swap import rewrite
 from rollout.gather.cluster.documents import (
     memory_of,
@@ -33,7 +32,7 @@ from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, note_end, why_held
 from rollout.ports import ClusterApi
-from rollout.wording import cause, text
+from rollout.wording import cause
 
 Change = Callable[[Memory], Memory]
 
@@ -134,11 +133,11 @@ class RunMemory:
             return None
         return why_held(self._now_remembered(), planned.staged_version, self.limit)
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """Return why a node may not be booted into the version that it has staged now; None if it may."""
         self.expire()
         if unreadable := self._why_unreadable():
-            return Withheld(text(unreadable))
+            return unreadable
         inputs = EligibilityInputs(
             memory=self._now_remembered(),
             limit=self.limit,
@@ -146,8 +145,7 @@ class RunMemory:
             retried=self.retried,
             proven=self.proven,
         )
-        found = boot_objection(planned.name, planned.running_version, version, inputs)
-        return Withheld(text(found), found.kind) if found else None
+        return boot_objection(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""

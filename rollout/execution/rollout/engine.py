@@ -7,7 +7,7 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import Precedence
 from rollout.execution.gates import PolicyGates
-from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks, Withheld
+from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks
 from rollout.execution.node.steps import Step, process_node
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.rollout.ledger import Ledger
@@ -90,7 +90,7 @@ class Engine:
         """Ask the gates first: they may be slow."""
         return self.gates.refusal(planned) or self.why_stopped()
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Withheld | None:
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return self.memory.objection(planned, version)
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:

@@ -60,8 +60,14 @@ class Ledger:
         if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
-            was_begun = result.phase is not Phase.PENDING
-            self.skipped.append(NotStarted(result.node, result.message, result.reason, was_begun))
+            skipped = NotStarted(
+                node=result.node,
+                message=result.message,
+                reason=result.reason,
+                was_begun=result.phase is not Phase.PENDING,
+                finding=result.finding,
+            )
+            self.skipped.append(skipped)
         else:
             self.finished.append(result)
 

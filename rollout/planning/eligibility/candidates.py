@@ -29,6 +29,7 @@ from rollout.model.finding import (
     ShutdownScheduled,
     SourcesSilent,
     StatusUnreported,
+    held_version,
 )
 from rollout.model.host import (
     HostFacts,
@@ -47,7 +48,6 @@ from rollout.model.reboot_request import detect_flag, sources_not_asked
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection
-from rollout.planning.eligibility.memory import held_version
 from rollout.planning.eligibility.rivals import marks_on
 from rollout.wording import brief, fix, text
 

@@ -13,8 +13,6 @@ from typing import TypeVar
 from rollout.model.finding import (
     AllNodesPaused,
     HeldVersion,
-    MaybeHeldVersion,
-    NodeFinding,
     NodeResting,
     UncountedVersion,
 )
@@ -96,13 +94,6 @@ def why_held(
     if known.held_since or len(known.nodes) >= limit:
         return HeldVersion(version, known.nodes, known.at)
     return None
-
-
-def held_version(finding: NodeFinding) -> str:
-    """Return the version whose hold the finding is about; empty for other findings."""
-    if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
-        return finding.version
-    return ""
 
 
 def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting | None:
