@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.kept import CachedValue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.context import NodeContext, NodePlaybooks
-from rollout.execution.node.transitions import NotStartedError
+from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rollout.execution.node.transitions import TABLE, TAKEN_UP, may_be_given_back
+from rollout.execution.node.failures import may_be_returned
+from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     Edge,
@@ -288,7 +289,7 @@ class _Check:
         target = TABLE[phase].get(edge)
         if target is None:
             self._break(Violation(number, Rule.TRANSITION, line.node, phase, edge))
-        elif edge is Edge.RETURNED and not may_be_given_back(line.outcome, phase):
+        elif edge is Edge.RETURNED and not may_be_returned(line.outcome, phase):
             self._break(Violation(number, Rule.PROVEN, line.node, phase, edge))
 
     def _summarize(self, number: int, line: SummaryLine) -> None:

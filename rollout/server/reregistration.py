@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from rollout.errors import ApiNotFoundError
 from rollout.execution.base.deadline import Guard, PatientApi
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError
 from rollout.execution.node.rejoin import absence_seconds
-from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, zincati_id

@@ -19,6 +19,12 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, at_version
+from rollout.execution.node.failures import (
+    GivenUpError,
+    NodeFailure,
+    NodeRemovedError,
+    NotStartedError,
+)
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.rejoin import mark_again, ready_before_it
@@ -30,12 +36,6 @@ from rollout.execution.node.steps import (
     drain_again,
     start_drain,
     succeed,
-)
-from rollout.execution.node.transitions import (
-    GivenUpError,
-    NodeFailure,
-    NodeRemovedError,
-    NotStartedError,
 )
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks

@@ -22,8 +22,8 @@ from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
 from rollout.execution.lock import LeaseLock
+from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.rejoin import mark_again
-from rollout.execution.node.transitions import NodeFailure
 from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.engine import Engine

@@ -12,8 +12,8 @@ from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.marking import give_back
-from rollout.execution.node.transitions import NodeFailure, RefusedError
+from rollout.execution.node.failures import NodeFailure, RefusedError
+from rollout.execution.node.marking import return_node
 from rollout.gather.cluster.snapshot import read_node
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
@@ -159,7 +159,7 @@ def test_many_at_once_all_get_their_turn_and_never_more_than_may(
         while len([turn for turn in turns if turn == name]) < 5:
             if claimed(api, name, Allowed(most=2)):
                 turns.append(name)
-                give_back(context(api, name, Allowed(most=2)), Outcome.SUCCEEDED, "2")
+                return_node(context(api, name, Allowed(most=2)), Outcome.SUCCEEDED, "2")
 
     threads = [threading.Thread(target=take, args=(name,)) for name in NAMES]
     for thread in threads:
@@ -280,5 +280,5 @@ def test_only_a_cordon_of_ours_is_ours_to_undo(
         assert (
             node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true"
         ) is is_ours
-        give_back(context(api, name, Allowed(most=2)), Outcome.ABORTED, "1")
+        return_node(context(api, name, Allowed(most=2)), Outcome.ABORTED, "1")
         assert bool(node_of(server, name)["spec"].get("unschedulable")) is not is_ours

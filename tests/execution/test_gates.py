@@ -15,7 +15,7 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.gates import GatePorts, Hold, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.failures import NodeFailure
 from rollout.model.finding import DeadlineReached
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan

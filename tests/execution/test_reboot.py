@@ -15,14 +15,14 @@ from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
-    until_given_back,
+    until_returned,
 )
+from rollout.execution.node.failures import NodeFailure, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.ssh_host import RememberingShell, SshHost
-from rollout.execution.node.transitions import NodeFailure, is_update_cleared
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
@@ -285,7 +285,7 @@ def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
     phase: Phase, watching: Watching, server: StandaloneApi
 ) -> None:
     context = watching(Answers([said(OLD)]))
-    check = until_given_back(context, phase).check
+    check = until_returned(context, phase).check
     check()
     delete(server, context)
     with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
@@ -304,7 +304,7 @@ def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
     with pytest.raises(
         NodeFailure, match="the cluster autoscaler is about to remove it"
     ) as skipped:
-        until_given_back(context, Phase.DRAINING).check()
+        until_returned(context, Phase.DRAINING).check()
     assert skipped.value.reason is ExclusionReason.DELETING
 
 

@@ -1,4 +1,7 @@
-"""The pods that are held back: who, by which budget, since when; told when it begins, changes, and now and then."""
+"""The pods of a node that are held back: by which budget, webhook or policy, and since when.
+
+A hold is reported when it begins, when it changes, and every half minute.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,19 +28,23 @@ NO_REASON = "it gave no reason"
 
 @dataclass(frozen=True, slots=True)
 class BlockedReason:
-    """Why a pod is held back. `budget` is empty where it is none that does it.
+    """Why a pod is held back. `budgets` are namespace/name, none if something else holds the pod.
 
-    `figures`: how many healthy pods the budget needs and has, where known. `denial` is set if the
+    `figures`: how many healthy pods the budget needs and has, if known. `denial` is set if the
     eviction was denied at admission.
     """
 
-    budget: str
+    budgets: tuple[str, ...]
     message: str
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
 
+    @property
+    def budget(self) -> str:
+        """The budgets as they are published, in one text."""
+        return ", ".join(self.budgets)
+
     def __str__(self) -> str:
-        """By whom, and why."""
         if self.figures:
             needs, has = self.figures
             return (
@@ -58,14 +65,15 @@ class BlockedReason:
     def of(cls, budget: Budget) -> "BlockedReason":
         """Return what a budget's own status says."""
         if budget.sync_error:
-            return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
-        figures = (budget.desired_healthy, budget.current_healthy)
-        return cls(budget.key, f"needs {figures[0]} healthy pods and has {figures[1]}", figures)
+            return cls((budget.key,), f"cannot count its pods: {budget.sync_error}")
+        needs = budget.desired_healthy
+        has = budget.current_healthy
+        return cls((budget.key,), f"needs {needs} healthy pods and has {has}", (needs, has))
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "BlockedReason":
-        """Tell that they are several: one of them may be about to take another's place."""
-        names = ", ".join(budget.key for budget in budgets)
+        """Return that the pod has several budgets; one may be about to replace another."""
+        names = tuple(budget.key for budget in budgets)
         return cls(names, "the API server refuses to evict a pod with more than one budget")
 
 
@@ -82,7 +90,7 @@ class _BlockedPod:
 
     @property
     def pause(self) -> float:
-        """Seconds from one report of it to the next: none where something else holds the pod now."""
+        """Seconds until the hold is reported again: none if something else holds the pod now."""
         if self.reported is None or self.reported.holder != self.reason.holder:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
@@ -116,33 +124,35 @@ class HeldPods:
             )
 
     def keep_only(self, uids: frozenset[str]) -> None:
-        """Release all others."""
+        """Release every other pod."""
         for uid in self._holds.keys() - uids:
             self.release(uid)
 
     def why(self, pod: Pod) -> str:
-        """Why this pod is held back, in words; empty where it is not."""
+        """Return a clause on why this pod is held back; empty if it is not."""
         hold = self._holds.get(pod.uid)
         return f"held back by {hold.reason}" if hold else ""
 
     def budget_of(self, pod: Pod) -> str:
-        """Return the one budget that holds it back, as namespace/name; empty where none does, or several."""
+        """Return the budget that holds the pod back; empty if none does, or several."""
         hold = self._holds.get(pod.uid)
-        return hold.reason.budget if hold and ", " not in hold.reason.budget else ""
+        if hold is None or len(hold.reason.budgets) != 1:
+            return ""
+        return hold.reason.budget
 
     def denial_of(self, pod: Pod) -> AdmissionDenial | None:
         """Return the denial that holds the pod back; None if something else does."""
         hold = self._holds.get(pod.uid)
         return hold.reason.denial if hold else None
 
-    def tell(self) -> None:
-        """Tell of every hold that is new, has changed, or was not told of for a while."""
+    def report(self) -> None:
+        """Report every hold that is new, has changed, or was not reported for a while."""
         now = self.task.now
         for hold in self._holds.values():
             if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
-                self._tell(hold, now)
+                self._report(hold, now)
 
-    def _tell(self, hold: _BlockedPod, now: float) -> None:
+    def _report(self, hold: _BlockedPod, now: float) -> None:
         hold.reported = hold.reason
         hold.reported_at = now
         needs, has = hold.reason.figures or (None, None)

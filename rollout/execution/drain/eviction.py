@@ -108,20 +108,19 @@ class EvictionResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An eviction's outcome. `budget` is namespace/name where one blocked it; `retry_after` in seconds."""
+    """What became of an eviction; `retry_after` in seconds.
+
+    `budget` is the namespace/name of the one that blocked it, `figures` how many healthy pods it
+    needs and has, if known.
+    """
 
     pod: Pod
     answer: EvictionResult
     message: str = ""
     budget: str = ""
+    figures: tuple[int, int] | None = None
     retry_after: float | None = None
     error: ApiError | None = None
-
-    @property
-    def figures(self) -> tuple[int, int] | None:
-        """How many healthy pods the budget needs and has, where the server said so."""
-        match = _FIGURES.search(self.message)
-        return (int(match[1]), int(match[2])) if match else None
 
 
 def request_removal(
@@ -151,11 +150,7 @@ def request_removal(
             return Attempt(pod, EvictionResult.GONE)
         kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
         if kept is not None:
-            why = (
-                f"{kept.key} needs {kept.desired_healthy} healthy pods and has"
-                f" {kept.current_healthy}"
-            )
-            return Attempt(pod, EvictionResult.BLOCKED, why, kept.key, LOOK_AGAIN)
+            return _kept_by_rule(pod, kept)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _meaning(pod, error)
@@ -165,8 +160,21 @@ def request_removal(
     return Attempt(pod, EvictionResult.ACCEPTED)
 
 
+def _kept_by_rule(pod: Pod, rule: Budget) -> Attempt:
+    needs = rule.desired_healthy
+    has = rule.current_healthy
+    return Attempt(
+        pod,
+        EvictionResult.BLOCKED,
+        f"{rule.key} needs {needs} healthy pods and has {has}",
+        budget=rule.key,
+        figures=(needs, has),
+        retry_after=LOOK_AGAIN,
+    )
+
+
 def _may_have_a_namesake(pod: Pod) -> bool:
-    """Only names that are not drawn at random can come back on another node between the read and the eviction."""
+    """Whether another pod may get this name, on another node, before the eviction arrives."""
     return pod.owner is None or pod.owner.kind not in (
         "ReplicaSet",
         "DaemonSet",
@@ -215,7 +223,7 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
 
 
 def _conflict_result(error: ApiError) -> EvictionResult:
-    """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
+    """Tell a conflict about this pod or its budget from an outage, which concerns every pod."""
     if error.is_forbidden and error.has_cause(_TERMINATING):
         return EvictionResult.DENIED
     behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
@@ -232,9 +240,17 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
     message = next(
         (cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message
     )
-    match = _BUDGET_NAME.search(message)
-    budget = f"{pod.namespace}/{match[1]}" if match else ""
-    return Attempt(pod, EvictionResult.BLOCKED, message, budget, error.retry_after, error)
+    name = _BUDGET_NAME.search(message)
+    figures = _FIGURES.search(message)
+    return Attempt(
+        pod,
+        EvictionResult.BLOCKED,
+        message,
+        budget=f"{pod.namespace}/{name[1]}" if name else "",
+        figures=(int(figures[1]), int(figures[2])) if figures else None,
+        retry_after=error.retry_after,
+        error=error,
+    )
 
 
 def move_elsewhere(

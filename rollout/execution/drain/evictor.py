@@ -1,11 +1,11 @@
-"""Who is asked for next: a few evictions at a time, the most constrained budgets first, none sure to be refused.
+"""Decides which pod is evicted next: a few at a time, those of the most constrained budgets first.
 
-Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds
-out whether it is over. So neither a budget that stays closed nor an outage costs requests for as
-long as it lasts.
+No eviction is sent that the budget's status says will be refused. Trouble with one pod postpones
+that pod. Trouble with the API server postpones all pods, and then a single request finds out
+whether it is over. So neither a closed budget nor an outage costs requests for as long as it lasts.
 
-A pod behind a budget that can never open is asked for all the same, ever more rarely: there are
-webhooks that move a pod in a way of their own when they see that it should go.
+A pod behind a budget that can never open is evicted all the same, ever more rarely: some webhooks
+see the eviction, deny it, and move the pod themselves.
 """
 
 import threading
@@ -29,34 +29,36 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
-_FIRST_KNOCK = 30.0
-_LONGEST_KNOCK = 480.0
+_FIRST_PAUSE_OF_CLOSED = 30.0
+_LONGEST_PAUSE_OF_CLOSED = 480.0
 # Most webhooks deny while they move the pod themselves, which the watch shows. Nothing shows when
 # others stop denying.
 _LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
-# What an answer may name as a pause: longer ones say nothing of when the next answer is another.
-_LONGEST_NAMED = 60.0
-# Before the deadline: whatever was answered last is asked for once more, and the pod has as long to
-# end.
-_LAST_QUESTION = 5.0
+# A longer pause in an answer does not tell when the next answer will differ.
+_LONGEST_RETRY_AFTER = 60.0
+# Every pod is tried once more this long before the deadline, and then has as long to terminate.
+_LAST_TRY = 5.0
 
 
 @dataclass(slots=True)
-class PutOff:
-    """What is asked for again `at` this moment of the monotonic clock; each `pause` is twice as long as the one before.
+class Retry:
+    """When to try again: not before `at`, in monotonic seconds.
 
-    It is none before the first.
+    Each `pause` is twice as long as the one before; 0 before the first.
     """
 
     first: float
     at: float = 0.0
     pause: float = 0.0
 
-    def put_off(self, now: float, longest: float, seconds: float | None = None) -> None:
-        """Ask again in so many seconds, as an answer named them, else after the next pause."""
+    def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
+        """Try again after the seconds that an answer names, or else after the next pause."""
         self.pause = min(longest, self.pause * 2 or self.first)
-        self.at = now + (min(max(seconds, self.first), _LONGEST_NAMED) if seconds else self.pause)
+        if retry_after:
+            self.at = now + min(max(retry_after, self.first), _LONGEST_RETRY_AFTER)
+        else:
+            self.at = now + self.pause
 
 
 @dataclass(slots=True)
@@ -69,18 +71,18 @@ class Acceptance:
 
 
 @dataclass(slots=True)
-class Pending:
-    """A pod on its way out: when to ask for it (again), and when it was granted.
+class PodEviction:
+    """How far the eviction of a pod is.
 
-    `last` is what the server last said of it. `again`: an earlier request may have been carried
-    out, or met another pod. `knock`: when it is next asked for behind a budget that can never open.
+    `last` is the last message about it. `again`: an earlier request may have been carried out, or
+    have met another pod. `behind_closed`: when to try the pod behind a budget that can never open.
     """
 
-    due: PutOff = field(default_factory=lambda: PutOff(_FIRST_PAUSE))
+    retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
     again: bool = False
     last: str = ""
-    knock: PutOff = field(default_factory=lambda: PutOff(_FIRST_KNOCK))
+    behind_closed: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE_OF_CLOSED))
 
 
 def _can_never_open(budget: Budget) -> bool:
@@ -89,7 +91,7 @@ def _can_never_open(budget: Budget) -> bool:
 
 @dataclass
 class Evictor:
-    """Asks for the pods of one node. Used by one thread; the requests run in the pool."""
+    """Evicts the pods of one node. Used by one thread; the requests run in the pool."""
 
     task: NodeTask
     deadline: Deadline
@@ -97,59 +99,69 @@ class Evictor:
     held: HeldPods
     pool: ThreadPoolExecutor
     wakeup: threading.Event
-    _pending: dict[str, Pending] = field(default_factory=dict)
+    _evictions: dict[str, PodEviction] = field(default_factory=dict)
     _running: dict[str, Future[Attempt]] = field(default_factory=dict)
-    _outage: PutOff = field(default_factory=lambda: PutOff(_FIRST_OUTAGE_PAUSE))
+    _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
-    def of(self, pod: Pod) -> Pending:
-        """How far a pod is on its way out."""
-        return self._pending.setdefault(pod.uid, Pending())
+    def of(self, pod: Pod) -> PodEviction:
+        """How far the eviction of a pod is."""
+        return self._evictions.setdefault(pod.uid, PodEviction())
 
     def collect(self) -> None:
-        """Take in the answers that have come; `DrainError` where one is final."""
-        for uid in [uid for uid, future in self._running.items() if future.done()]:
-            self._take(self._running.pop(uid).result())
+        """Take in the answers that have come; `DrainError` if one is a refusal."""
+        for uid, future in list(self._running.items()):
+            if future.done():
+                del self._running[uid]
+                self._take(future.result())
 
     def finish(self) -> None:
-        """Take in what is still under way once nothing else is asked for: a pod may be gone before its answer comes."""
-        for attempt in [future.result() for future in self._running.values()]:
+        """Wait for the requests under way: a pod may be gone before its answer comes."""
+        for future in self._running.values():
+            attempt = future.result()
             self._note_moved(attempt)
             if attempt.answer in (EvictionResult.ACCEPTED, EvictionResult.GONE):
                 self._accept(self.of(attempt.pod))
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
-        """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
+        """Evict as many pods as may be evicted now; hold back those whose budgets are closed."""
         self.held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
         now = self.task.now
         due = [pod for pod in remaining if self._is_due(pod, now)]
-        self._tell_demand(remaining, due, now)
-        for pod, guards in self._in_order(due, now):
-            closed = next(
-                (guard for guard in guards if self.budgets.allowance(guard, now) <= 0), None
-            )
-            if several := self.budgets.forbidding(pod):
-                self.held.hold(pod, BlockedReason.of_several(several))
-            elif closed is not None:
-                self.held.hold(pod, BlockedReason.of(closed))
-                self.task.precedence.closed(self.task.name, closed.key)
-                knock = self.of(pod).knock
-                if _can_never_open(closed) and self._has_room(now) and now >= knock.at:
-                    knock.put_off(now, _LONGEST_KNOCK)
-                    self._ask(pod)
-            elif first := self._deferred_to(guards, now):
-                self.held.hold(pod, first)
-            elif self._has_room(now):
-                for guard in guards:
-                    self.budgets.sent(guard, now)
-                self._ask(pod)
+        self._report_demand(remaining, due, now)
+        for pod, budgets in self._in_order(due, now):
+            self._start_one(pod, budgets, now)
 
-    def _tell_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Let the drains beside this one know how far it is, and what it waits for."""
-        asking = [pod for pod in remaining if pod.uid in self._running]
-        wanted = Counter(
-            guard.key for pod in (*due, *asking) for guard in self.budgets.guarding(pod)
-        )
+    def _start_one(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
+        several = self.budgets.forbidding(pod)
+        if several:
+            self.held.hold(pod, BlockedReason.of_several(several))
+            return
+        closed = next((each for each in budgets if self.budgets.allowance(each, now) <= 0), None)
+        if closed is not None:
+            self._hold_back(pod, closed, now)
+            return
+        deferred = self._deferred_to(budgets, now)
+        if deferred is not None:
+            self.held.hold(pod, deferred)
+        elif self._has_room(now):
+            for budget in budgets:
+                self.budgets.sent(budget, now)
+            self._send(pod)
+
+    def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
+        self.held.hold(pod, BlockedReason.of(closed))
+        self.task.precedence.closed(self.task.name, closed.key)
+        retry = self.of(pod).behind_closed
+        if _can_never_open(closed) and self._has_room(now) and now >= retry.at:
+            retry.postpone(now, _LONGEST_PAUSE_OF_CLOSED)
+            self._send(pod)
+
+    def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
+        """Let the other drains of this process know how far this one is, and what it waits for."""
+        wanted = Counter[str]()
+        for pod in (*due, *(pod for pod in remaining if pod.uid in self._running)):
+            wanted.update(budget.key for budget in self.budgets.guarding(pod))
         pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
         can_ask = self._outage.at <= now
         self.task.precedence.update(
@@ -157,45 +169,47 @@ class Evictor:
             DrainProgress(len(remaining), wanted if can_ask else {}, pressed=pressed),
         )
 
-    def _deferred_to(self, guards: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Why permits are left to another drain, which is nearer to its end."""
-        for guard in guards:
-            allowance = self.budgets.allowance(guard, now)
-            if first := self.task.precedence.ahead(self.task.name, guard.key, allowance, now):
+    def _deferred_to(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
+        """Return that the next permits go to another drain; None if they do not."""
+        for budget in budgets:
+            allowance = self.budgets.allowance(budget, now)
+            first = self.task.precedence.ahead(self.task.name, budget.key, allowance, now)
+            if first:
                 return BlockedReason(
-                    guard.key, f"its next permits go to {first}, which is nearer to being empty"
+                    (budget.key,), f"its next permits go to {first}, which is nearer to being empty"
                 )
         return None
 
     def _is_due(self, pod: Pod, now: float) -> bool:
-        pending = self.of(pod)
-        if pod.uid in self._running or now < pending.due.at:
+        eviction = self.of(pod)
+        if pod.uid in self._running or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # A second eviction may shorten the grace that somebody else has given.
-            return self.task.policy.drain.grace_period is not None and pending.accepted is None
-        return pending.accepted is None or now - pending.accepted.last > _UNHEEDED
+            # Someone else deleted the pod. An eviction may shorten the grace period that they gave.
+            return self.task.policy.drain.grace_period is not None and eviction.accepted is None
+        return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
         if now < self._outage.at:
             return False
-        return len(self._running) < (1 if self._outage.pause else AT_ONCE)
+        most = 1 if self._outage.pause else AT_ONCE
+        return len(self._running) < most
 
     def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Return the most constrained budgets first, then the pods that take longest to end."""
+        """Return pods of the most constrained budgets first, then those that terminate longest."""
         guarded = [(pod, self.budgets.guarding(pod)) for pod in pods]
-        demand = Counter(guard.key for _, guards in guarded for guard in guards)
+        demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
-            pod, guards = candidate
-            slack = [self.budgets.allowance(guard, now) - demand[guard.key] for guard in guards]
+            pod, budgets = candidate
+            slack = [self.budgets.allowance(each, now) - demand[each.key] for each in budgets]
             return min(slack, default=float("inf")), -pod.grace_period, pod.key
 
         return sorted(guarded, key=urgency)
 
-    def _ask(self, pod: Pod) -> None:
-        pending = self.of(pod)
-        again = pending.again or pending.accepted is not None
+    def _send(self, pod: Pod) -> None:
+        eviction = self.of(pod)
+        again = eviction.again or eviction.accepted is not None
         future = self.pool.submit(
             request_removal,
             self.task.cluster.api,
@@ -210,26 +224,26 @@ class Evictor:
 
     def _take(self, attempt: Attempt) -> None:
         now = self.task.now
-        pending = self.of(attempt.pod)
-        pending.last = attempt.message
+        eviction = self.of(attempt.pod)
+        eviction.last = attempt.message
         if attempt.answer is not EvictionResult.AWAY:
             self._outage.pause = 0.0
         self._note_moved(attempt)
         match attempt.answer:
             case EvictionResult.ACCEPTED | EvictionResult.GONE:
-                self._note_grant(attempt.pod, pending)
+                self._note_grant(attempt.pod, eviction)
             case EvictionResult.BLOCKED:
-                self._wait_for_budget(attempt, pending, now)
+                self._wait_for_budget(attempt, eviction, now)
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
-                self.held.hold(attempt.pod, BlockedReason("", attempt.message, denial=denial))
-                pending.again = True
-                self._put_off(pending.due, _LONGEST_DENIAL, attempt.retry_after)
+                self.held.hold(attempt.pod, BlockedReason((), attempt.message, denial=denial))
+                eviction.again = True
+                self._postpone(eviction.retry, _LONGEST_DENIAL, attempt.retry_after)
             case EvictionResult.LATER:
-                pending.again = True
-                self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
+                eviction.again = True
+                self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
             case EvictionResult.AWAY:
-                self._away(attempt, pending)
+                self._pause_all(attempt, eviction)
             case EvictionResult.REFUSED:
                 raise DrainError(
                     f"the API server will not evict {attempt.pod.key}: {attempt.message}",
@@ -238,49 +252,49 @@ class Evictor:
             case _:
                 assert_never(attempt.answer)
 
-    def _put_off(self, put_off: PutOff, longest: float, seconds: float | None) -> None:
-        """Ask again after a pause, and once more right before the deadline if the pause is longer than that."""
+    def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
+        """Try again after a pause, or shortly before the deadline if that comes first."""
         now = self.task.now
-        put_off.put_off(now, longest, seconds)
-        last = now + self.deadline.remaining - _LAST_QUESTION
-        if now < last < put_off.at:
-            put_off.at = last
+        retry.postpone(now, longest, retry_after)
+        last = now + self.deadline.remaining - _LAST_TRY
+        if now < last < retry.at:
+            retry.at = last
 
     def _note_moved(self, attempt: Attempt) -> None:
-        again = self.of(attempt.pod).again
-        if attempt.answer is EvictionResult.ACCEPTED or (
-            attempt.answer is EvictionResult.GONE and again
-        ):
+        is_gone_by_us = attempt.answer is EvictionResult.GONE and self.of(attempt.pod).again
+        if attempt.answer is EvictionResult.ACCEPTED or is_gone_by_us:
             self.task.moved.add(attempt.pod.uid)
 
-    def _accept(self, pending: Pending) -> None:
+    def _accept(self, eviction: PodEviction) -> None:
         now = self.task.now
-        if pending.accepted is None:
-            pending.accepted = Acceptance(self.task.report.now, now, now)
-        pending.accepted.last = now
+        if eviction.accepted is None:
+            eviction.accepted = Acceptance(self.task.report.now, now, now)
+        eviction.accepted.last = now
 
-    def _note_grant(self, pod: Pod, pending: Pending) -> None:
-        self._accept(pending)
+    def _note_grant(self, pod: Pod, eviction: PodEviction) -> None:
+        self._accept(eviction)
         self.held.release(pod.uid)
-        for guard in self.budgets.guarding(pod):
-            self.budgets.allowed(guard.key)
+        for budget in self.budgets.guarding(pod):
+            self.budgets.allowed(budget.key)
 
-    def _wait_for_budget(self, attempt: Attempt, pending: Pending, now: float) -> None:
-        """Wait for the budget to change; by the clock only where it cannot be seen changing."""
+    def _wait_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
+        """Wait for the budget to change, or for a while if its changes cannot be seen."""
         budget = self.budgets.named(attempt.budget)
-        figures = attempt.figures or (
-            (budget.desired_healthy, budget.current_healthy) if budget else None
-        )
-        self.held.hold(attempt.pod, BlockedReason(attempt.budget, attempt.message, figures))
+        figures = attempt.figures
+        if figures is None and budget is not None:
+            figures = (budget.desired_healthy, budget.current_healthy)
+        budgets = (attempt.budget,) if attempt.budget else ()
+        self.held.hold(attempt.pod, BlockedReason(budgets, attempt.message, figures))
         if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
-            self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
+            self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
 
-    def _away(self, attempt: Attempt, pending: Pending) -> None:
-        pending.again = True
-        self._put_off(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
+    def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
+        """Postpone every pod: the API server is unavailable, or throttles this client."""
+        eviction.again = True
+        self._postpone(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:
             return
         if attempt.error.status:
-            # An answer may be about this pod; that there was none is not.
-            self._put_off(pending.due, _LONGEST_PAUSE, attempt.retry_after)
+            # An answer may be about this pod alone; no answer is about the server.
+            self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

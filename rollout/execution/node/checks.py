@@ -18,8 +18,8 @@ from typing import Any
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Occasion
+from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.marking import write
-from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -23,13 +23,9 @@ from rollout.execution.node.context import (
     NodeContext,
     Progress,
 )
+from rollout.execution.node.failures import NodeFailure, NotStartedError, RefusedError
 from rollout.execution.node.marking import fluo_labels, is_excluded, ours, write
-from rollout.execution.node.transitions import (
-    AFTER_REBOOT,
-    NodeFailure,
-    NotStartedError,
-    RefusedError,
-)
+from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node

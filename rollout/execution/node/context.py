@@ -8,12 +8,8 @@ from typing import Protocol
 from rollout.errors import SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.transitions import (
-    BEFORE_REBOOT,
-    GivenUpError,
-    NodeRemovedError,
-    follow,
-)
+from rollout.execution.node.failures import GivenUpError, NodeRemovedError
+from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import Node
@@ -184,7 +180,7 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
     )
 
 
-def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
+def until_returned(context: NodeContext, phase: Phase) -> NodeContext:
     """Return the context for a step that begins in this phase: what is not rebooting yet may be wished back."""
 
     def check() -> None:

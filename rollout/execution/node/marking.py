@@ -92,14 +92,14 @@ def mark_granted(task: NodeTask) -> None:
     write(task, change)
 
 
-def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
+def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Uncordon what we cordoned, take our marks away, and leave the result.
 
     Where the node has succeeded others are told. Returned is the Node as it was before.
     """
 
     def change(node: Node) -> dict[str, Any] | None:
-        if _given_back_already(task, node):
+        if _is_returned_already(task, node):
             return None
         labels_taken_back, taken_back = _fulfilled(node, outcome)
         further = {
@@ -139,7 +139,7 @@ def _fulfilled(
     return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
-def _given_back_already(task: NodeTask, node: Node) -> bool:
+def _is_returned_already(task: NodeTask, node: Node) -> bool:
     """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == task.rollout
 
@@ -208,7 +208,7 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
     0 where this one has, where its own proof is another version or deployment, and where nothing
     had asked for it. `node` is as it was before it was given back.
     """
-    if _given_back_already(task, node):
+    if _is_returned_already(task, node):
         return ineffective_reboots(node)
     targets = targets_on(node)
     is_asked_for = is_fleetlock_run(task.rollout) or (

@@ -19,8 +19,8 @@ from typing import assert_never
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError
 from rollout.execution.node.ssh_host import SshHost
-from rollout.execution.node.transitions import NodeFailure, NodeRemovedError
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts

@@ -20,9 +20,11 @@ from rollout.errors import (
     StepError,
 )
 from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.drain.drain import must_go, without_returning
+from rollout.execution.drain.drain import must_go
+from rollout.execution.drain.returning import without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure, WithheldError
 from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.ssh_host import (
     SshHost,
@@ -33,7 +35,6 @@ from rollout.execution.node.ssh_host import (
     other_machine,
 )
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
-from rollout.execution.node.transitions import NodeFailure, WithheldError
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
 from rollout.gather.hosts.identity import with_node
 from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer

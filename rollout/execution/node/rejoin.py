@@ -21,9 +21,9 @@ from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.claim import marks_of_run
 from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.failures import NodeRemovedError
 from rollout.execution.node.marking import MarksGoneError, ours, why_lost, write
 from rollout.execution.node.proof import await_ready
-from rollout.execution.node.transitions import NodeRemovedError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node

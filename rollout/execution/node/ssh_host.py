@@ -11,7 +11,7 @@ from rollout.errors import (
     SshRefusedError,
     SshTimeoutError,
 )
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.failures import NodeFailure
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.host import Host

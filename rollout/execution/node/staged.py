@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from rollout.errors import StepError
 from rollout.execution.node.context import NodeContext, at_version
+from rollout.execution.node.failures import NotStartedError, WithheldError
 from rollout.execution.node.marking import mark_staged
-from rollout.execution.node.transitions import NotStartedError, WithheldError
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Source
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Phase

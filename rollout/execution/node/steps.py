@@ -1,48 +1,35 @@
-"""One node's way through a rollout: a step a phase, and what happens when one fails."""
+"""One node's run: a step for each phase, from the last look before its cordon to its return."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
-from rollout.execution.base.deadline import patiently
+from rollout.errors import ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.checks import AFTER, BEFORE, check, run_playbook
 from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
-from rollout.execution.node.context import NodeContext, Progress, at_version, until_given_back
-from rollout.execution.node.marking import (
-    MarksGoneError,
-    give_back,
-    is_excluded,
-    is_marked,
-    leave_failed,
-    mark_phase,
-    stays_cordoned,
-    unmoved_by_now,
-    why_lost,
-)
-from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
-from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
-from rollout.execution.node.rejoin import after_rejoin, has_other_machine
-from rollout.execution.node.ssh_host import SshHost, is_login_refused
-from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
-from rollout.execution.node.transitions import (
-    AFTER_REBOOT,
-    BEFORE_REBOOT,
+from rollout.execution.node.context import NodeContext, Progress, at_version, until_returned
+from rollout.execution.node.ending import end_unproven, remember
+from rollout.execution.node.failures import (
     GivenUpError,
     NodeFailure,
-    NodeRemovedError,
     NotStartedError,
     RefusedError,
     WithheldError,
-    follow,
-    is_update_cleared,
-    may_be_given_back,
-    outcome_of,
 )
+from rollout.execution.node.marking import (
+    is_excluded,
+    mark_phase,
+    return_node,
+    unmoved_by_now,
+)
+from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
+from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
+from rollout.execution.node.rejoin import after_rejoin
+from rollout.execution.node.ssh_host import SshHost
+from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
 from rollout.execution.node.watched import watched_node
-from rollout.gather.cluster.snapshot import read_findings
 from rollout.gather.hosts.identity import verify_identities
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
@@ -51,7 +38,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Activity, Edge, Findings, NodeResult, Outcome, Phase
+from rollout.model.progress import Activity, Edge, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
@@ -60,58 +47,52 @@ Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
 _MOST_RESTAGINGS = 5
-# How long a report may take when the API server is away too.
-_LOOK_SECONDS = 10.0
 _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Take one node from its current phase to done or failed. Never raises for what happens to a node.
+    """Take one node from its phase to its end. Never raises for what happens to a node.
 
-    There is a step for each phase that is not the last.
+    There is a step for each phase that is not an end.
     """
-    with ExitStack() as stack:
-        return _run_steps(context, steps, stack)
-
-
-def _run_steps(context: NodeContext, steps: Mapping[Phase, Step], stack: ExitStack) -> NodeResult:
-    """Run the steps from the phase that the node is in. `stack` ends the watch of the Node."""
     progress = Progress()
-    try:
-        if context.is_taken_up:
-            progress = take_up(context)
-        while progress.phase is not Phase.DONE:
-            if context.watched is None and progress.phase is not Phase.PENDING:
-                context = replace(context, watched=stack.enter_context(watched_node(context)))
-            endings = progress.endings if progress.phase is Phase.DRAINED else ()
-            context.step(
-                progress.phase,
-                endings=endings,
-                staged=_new_version(context, progress),
-                edge=progress.edge,
+    with ExitStack() as watch:
+        try:
+            if context.is_taken_up:
+                progress = take_up(context)
+            while progress.phase is not Phase.DONE:
+                if context.watched is None and progress.phase is not Phase.PENDING:
+                    context = replace(context, watched=watch.enter_context(watched_node(context)))
+                _report(context, progress)
+                step = steps[progress.phase]
+                current = _current(context, progress)
+                progress = step(until_returned(current, progress.phase), progress)
+        except RefusedError as error:
+            return NodeResult(
+                context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True
             )
-            step = steps[progress.phase]
-            current = _current(context, progress)
-            progress = step(until_given_back(current, progress.phase), progress)
-    except RefusedError as error:
+        except RolloutError as error:
+            return end_unproven(_current(context, progress), progress, error)
+        _report(context, progress)
+        end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
+        remember(_current(context, progress), end)
         return NodeResult(
-            context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True
+            node=context.name,
+            outcome=Outcome.SUCCEEDED,
+            phase=Phase.DONE,
+            seconds=context.seconds,
+            message=progress.note,
+            version=progress.version,
+            edge=progress.edge,
         )
-    except RolloutError as error:
-        current = _current(context, progress)
-        return _with_findings(
-            context, _failed(current, progress, _explained(current, progress, error))
-        )
-    context.step(progress.phase, staged=_new_version(context, progress), edge=progress.edge)
-    end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
-    _remember(_current(context, progress), end)
-    return NodeResult(
-        node=context.name,
-        outcome=Outcome.SUCCEEDED,
-        phase=Phase.DONE,
-        seconds=context.seconds,
-        message=progress.note,
-        version=progress.version,
+
+
+def _report(context: NodeContext, progress: Progress) -> None:
+    """Report the phase that the node has entered, with the drain's figures once it is drained."""
+    context.step(
+        progress.phase,
+        endings=progress.endings if progress.phase is Phase.DRAINED else (),
+        staged=_new_version(context, progress),
         edge=progress.edge,
     )
 
@@ -122,7 +103,7 @@ def _current(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
-    """Return that version if it is not the planned one; else empty."""
+    """Return the version that the node was last admitted for, if it is not the planned one."""
     current = _current(context, progress).planned.staged_version
     return current if current != context.planned.staged_version else ""
 
@@ -330,7 +311,7 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
-    before = give_back(context, Outcome.SUCCEEDED, version)
+    before = return_node(context, Outcome.SUCCEEDED, version)
     unmoved = unmoved_by_now(context, before, version)
     note = _unmoved(context, progress, unmoved)
     return replace(progress, unmoved=unmoved, note=note).move(Edge.PROVEN)
@@ -363,107 +344,3 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
         Phase.BOOTED: _prove_ready,
         Phase.READY: partial(_finish, host),
     }
-
-
-_UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
-
-
-def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted meanwhile, for example by an autoscaler.
-
-    A deleted Node is not a failure. A reboot that cannot be proven is a failure if the same machine
-    registers its Node again.
-    """
-    is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
-    if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
-        return error
-    lost, reason = why_lost(context)
-    if not lost:
-        return error
-    if progress.phase in BEFORE_REBOOT:
-        message = f"not rebooted: {lost} while it was {progress.phase}"
-        return NodeFailure(Outcome.SKIPPED, message, reason=reason)
-    if reason is ExclusionReason.DELETING or has_other_machine(context):
-        return NodeRemovedError(
-            f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost
-        )
-    if is_unproven:
-        return error
-    hint = f"Look at its host; once its Node is Ready: rollout apply --node {context.name}"
-    return NodeFailure(
-        Outcome.FAILED,
-        f"its reboot is not proven: {lost} after the reboot was requested",
-        hint=hint,
-    )
-
-
-def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
-    outcome = outcome_of(error)
-    is_refused = is_login_refused(context.host.error)
-    is_cleared = is_update_cleared(
-        context.planned, outcome, progress.version, is_refused=is_refused
-    )
-    end = NodeEnd(outcome, progress.phase, is_update_cleared=is_cleared)
-    _remember(context, end)
-    message = error.message
-    left_cordoned = False
-    edge: Edge | None = None
-    if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
-        # What a host runs is unknown if it is not back, or if its reboot is not proven.
-        is_unknown = outcome is Outcome.NOT_BACK or (
-            outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
-        )
-        version = progress.version or ("" if is_unknown else context.planned.running_version)
-        is_returned = may_be_given_back(outcome, progress.phase)
-        move = Edge.RETURNED if is_returned else Edge.FAILED
-        follow(progress.phase, move)
-        try:
-            (give_back if is_returned else leave_failed)(context, outcome, version)
-            left_cordoned = not is_returned
-            edge = move
-        except (MarksGoneError, ApiNotFoundError):
-            left_cordoned = stays_cordoned(context)
-        except RolloutError as further:
-            message += f"; and its marks could not be removed: {further.message}"
-            left_cordoned = True
-    elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
-        left_cordoned = True
-    return NodeResult(
-        node=context.name,
-        outcome=outcome,
-        phase=progress.phase,
-        seconds=context.seconds,
-        message=message,
-        hint=error.hint,
-        version=progress.version,
-        left_cordoned=left_cordoned,
-        reason=error.reason if isinstance(error, NodeFailure) else None,
-        finding=error.finding if isinstance(error, NodeFailure) else None,
-        fixes=error.fixes,
-        needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
-        edge=edge,
-    )
-
-
-def _remember(context: NodeContext, end: NodeEnd) -> None:
-    planned = context.host.at_end(context.planned)
-    if planned is not None:
-        context.engine.remember(planned, end)
-
-
-def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
-    """Return the result with what was seen of the node; one that was not touched needs no looking at."""
-    if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
-        return result
-    findings = Findings()
-    with suppress(ApiError):
-        deadline = context.cluster.deadline_within(_LOOK_SECONDS)
-        findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
-    return replace(result, findings=replace(findings, ssh_error=str(context.host.error or "")))
-
-
-def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Tell whether our marks are on it: a claim that was given up before its answer came may stand nevertheless."""
-    if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
-        return progress.marked
-    return is_marked(context)

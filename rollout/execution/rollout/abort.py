@@ -15,7 +15,7 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
-from rollout.execution.node.marking import MarksGoneError, give_back, leave_aborted, why_lost
+from rollout.execution.node.marking import MarksGoneError, leave_aborted, return_node, why_lost
 from rollout.execution.node.ssh_host import RememberingShell, SshHost, in_boot_before
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -179,7 +179,7 @@ class _Undoing:
                 self._await_safe(task)
             version = self._version_now(task)
             follow(begun.phase, Edge.RETURNED)
-            give_back(task, Outcome.ABORTED, version)
+            return_node(task, Outcome.ABORTED, version)
             edge = Edge.RETURNED
         except (ApiNotFoundError, MarksGoneError) as error:
             # The cordon and the marks are gone with the Node.

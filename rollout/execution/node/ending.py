@@ -1,0 +1,161 @@
+"""How the run of a node ends if the node is not proven: what the error means, and what becomes of the Node."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
+from rollout.execution.base.deadline import patiently
+from rollout.execution.node.context import NodeContext, Progress
+from rollout.execution.node.failures import (
+    NodeFailure,
+    NodeRemovedError,
+    is_update_cleared,
+    may_be_returned,
+    outcome_of,
+)
+from rollout.execution.node.marking import (
+    MarksGoneError,
+    is_marked,
+    leave_failed,
+    return_node,
+    stays_cordoned,
+    why_lost,
+)
+from rollout.execution.node.rejoin import has_other_machine
+from rollout.execution.node.ssh_host import is_login_refused
+from rollout.execution.node.transitions import AFTER_REBOOT, BEFORE_REBOOT, follow
+from rollout.gather.cluster.snapshot import read_findings
+from rollout.model.plan import ExclusionReason
+from rollout.model.progress import Edge, Findings, NodeResult, Outcome
+from rollout.planning.eligibility.memory import NodeEnd
+
+# How long to look at a failed node for, in seconds, if the API server is unavailable too.
+_LOOK_SECONDS = 10.0
+_UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeLeft:
+    """What became of the Node. `edge` is its last move, None if it was left as it is."""
+
+    edge: Edge | None
+    is_cordoned: bool
+    trouble: str = ""
+
+
+def end_unproven(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
+    """Return the node, or leave it cordoned as failed; the result says how it ended."""
+    error = _explain(context, progress, error)
+    outcome = outcome_of(error)
+    is_cleared = is_update_cleared(
+        context.planned,
+        outcome,
+        progress.version,
+        is_refused=is_login_refused(context.host.error),
+    )
+    # Remembered first: a process that ends here must not lose a failure whose marks are gone.
+    remember(context, NodeEnd(outcome, progress.phase, is_update_cleared=is_cleared))
+    left = _leave(context, progress, outcome)
+    return NodeResult(
+        node=context.name,
+        outcome=outcome,
+        phase=progress.phase,
+        seconds=context.seconds,
+        message=error.message + left.trouble,
+        hint=error.hint,
+        version=progress.version,
+        left_cordoned=left.is_cordoned,
+        findings=_findings(context, outcome),
+        reason=error.reason if isinstance(error, NodeFailure) else None,
+        finding=error.finding if isinstance(error, NodeFailure) else None,
+        fixes=error.fixes,
+        needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
+        edge=left.edge,
+    )
+
+
+def remember(context: NodeContext, end: NodeEnd) -> None:
+    """Note the end in the memory, unless the host says that it tells nothing of the node."""
+    planned = context.host.at_end(context.planned)
+    if planned is not None:
+        context.engine.remember(planned, end)
+
+
+def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
+    """Return what an error means if the Node was deleted meanwhile, for example by an autoscaler.
+
+    A deleted Node is not a failure. A reboot that cannot be proven is a failure if the same machine
+    registers its Node again.
+    """
+    is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
+    if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
+        return error
+    lost, reason = why_lost(context)
+    if not lost:
+        return error
+    if progress.phase in BEFORE_REBOOT:
+        message = f"not rebooted: {lost} while it was {progress.phase}"
+        return NodeFailure(Outcome.SKIPPED, message, reason=reason)
+    if reason is ExclusionReason.DELETING or has_other_machine(context):
+        return NodeRemovedError(
+            f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost
+        )
+    if is_unproven:
+        return error
+    return NodeFailure(
+        Outcome.FAILED,
+        f"its reboot is not proven: {lost} after the reboot was requested",
+        hint=f"Look at its host; once its Node is Ready: rollout apply --node {context.name}",
+    )
+
+
+def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
+    """Write the end on the Node. A Node without marks of this run is left as it is."""
+    if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
+        was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
+        return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
+    edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
+    follow(progress.phase, edge)
+    version = _known_version(context, progress, outcome)
+    try:
+        if edge is Edge.RETURNED:
+            return_node(context, outcome, version)
+        else:
+            leave_failed(context, outcome, version)
+    except (MarksGoneError, ApiNotFoundError):
+        return _NodeLeft(None, is_cordoned=stays_cordoned(context))
+    except RolloutError as error:
+        trouble = f"; and its marks could not be removed: {error.message}"
+        return _NodeLeft(None, is_cordoned=True, trouble=trouble)
+    return _NodeLeft(edge, is_cordoned=edge is Edge.FAILED)
+
+
+def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """Whether marks of this run are on the Node.
+
+    The write of a claim may have been carried out although its answer was lost.
+    """
+    if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
+        return progress.marked
+    return is_marked(context)
+
+
+def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
+    """Return the version that the host runs; empty if it is not back, or its reboot is not proven."""
+    if progress.version:
+        return progress.version
+    is_unproven = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
+    if is_unproven or outcome is Outcome.NOT_BACK:
+        return ""
+    return context.planned.running_version
+
+
+def _findings(context: NodeContext, outcome: Outcome) -> Findings:
+    """Return what is seen of a failed node; nothing of one that was skipped or stopped on request."""
+    if not outcome.is_failure:
+        return Findings()
+    findings = Findings()
+    with suppress(ApiError):
+        deadline = context.cluster.deadline_within(_LOOK_SECONDS)
+        findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
+    return replace(findings, ssh_error=str(context.host.error or ""))

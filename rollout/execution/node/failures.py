@@ -1,0 +1,114 @@
+"""How a node's run fails, and the outcome of each failure, which decides whether the node is returned."""
+
+from collections.abc import Sequence
+
+from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
+from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.model.finding import Finding, NodeFinding
+from rollout.model.plan import ExclusionReason, PlannedNode
+from rollout.model.progress import Outcome, Phase
+from rollout.wording import text
+
+# After these the node works as it did before, or better: it is uncordoned, and reported.
+_WORKS = frozenset(
+    {
+        *(Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK),
+        *(Outcome.SKIPPED, Outcome.ABORTED),
+    }
+)
+
+
+class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a rollout, not an error of it
+    """A step that failed with an outcome of its own; `reason` and `finding` as of a `NodeResult`."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        message: str,
+        *,
+        hint: str = "",
+        see: Sequence[str] = (),
+        reason: ExclusionReason | None = None,
+        finding: Finding | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, see=see)
+        self.outcome = outcome
+        self.reason = finding.kind if isinstance(finding, NodeFinding) else reason
+        self.finding = finding
+
+
+class NodeRemovedError(NodeFailure):
+    """Its machine was removed, or is about to be. Not a failure; rollout leaves nothing behind on it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
+
+
+class NotStartedError(NodeFailure):
+    """Skipped before its cordon: nothing was done to it."""
+
+    def __init__(
+        self,
+        why: str = "",
+        reason: ExclusionReason | None = None,
+        *,
+        finding: Finding | None = None,
+    ) -> None:
+        self.why = text(finding) if finding else why
+        super().__init__(Outcome.SKIPPED, self.why, reason=reason, finding=finding)
+
+
+class RefusedError(NotStartedError):
+    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
+
+
+class WithheldError(NodeFailure):
+    """Not rebooted, because its staged version is not admitted or nothing needs the reboot any more."""
+
+    def __init__(
+        self,
+        why: str = "",
+        reason: ExclusionReason | None = None,
+        *,
+        finding: Finding | None = None,
+    ) -> None:
+        message = f"returned before its reboot: {text(finding) if finding else why}"
+        super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
+
+
+class GivenUpError(NodeFailure):
+    """Stopped on request before the reboot."""
+
+    def __init__(self, why: str = "stopped on request") -> None:
+        super().__init__(Outcome.ABORTED, f"returned before its reboot: {why}")
+
+
+def outcome_of(error: RolloutError) -> Outcome:
+    """Return what a failure makes of the node."""
+    match error:
+        case NodeFailure():
+            return error.outcome
+        case FencedError():
+            return Outcome.FENCED
+        case DrainError():
+            return Outcome.DRAIN_FAILED
+        case RebootError():
+            return Outcome.REBOOT_REFUSED
+        case _:
+            return Outcome.FAILED
+
+
+def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
+    """Whether the node is in service again once our cordon is gone."""
+    return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
+
+
+def is_update_cleared(
+    planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool
+) -> bool:
+    """Whether a failure says nothing against the staged update.
+
+    The host runs that `version` now, or keys or credentials keep rollout out (`is_refused`).
+    """
+    runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
+    return runs_update or is_refused
