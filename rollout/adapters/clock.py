@@ -1,9 +1,9 @@
-"""The machine's clocks, and the API server's, as its answers tell it.
+"""This machine's clocks, and the API server's clock by its answers.
 
-What the server has stamped (a deletionTimestamp) can only be held against the server's own clock:
-this machine's may be minutes, or a day, off. Every answer carries a Date in whole seconds; from
-then on this machine's monotonic clock goes on. The estimate is late by the second that was cut off
-and by the answer's way, never early, so that nothing seems overdue that is not.
+A time from the server, such as a deletionTimestamp, is compared with the server's clock, because
+this machine's may be wrong. Every answer has a Date in whole seconds, and this machine's monotonic
+clock counts from there. The estimate is up to two seconds late but never early, so nothing seems
+overdue too soon.
 """
 
 import threading
@@ -14,59 +14,62 @@ from email.utils import parsedate_to_datetime
 
 from rollout.ports import Event
 
-# Linux' monotonic clock stops during suspend; other systems' own goes on.
+# On Linux the monotonic clock stops during suspend.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """Time as this machine has it. In tests waits may be `hurried`: so many times shorter than asked for."""
+    """This machine's clocks. `hurried` divides all waits, for tests."""
 
     def __init__(self, hurried: float = 1.0) -> None:
         self._hurried = hurried
 
     def now(self) -> datetime:
-        """Wall time, in UTC."""
+        """Return the wall clock's time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow, while the machine sleeps too: a laptop that slept no longer holds its Lease."""
+        """Return seconds that also count suspend: a laptop that slept has lost its Lease."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Sleep."""
         time.sleep(seconds / self._hurried)
 
     def wait(self, event: Event, seconds: float) -> bool:
-        """Return once it has happened, or after so many seconds; whether it has."""
+        """Wait for an event, and return whether it happened in time."""
         return event.wait(seconds / self._hurried)
 
 
 class ServerTime:
-    """The latest Date that was heard, and when. `monotonic` gives this machine's seconds. For many threads."""
+    """The server's clock, by the Date of its latest answer. Safe to use from many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._turn = threading.Lock()
-        self._heard: tuple[datetime, float] | None = None
+        self._lock = threading.Lock()
+        self._latest: tuple[datetime, float] | None = None
 
     def reading(self) -> float:
-        """Return the moment at which an answer's headers have come; for `hear`, once the answer is believed."""
+        """Return the time for `hear`, read when the headers of an answer have arrived."""
         return self._monotonic()
 
     def hear(self, headers: Mapping[str, str], at: float) -> None:
-        """Take the Date of an answer; one that a cache has kept tells of another moment."""
+        """Take the Date of an answer that arrived at `at`, unless a cache has stored it."""
         date = _date(headers.get("Date", ""))
         if date is None or headers.get("Age", "0").strip() != "0":
             return
-        with self._turn:
-            if self._heard is None or self._heard[1] <= at:
-                self._heard = date, at
+        with self._lock:
+            if self._latest is None or self._latest[1] <= at:
+                self._latest = (date, at)
 
     def now(self) -> datetime | None:
-        """UTC; None before any answer has told it."""
-        with self._turn:
-            heard = self._heard
-        return None if heard is None else heard[0] + timedelta(seconds=self._monotonic() - heard[1])
+        """Return the server's time in UTC; None before any answer."""
+        with self._lock:
+            latest = self._latest
+        if latest is None:
+            return None
+        date, at = latest
+        return date + timedelta(seconds=self._monotonic() - at)
 
 
 def _date(written: str) -> datetime | None:

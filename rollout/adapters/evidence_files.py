@@ -1,7 +1,7 @@
-"""Evidence with its signature: read from where it is kept, signed and verified by OpenSSH's own ssh-keygen.
+"""Read evidence, and sign and verify it with ssh-keygen.
 
-A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, under a
-URL, in a ConfigMap.
+A document DOCUMENT.json has its signature beside it, in DOCUMENT.json.sig, whether in a folder, at
+a URL or in a ConfigMap.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ _NONE = "not there"
 
 @dataclass(frozen=True, slots=True)
 class SignedDocument:
-    """A document and its signature as they were found. `problem` says why there is nothing to be verified."""
+    """A document and its signature, not verified yet; or a `problem` with reading them."""
 
     origin: str
     content: bytes = b""
@@ -44,7 +44,10 @@ class SignedDocument:
 
 
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
-    """All documents there; what cannot be read is one with its problem. `ApiError` while the API server is away."""
+    """Return all documents of a source: a file, a folder, a URL or the ConfigMap.
+
+    One that cannot be read has a problem. `ApiUnavailableError` while the API server is away.
+    """
     if source == CONFIGMAP:
         return tuple(_in_configmap(api, namespace))
     if source.startswith(("http://", "https://")):
@@ -54,9 +57,9 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
         paths = sorted(path.glob(f"*{_DOCUMENT}"))[: _MOST_DOCUMENTS + 1]
         if len(paths) > _MOST_DOCUMENTS:
             return (SignedDocument(source, problem=f"more than {_MOST_DOCUMENTS} documents"),)
-        return tuple(map(_in_file, paths)) or (
-            SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),
-        )
+        if not paths:
+            return (SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),)
+        return tuple(map(_in_file, paths))
     return (_in_file(path),)
 
 
@@ -65,9 +68,8 @@ def _in_file(path: Path) -> SignedDocument:
         content = read_input(path, most=_LARGEST)
         signature = read_input(path.with_name(path.name + _SIGNATURE), most=_LARGEST)
     except OSError as error:
-        return SignedDocument(
-            str(error.filename or path), problem=error.strerror or "cannot be read"
-        )
+        origin = str(error.filename or path)
+        return SignedDocument(origin, problem=error.strerror or "cannot be read")
     return SignedDocument(str(path), content, signature)
 
 
@@ -104,27 +106,20 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Why a document is not the word of this principal of an allowed_signers file; empty where it is."""
+    """Return why a document is not signed by this principal of an allowed_signers file, or empty."""
     try:
         allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
-        return f"{signers} says who may sign, and cannot be read: {error.strerror}"
+        return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
         with scratch_for("a signature"), tempfile.TemporaryDirectory(prefix="rollout-") as folder:
             # ssh-keygen reads a copy of the file that was checked.
-            files = {"signers": allowed, "signature": document.signature}
-            for name, content in files.items():
-                (Path(folder) / name).write_bytes(content)
-            words = (
-                *_SSH_KEYGEN,
-                "verify",
-                "-f",
-                f"{folder}/signers",
-                "-I",
-                principal,
-                "-s",
-                f"{folder}/signature",
-            )
+            signers_copy = Path(folder) / "signers"
+            signers_copy.write_bytes(allowed)
+            signature = Path(folder) / "signature"
+            signature.write_bytes(document.signature)
+            files = ("-f", str(signers_copy), "-s", str(signature))
+            words = (*_SSH_KEYGEN, "verify", *files, "-I", principal)
             done = run_program(words, seconds=_SECONDS, content=document.content)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
@@ -135,7 +130,10 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by this SSH key, or its half of an agent; ssh-keygen itself asks for a passphrase."""
+    """Return the signature of this SSH key, or of an agent's key for this public key.
+
+    ssh-keygen asks for a passphrase on the terminal.
+    """
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
         done = subprocess.run(  # noqa: S603

@@ -1,9 +1,9 @@
-"""HTTP exchanges with servers that are none of ours: one deadline for the whole exchange, and one largest answer.
+"""HTTP requests to servers of others, with one deadline and a limit on the answer.
 
-A time-out of the library's counts from one byte to the next: whoever sends a byte now and then
-holds it for ever. So the connection is cut at the deadline, whatever goes on there: connecting,
-TLS, headers or body. No redirect is followed: what is meant for one address goes to no other. Not
-by urllib3, which logs whole URLs where an answer is garbled.
+A library's timeout counts between two bytes, so a server that sends single bytes could hold a
+request forever. Here the connection is cut at the deadline, during TLS, headers or body. No
+redirect is followed, because the request may hold a secret. urllib3 is not used, because it logs
+the URL of a garbled answer.
 """
 
 import re
@@ -27,10 +27,9 @@ _SHOWN = 200
 
 
 class ExchangeError(Exception):
-    """There was no answer, or none of success; the message is what a server does ("answers 503"), and holds no secret.
+    """A request failed. The message says what the server does ("answers 503"), without secrets.
 
-    `status` is the answer's, 0 where there was none, and `text` its beginning: a server may send
-    back what it was sent.
+    `status` is 0 without an answer. `text` is the start of the answer, which may repeat a secret.
     """
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
@@ -41,7 +40,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for the whole exchange, and bytes of its answer; with 0 the answer's body is not waited for."""
+    """Seconds for the whole exchange, and bytes of the answer; with 0 its body is not read."""
 
     seconds: float
     largest: int = 0
@@ -56,36 +55,35 @@ def exchange(
     method: str = "GET",
     by_proxy: bool = False,
 ) -> bytes:
-    """Return the body of an answer with success, else `ExchangeError`; the URL's scheme is http or https.
+    """Return the body of a successful answer; `ExchangeError` for any other outcome.
 
-    `by_proxy`: through those of the environment.
+    The URL's scheme must be http or https. `by_proxy` uses the proxies of the environment.
     """
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
-    line = _AbortableHandler(bounds.seconds)
+    handler = _AbortableHandler(bounds.seconds)
     opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), line):
-        opener.add_handler(handler)
-    asked = in_background(lambda: _request(opener, request, bounds), "exchange")
+    opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))
+    opener.add_handler(handler)
+    response = in_background(lambda: _send(opener, request, bounds), "exchange")
     try:
-        status, answer = asked.result(bounds.seconds)
+        status, answer = response.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
         raise ExchangeError(_why(error)) from error
     finally:
-        line.cut()
+        handler.cut()
     if status not in _SUCCESS:
         text = answer[:_SHOWN].decode(errors="replace").strip()
         raise ExchangeError(f"answers {status}", status=status, text=text)
     if len(answer) > bounds.largest:
-        raise ExchangeError(
-            f"answers with more than {bounds.largest / 1_000_000:.2g} MB", status=status
-        )
+        megabytes = bounds.largest / 1_000_000
+        raise ExchangeError(f"answers with more than {megabytes:.2g} MB", status=status)
     return answer
 
 
-def _request(
+def _send(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
-    """Return the status, and the body, or one byte more than the largest of one that is larger."""
+    """Return the status and the body, of which at most one byte above the limit is read."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
         if len(body) <= bounds.largest and bounds.largest and response.length:
@@ -94,15 +92,12 @@ def _request(
 
 
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
-    """Opens a URL over a connection that can be cut from another thread, also in the middle of a handshake.
-
-    Nothing but http and https is known to it.
-    """
+    """Opens an HTTP connection that another thread can cut, also during a TLS handshake."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self._seconds = seconds
-        self._end: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._is_over = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
@@ -115,26 +110,27 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
     def cut(self) -> None:
-        """Have nobody wait on it any longer."""
+        """Shut the connection down, and wake the thread that waits for it."""
         self._is_over = True
-        if self._end is not None:
+        if self._socket is not None:
             with suppress(OSError):
-                self._end.shutdown(socket.SHUT_RDWR)
-            self._end.close()
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
 
     def _open(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
-        def over_line(host: str, timeout: float) -> HTTPConnection:
+        def make_connection(host: str, timeout: float) -> HTTPConnection:
             connection: Any = kind(host, timeout=timeout)
-            connection._create_connection = self._connect  # noqa: SLF001 - the library's seam has no public name
+            # The library has no public name for this hook.
+            connection._create_connection = self._connect  # noqa: SLF001
             return cast("HTTPConnection", connection)
 
-        return self.do_open(over_line, request)  # type: ignore[arg-type]
+        return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """As `socket.create_connection` does; one that comes too late is cut at once."""
+        """Connect like `socket.create_connection`; cut a connection that comes too late."""
         connection = socket.create_connection(address, self._seconds)
-        # a further descriptor: TLS takes the first one over
-        self._end = connection.dup()
+        # A second descriptor, because TLS takes over the first.
+        self._socket = connection.dup()
         if self._is_over:
             self.cut()
         return connection
@@ -154,7 +150,7 @@ def _why(error: BaseException) -> str:
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:
-    """Return the URL as the client reads it that asks there; None for what is none."""
+    """Return the parts of a URL as the HTTP client reads them; None for an invalid URL."""
     try:
         return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
     except urllib3.exceptions.LocationParseError:

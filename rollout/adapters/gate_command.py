@@ -1,4 +1,4 @@
-"""The operator's own command as a gate: run without a shell, told of the node by its environment alone."""
+"""Run the operator's command as a gate, without a shell; its environment describes the node."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ _MOST_OUTPUT = 4096
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """Return the words of a written command; `UsageError` where there are none, or a quote is not closed."""
+    """Split a command into words; `UsageError` if it is empty or a quote is not closed."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -39,9 +39,9 @@ def ask_command(
     seconds: float,
     stopped: Callable[[], bool],
 ) -> str:
-    """Why it does not let pass: its exit status with the last line that it wrote; empty where it does.
+    """Return why the command holds the gate, with its last line of output; empty if it does not.
 
-    It runs in a session of its own, so that all it started can be ended.
+    It runs in a session of its own, so that everything it started can be killed.
     """
     name = f"gate command {words[0]!r}"
     with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
@@ -73,7 +73,7 @@ def ask_command(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it and whatever it started."""
+    """End the command with everything it started."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_GRACE_SECONDS)

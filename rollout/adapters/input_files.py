@@ -1,8 +1,7 @@
-"""Reads every file that an operator names. Only regular files of limited size are accepted.
+"""Read the files that an operator names: regular files of limited size.
 
-A named pipe, a device or a socket could block an unattended pass. There are two exceptions: files
-that the shell hands to this process, such as `/dev/stdin` and the pipe of `<(command)`, and the
-empty null device.
+A named pipe, a device or a socket could block an unattended pass. Exceptions are the null device
+and files that the shell opens for this process, such as `/dev/stdin` and the pipe of `<(command)`.
 
 A file that controls what rollout does must not be writable by others, see `Trust`.
 """
@@ -40,15 +39,15 @@ class Trust(Enum):
     """Who else may write a file that is read."""
 
     ANYONE = auto()
-    """Anyone: its content is checked as data, and chooses no command, path or destination."""
+    """Anyone: its content is data, and selects no command, path or destination."""
     OWNER = auto()
     """Only its owner, as OpenSSH requires for its configuration: kubeconfig, known_hosts."""
     OPERATOR = auto()
-    """Only the user of this process and root, who also own the file and its folder: settings, signers."""
+    """Nobody but the operator may replace it: settings, signers. See `distrust_named`."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
-    """Return the content; `OSError`, whose `strerror` says why, if the file is refused or too large."""
+    """Return the content; `OSError` with a `strerror` if the file is refused or too large."""
     with open_input(path, trust=trust) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
@@ -58,7 +57,7 @@ def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.AN
 
 @contextmanager
 def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
-    """Open a file for reading; `OSError`, whose `strerror` says why, if it is refused."""
+    """Open a file for reading; `OSError` with a `strerror` if it is refused."""
     check_input(path, trust=trust)
     with os.fdopen(os.open(path, _FLAGS), "rb") as stream:
         # Another file may have replaced it since the check.

@@ -1,7 +1,7 @@
-"""A run written down: one JSON object a line, each on the disk before the next thing happens.
+"""The journal of a run: one JSON object per line, flushed to the disk before the run continues.
 
-The journal is for whoever reads it afterwards; no rollout depends on it. A process that ends in the
-middle of a line leaves a torn one, which the next begins after and readers pass over.
+No rollout depends on its journal. A process that dies may leave half a line. The next process
+starts a new line, and readers skip the half.
 """
 
 import fcntl
@@ -29,49 +29,48 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """Appends records to a file; safe to call from many threads. Raises `OSError` where the file cannot be written."""
+    """Appends records to a file. Safe to use from many threads. `OSError` if it cannot be written."""
 
     def __init__(self, path: Path) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
-        # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
+        # The file may also be a pipe or a terminal.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:
-            # said to readers, who ask `is_being_written`; where a file system knows no locks,
-            # nobody is told
+            # For `is_being_written`. Some file systems have no locks.
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # now alone: whoever had the lock before may have written until then
+        # Read after taking the lock: its last holder may have written until then.
         size = os.fstat(self._file).st_size
         self._torn = self._on_disk and size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
 
     def write(self, record: Record) -> None:
-        """Append one record and have it on the disk."""
+        """Append one record, and flush it to the disk."""
         line = json_line(record) + b"\n"
-        with self._turn:
+        with self._lock:
             self._append(b"\n" + line if self._torn else line)
             if self._on_disk:
                 os.fsync(self._file)
             self._torn = False
 
     def _append(self, line: bytes) -> None:
-        """Write all of it: a disk that is nearly full takes a part of a line, and refuses the next one."""
+        """Write a whole line: a disk that is nearly full accepts only a part at once."""
         while line:
             self._torn = True
             line = line[os.write(self._file, line) :]
 
     def close(self) -> None:
-        """End it."""
+        """Close the file."""
         os.close(self._file)
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """Return the records of a file in order; what is no whole object is passed over."""
+    """Return the records of a file in order; lines that are no whole object are skipped."""
     return (record for record in read_lines(path) if record is not None)
 
 
 def read_lines(path: Path) -> Iterator[Record | None]:
-    """Yield the records of a file in order, None for a line that is no whole object; empty lines are nothing."""
+    """Yield the records of a file in order, and None for a line that is no whole object."""
     with open_input(path) as stream:
         for line in filter(bytes.strip, stream):
             try:
@@ -81,9 +80,9 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield the JSON lines of a process within what `kubectl logs` prints: behind prefixes, and among other text.
+    """Yield the JSON records in the output of `kubectl logs`, after prefixes and among other text.
 
-    None for one that is cut off or damaged; what is no line of ours is passed over.
+    None stands for a record that is cut off or damaged.
     """
     for line in stream:
         text = line.decode(errors="replace")
@@ -99,7 +98,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
 
 
 def server_of(path: Path) -> str:
-    """Return the address of the API server of a journal's run; empty if the journal does not tell."""
+    """Return the address of the API server of a journal's run; empty if it is not known."""
     try:
         first = next((record for record in read_journal(path) if record.get("type") == "run"), {})
     except OSError:
@@ -109,14 +108,14 @@ def server_of(path: Path) -> str:
 
 
 def is_server(address: str, other: str) -> bool:
-    """Whether two addresses are those of one API server."""
+    """Return whether two addresses are those of one API server."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
 def is_being_written(path: Path) -> bool | None:
-    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends.
+    """Return whether a process on this machine writes the journal.
 
-    None where that cannot be told: there is no such file, or its file system knows no locks.
+    None if there is no such file, or its file system has no locks.
     """
     if not path.is_file():
         return None
@@ -131,24 +130,24 @@ def is_being_written(path: Path) -> bool | None:
 
 
 def runs_directory() -> Path:
-    """Where journals are kept: under the XDG state home."""
+    """Return the folder of journals, in the XDG state home."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return home / "rollout" / "runs"
 
 
 def journal_of(run: str) -> Path:
-    """Return the file of a run kept here; an id from elsewhere was checked where it was read, and is no path."""
+    """Return the file of a run's journal; the caller has checked the ID."""
     if not is_run_id(run):
         raise AssertionError(f"{run!r} is not a rollout id")
     return runs_directory() / f"{run}{SUFFIX}"
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Return the journals in the order in which they were written, the latest first."""
+    """Return journals by the time of their last write, the latest first."""
     return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def journals() -> tuple[Path, ...]:
-    """Return the journals that are kept here, by name; none where there is no directory of them."""
+    """Return this machine's journals, by name."""
     return tuple(sorted(runs_directory().glob(f"*{SUFFIX}")))

@@ -1,9 +1,8 @@
-"""Metrics: served over HTTP to whoever scrapes them, or pushed to Prometheus' Pushgateway.
+"""Serve metrics over HTTP, or push them to a Pushgateway.
 
-Served are `/metrics`, and what a kubelet asks of a process that stands: `/healthz` (it answers) and
-`/readyz` (503 where it is of no use now). Pushed are those of processes that end before anybody can
-scrape them. A push replaces the cluster's group. When a pass last went well outlives the next that
-does not: it has a group of its own, beside it.
+The server also has `/healthz` and `/readyz` for a kubelet's probes. Processes that end before they
+are scraped push their metrics. A push replaces the cluster's group. The time of the last success
+has a group of its own, so that a failed pass does not remove it.
 """
 
 import re
@@ -42,7 +41,7 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port, the host empty for all addresses; `UsageError` for what is none."""
+    """Return host and port; the host is empty for all addresses. `UsageError` if invalid."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -54,20 +53,20 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def serve(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Iterator[str]:
-    """Serve metrics until it is left; yields their URL. `InputError` where the address cannot be listened on."""
-    # described: a scrape may name what it wants (?name[]=)
+    """Serve metrics, and yield their URL; `InputError` if the address cannot be used."""
+    # A scrape with ?name[]= needs the names of the metrics.
     registry = CollectorRegistry(auto_describe=True)
     registry.register(metrics)
     ProcessCollector(registry=registry)
     host, port = parse_address(address)
-    # all addresses are those of IPv6, which take in those of IPv4, where the machine has any
+    # With a dual-stack socket, :: includes all IPv4 addresses.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
     try:
         server, thread = start_wsgi_server(port, host or everywhere, registry)
     except OSError as error:
         raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
     server.set_app(_application(make_wsgi_app(registry), is_ready))
-    # whoever hangs up before the answer is nobody's concern, and no traceback
+    # A client that disconnects early must not cause a traceback.
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     host, port = server.socket.getsockname()[:2]
     try:
@@ -85,25 +84,23 @@ def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
                 answer: Iterable[bytes] = metrics(environ, respond)
                 return answer
             case "/healthz":
-                return _respond(respond, "200 OK", "ok")
+                return _plain(respond, "200 OK", "ok")
             case "/readyz" if is_ready():
-                return _respond(respond, "200 OK", "ok")
+                return _plain(respond, "200 OK", "ok")
             case "/readyz":
-                return _respond(
-                    respond, "503 Service Unavailable", "not ready: see the log of the last pass"
-                )
+                message = "not ready: see the log of the last pass"
+                return _plain(respond, "503 Service Unavailable", message)
             case _:
-                return _respond(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
+                return _plain(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
 
     return application
 
 
-def _respond(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
-    respond(
-        status,
-        [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text) + 1))],
-    )
-    return [f"{text}\n".encode()]
+def _plain(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
+    body = f"{text}\n".encode()
+    headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+    respond(status, headers)
+    return [body]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,71 +112,62 @@ class _Collected(Collector):
 
 
 class PushgatewayError(RolloutError):
-    """It did not take a push."""
+    """The Pushgateway did not accept a push."""
 
 
 class Pushgateway:
-    """One Pushgateway. User and password in its URL are sent as such and never shown: `url` is without."""
+    """One Pushgateway. `url` has no user and password, which are sent as basic authentication."""
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
         self.url = without_userinfo(url).rstrip("/")
-        self._secrets = [
-            part for form in (auth, unquote(auth)) for part in (form, form.partition(":")[2])
-        ]
+        # Encoded and decoded, with and without the user.
+        self._secrets: list[str] = []
+        for form in (auth, unquote(auth)):
+            self._secrets += [form, form.partition(":")[2]]
         self._headers = {"Authorization": basic_authorization(auth)} if auth else {}
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's group, or only what is in `metrics` where they are not `is_whole`."""
+        """Replace the cluster's group; if not `is_whole`, only the metrics that are given."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._send)
         if last_success:
-            outliving = _Collected(last_success)
-            push_to_gateway(
-                self.url, JOB, outliving, {**group, "last": "success"}, handler=self._send
-            )
+            success = _Collected(last_success)
+            group["last"] = "success"
+            push_to_gateway(self.url, JOB, success, group, handler=self._send)
 
     def _send(
         self,
         url: str,
         method: str,
-        timeout: float | None,  # noqa: ARG002 - by this name the library gives it
+        timeout: float | None,  # noqa: ARG002 - the library passes it by this name
         headers: Sequence[tuple[str, str]],
         data: bytes,
     ) -> Callable[[], None]:
-        """Return what the library calls to send; no redirect is followed, for the password goes to this place alone."""
+        """Return the function that the library calls to send a request."""
+        all_headers = {**dict(headers), **self._headers}
 
         def send() -> None:
             try:
-                exchange(
-                    url,
-                    _BOUNDS,
-                    {**dict(headers), **self._headers},
-                    body=data or None,
-                    method=method,
-                )
+                exchange(url, _BOUNDS, all_headers, body=data or None, method=method)
             except ExchangeError as error:
-                said = f": {error.text}" if error.text else ""
-                raise PushgatewayError(masked(f"it {error}{said}", self._secrets)) from error
+                text = f": {error.text}" if error.text else ""
+                raise PushgatewayError(masked(f"it {error}{text}", self._secrets)) from error
 
         return send
 
 
 def check_push_url(url: str) -> Url:
-    """Return the parts of the URL; `UsageError` for one that is none, or that names a group, which we choose."""
+    """Return the parts of the URL; `UsageError` for an invalid one, or one with a group."""
     parts = parse_url(url)
-    if (
-        parts is None
-        or not parts.host
-        or parts.query
-        or parts.fragment
-        or "/metrics/" in f"{parts.path}/"
-    ):
-        raise UsageError(
-            # what may be a password is not shown, whatever is wrong with the rest
-            f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",
-            hint="Write it as http://pushgateway.monitoring:9091.",
-        )
-    return parts
+    # A path with /metrics/ names a group, which rollout chooses.
+    has_group = parts is not None and "/metrics/" in f"{parts.path}/"
+    if parts and parts.host and not (parts.query or parts.fragment or has_group):
+        return parts
+    raise UsageError(
+        # Text before the @ may be a password.
+        f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",
+        hint="Write it as http://pushgateway.monitoring:9091.",
+    )

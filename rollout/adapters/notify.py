@@ -1,11 +1,9 @@
-"""Notifications: where they go, read from the URLs that the operator wrote, and how they are sent beside the work.
+"""Send notifications to the URLs that the operator configured, without delaying the work.
 
-A URL is a secret: whoever has it can write to the channel. Nothing but its scheme is ever shown,
-and of a webhook its host: of a service's URL what stands in the host's place may be the token
-itself.
+A URL is a secret: whoever has it can write to the channel. Only its scheme is shown, and the host
+of a webhook. In the URL of another service, the host may be the token.
 
-Whoever posts a notification never waits, and nobody waits long at the end: a thread a destination,
-so that one that hangs holds up no other, and all of them daemons, which end with the process.
+Each destination has a daemon thread, so that one that hangs does not delay others or the exit.
 """
 
 import logging
@@ -42,7 +40,7 @@ _AT_THE_END = 5.0
 
 
 class DeliveryError(Exception):
-    """A notification did not arrive; the message holds no secret. `final`: trying again would not help."""
+    """A notification did not arrive. The message has no secrets. `final`: do not try again."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -51,23 +49,26 @@ class DeliveryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One place that notifications go to, by its name without its secrets, and what delivers one."""
+    """Where notifications go. The name has no secrets."""
 
     name: str
     deliver: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, URLs included."""
+        """Deliver a notification; `DeliveryError` if that fails.
+
+        The messages of other exceptions may hold the URL.
+        """
         try:
             self.deliver(note)
         except DeliveryError:
             raise
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:  # noqa: BLE001 - Apprise's services raise anything
             raise DeliveryError(f"it failed ({type(error).__name__})") from None
 
 
 def _webhook(parts: Url) -> Callable[[Note], None]:
-    """Return what POSTs to one URL; a user and password in it are sent as basic authentication."""
+    """Return a function that POSTs to a URL; its user and password become basic authentication."""
     place = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
@@ -84,21 +85,24 @@ def _webhook(parts: Url) -> Callable[[Note], None]:
 
 
 def _service(url: str, name: str) -> Callable[[Note], None]:
-    """Return what has Apprise deliver; why it could not, that tells only in logs, which may hold secrets."""
+    """Return a function that delivers with Apprise.
+
+    Apprise reports failures only in its log, which may hold secrets, so messages have no cause.
+    """
     plugin = _apprise().Apprise.instantiate(url)
     if plugin is None:
         raise UsageError(
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for how each service is written.",
         )
-    # it would wait up to 5.5 s between two notifications, and the last one has no more time than
-    # that
+    # Apprise would wait up to 5.5 s between notifications, longer than the wait at the end.
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
-        if not plugin.notify(
+        is_delivered = plugin.notify(
             body=note.body, title=note.title, notify_type=note.level.value, body_format="text"
-        ):
+        )
+        if not is_delivered:
             raise DeliveryError("it was not accepted, or the service cannot be reached")
 
     return deliver
@@ -106,7 +110,7 @@ def _service(url: str, name: str) -> Callable[[Note], None]:
 
 @cache
 def _apprise() -> ModuleType:
-    """Return the library, its logs and its transport's turned off: they show URLs."""
+    """Import Apprise, and turn off its logs, which show URLs."""
     try:
         module = import_module("apprise")
     except ImportError as error:
@@ -121,14 +125,14 @@ def _apprise() -> ModuleType:
 
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
-    """Return a destination a URL, each URL once; `UsageError`, which shows none of them, for one that is none."""
-    return tuple(
-        _destination(number, url) for number, url in enumerate(dict.fromkeys(urls), start=1)
-    )
+    """Return the destinations of the URLs, without duplicates; `UsageError` for an invalid one."""
+    distinct = dict.fromkeys(urls)
+    return tuple(_destination(number, url) for number, url in enumerate(distinct, start=1))
 
 
 def _destination(number: int, url: str) -> Destination:
-    scheme = match[1].lower() if (match := _SCHEME.match(url)) else ""
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
     if not scheme:
         raise UsageError(
             f"notification URL {number} has no scheme",
@@ -146,27 +150,27 @@ def _destination(number: int, url: str) -> Destination:
 
 
 class Outbox:
-    """Everything on its way to every destination; `warn` hears of each destination's trouble once."""
+    """Sends notifications to every destination; `warn` gets one warning per destination."""
 
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
-        self._lanes = tuple(_Lane(destination, warn) for destination in destinations)
+        self._queues = tuple(_DeliveryQueue(destination, warn) for destination in destinations)
 
     def post(self, note: Note) -> None:
-        """Send it to every destination, some time."""
-        for lane in self._lanes:
-            lane.put(note)
+        """Queue a notification for every destination."""
+        for queue in self._queues:
+            queue.put(note)
 
     def close(self, seconds: float = _AT_THE_END) -> None:
-        """Send what waits, for so long at most; what is left then is lost, and told."""
+        """Send what is queued, for at most this long, and warn of what is lost."""
         deadline = time.monotonic() + seconds
-        for lane in self._lanes:
-            lane.put(None)
-        for lane in self._lanes:
-            lane.end(deadline)
+        for queue in self._queues:
+            queue.put(None)
+        for queue in self._queues:
+            queue.end(deadline)
 
 
-class _Lane:
-    """One destination: what waits for it, and the thread that sends it."""
+class _DeliveryQueue:
+    """The notifications for one destination, and the thread that sends them."""
 
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
@@ -180,22 +184,24 @@ class _Lane:
         self._thread.start()
 
     def put(self, note: Note | None) -> None:
-        """Send one more; None is the last."""
+        """Queue a notification; None ends the thread."""
         self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
-        """Wait for the thread; from then on it is not heard of any more."""
+        """Wait for the thread until the deadline; after that it does not warn any more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._complain("what was left is not sent, as it did not answer in time")
         self._over.set()
 
     def _send_all(self) -> None:
-        while (note := self._waiting.get()) is not None and not self._over.is_set():
+        while not self._over.is_set():
+            note = self._waiting.get()
+            if note is None:
+                return
             self._send(note)
 
     def _send(self, note: Note) -> None:
-        """In a few attempts."""
         trouble = ""
         for pause in _PAUSES:
             if self._over.wait(pause):

@@ -1,4 +1,4 @@
-"""Where this process runs, as a pod can tell: by the downward API, the account that is mounted, and the kernel."""
+"""The pod that this process runs in, by the downward API, the service account and the kernel."""
 
 import os
 import socket
@@ -11,14 +11,14 @@ POD_VARIABLE = "ROLLOUT_POD_NAME"
 NAMESPACE_VARIABLE = "ROLLOUT_POD_NAMESPACE"
 OWN_POD_VARIABLES = (NODE_VARIABLE, POD_VARIABLE, NAMESPACE_VARIABLE)
 
-# What a kubelet gives to every container, whether or not it has an account.
+# The kubelet sets the first in every container, also without a service account.
 _IN_POD = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def own_pod() -> OwnPod | None:
-    """Return what is known of it; None outside a pod. A pod's hostname is its name, unless it says otherwise."""
+    """Return what is known of the pod; None outside a pod. A pod's hostname is usually its name."""
     if not any(os.environ.get(name) for name in _IN_POD):
         return None
     return OwnPod(

@@ -1,4 +1,4 @@
-"""Programs of this machine that answer once: bounded in time, with whatever they have started ended with them."""
+"""Run local programs with a deadline, and kill them with everything they have started."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end, `content` on its input; `OSError`, or `subprocess.TimeoutExpired` after the seconds.
+    """Run a program to its end, with `content` as its input.
 
-    It gets our environment without our secrets, or another. In a session of its own it can ask
-    nothing on the terminal.
+    Its environment is ours without our secrets, unless another is given. It has no terminal.
+    Raises `OSError`, or `subprocess.TimeoutExpired` after `seconds`.
     """
-    with subprocess.Popen(  # noqa: S603 - the operator's own programs, by words that nothing takes for another
+    with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
         words,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

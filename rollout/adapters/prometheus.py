@@ -1,4 +1,4 @@
-"""Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state, and by silences."""
+"""Read Prometheus' alerts as kured does, from the series ALERTS, without silenced ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -16,7 +16,7 @@ from rollout.model.json_text import NOT_READ
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
-_OF_SERIES = frozenset({"__name__", "alertstate"})
+_SERIES_LABELS = frozenset({"__name__", "alertstate"})
 _SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
 
 
@@ -29,24 +29,19 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The alert's."""
+        """The name of the alert."""
         return self.metric.get("alertname", "")
 
     @property
-    def counts(self) -> bool:
-        """Whether it is an alert that fires."""
-        return (
-            bool(self.name)
-            and float(self.value[1]) != 0
-            and self.metric.get("alertstate") == "firing"
-        )
+    def is_firing(self) -> bool:
+        """Whether it is a firing alert."""
+        is_set = bool(self.name) and float(self.value[1]) != 0
+        return is_set and self.metric.get("alertstate") == "firing"
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
-        """Those of the alert, without what the series adds."""
-        return frozenset(
-            (key, value) for key, value in self.metric.items() if key not in _OF_SERIES
-        )
+        """The alert's labels, without those that the series adds."""
+        return frozenset(item for item in self.metric.items() if item[0] not in _SERIES_LABELS)
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,45 +60,42 @@ class _Silenced(msgspec.Struct, frozen=True):
 
 
 class PrometheusAlerts:
-    """Asks one Prometheus, for alerts with labels that match.
+    """The firing alerts of one Prometheus that match these label matchers.
 
-    Where there is an `alertmanager`, alerts do not count that it has silenced; it knows them with
-    the labels that Prometheus adds to what it sends. No token is sent there.
-
-    `token` is sent as it is, see `token_for`; empty for none.
+    With an `alertmanager`, alerts that it has silenced are left out. It may know them with more
+    labels, which Prometheus adds. `token` goes to Prometheus only; see `token_for`.
     """
 
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
-        self._parameters = urlencode(
-            {"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"}
-        )
+        selector = f"{{{','.join(matchers)}}}" if matchers else ""
+        self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
-        self._silenced_url = (
-            f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
-        )
+        self._silenced_url = ""
+        if alertmanager:
+            self._silenced_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
     def active(self) -> tuple[str, ...]:
-        """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
-        counting = self._counting()
-        if counting and self._silenced_url:
+        """Return the sorted names of the alerts; `GateError` if there is no usable answer."""
+        firing = self._firing()
+        silenced: list[frozenset[tuple[str, str]]] = []
+        if firing and self._silenced_url:
             alerts = self._get(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
-            counting = [
-                sample
-                for sample in counting
-                if not any(sample.labels <= labels for labels in silenced)
-            ]
-        return tuple(sorted({sample.name for sample in counting}))
+        names: set[str] = set()
+        for sample in firing:
+            if not any(sample.labels <= labels for labels in silenced):
+                names.add(sample.name)
+        return tuple(sorted(names))
 
-    def _counting(self) -> Sequence[_Sample]:
+    def _firing(self) -> Sequence[_Sample]:
         try:
-            return [sample for sample in self._query() if sample.counts]
+            return [sample for sample in self._query() if sample.is_firing]
         except ValueError as error:
             raise self._failure(
-                self._url, "does not answer like Prometheus: a sample is no number"
+                self._url, "does not answer like Prometheus: a sample is not a number"
             ) from error
 
     def _query(self) -> Iterable[_Sample]:
@@ -117,9 +109,8 @@ class PrometheusAlerts:
         try:
             return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
-            raise self._failure(
-                url, f"{error}: {error.text}" if error.text else str(error)
-            ) from error
+            message = f"{error}: {error.text}" if error.text else str(error)
+            raise self._failure(url, message) from error
         except NOT_READ as error:
             who = "Prometheus" if url == self._url else "Alertmanager"
             raise self._failure(url, f"does not answer like {who}: {error}") from error
@@ -129,7 +120,7 @@ class PrometheusAlerts:
 
 
 def check_url(url: str) -> str:
-    """Return the URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
+    """Return the URL; `UsageError` for an invalid one, or one with a password or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -146,17 +137,16 @@ def check_url(url: str) -> str:
 
 
 def is_same_place(url: str, other: str) -> bool:
-    """Whether both lead to the same port of the same host in the same way; the first has a host."""
+    """Return whether both URLs have the same scheme, host and port."""
     are_urls = parse_url(url) is not None and parse_url(other) is not None
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """Return what may be sent to `url` as a token, trimmed: empty without one.
+    """Return the token for a URL, without white space around it.
 
-    A saved plan and the record on the cluster name a URL; a token goes only where this process's
-    own settings point. `UsageError` where they point elsewhere, or where no header can carry the
-    token.
+    A saved plan or a record may name another URL than this process's own settings, and must not
+    get the token. `UsageError` in that case, and if no header can carry the token.
     """
     if not token.strip():
         return ""

@@ -1,7 +1,6 @@
-"""Secrets of ours: kept from the programs that we start, and out of the texts that people read.
+"""Keep rollout's secrets out of other programs and of messages.
 
-A gate command, a ProxyCommand or a playbook is the operator's own, but what it starts in turn, logs
-or prints is not.
+A gate command, a ProxyCommand or a playbook may start, log or print anything.
 """
 
 import base64
@@ -10,21 +9,20 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-# What is shorter is no secret, and may be a part of any word.
+# A shorter text is no secret, and may be part of any word.
 _SHORTEST = 8
 _SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# Up to the last @: what a password should have had encoded may stand in it as it is.
+# Up to the last @, because a password may contain an @ that should be encoded.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# those of the places of notifications are secrets, and the URL of a Pushgateway may have a password
-# in it
+# The URLs of notifications are secrets. The URL of a Pushgateway may hold a password.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 
 def header_value(text: str) -> str:
-    """Return a header's value without the white space around it, as a file's last line ends in.
+    """Return a header's value without white space around it, such as a file's last line break.
 
-    Raises `ValueError` for a value that no header can carry; the error does not hold it.
+    `ValueError`, without the value, if no header can carry it.
     """
     value = text.strip()
     if not _SENDABLE.fullmatch(value):
@@ -33,17 +31,17 @@ def header_value(text: str) -> str:
 
 
 def basic_authorization(userinfo: str) -> str:
-    """Return the header's value for the user and password of a URL."""
+    """Return the Authorization header for the user and password of a URL."""
     return f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
 
 
 def without_userinfo(text: str) -> str:
-    """Return the text with no user and password in its URLs."""
+    """Remove user and password from the URLs in a text."""
     return _USERINFO.sub("", text)
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with each of these values replaced: a server may send back what it was sent."""
+    """Replace these values in a text: a server may send back what it was sent."""
     for secret in secrets:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, "***")
@@ -51,10 +49,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return an environment, this process's own as a rule, without our secrets."""
+    """Return an environment, by default that of this process, without rollout's secrets."""
     return {name: value for name, value in environment.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is a secret of ours: a passphrase, a token, a URL with a password."""
+    """Return whether a variable of this name is one of rollout's secrets."""
     return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

@@ -1,7 +1,7 @@
-"""Silences in Alertmanager for the nodes in flight, each leased for minutes: who is killed leaves none behind.
+"""Silence the alerts of nodes in Alertmanager while rollout works on them.
 
-Source: Alertmanager's API v2. A silence that is posted with its id takes the place of the one that
-has it.
+A silence lasts a few minutes and is renewed, so that none stays after a crash. Source:
+Alertmanager's API v2, where a silence that is posted with an ID replaces the one with that ID.
 """
 
 import re
@@ -21,7 +21,7 @@ from rollout.ports import Clock
 
 _LEASE = timedelta(minutes=5)
 _RENEWAL_SECONDS = 120.0
-# A node waits for its silence before its cordon.
+# Short, because a node waits for its silence before it is cordoned.
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 _NOT_FOUND = 404
 
@@ -31,10 +31,10 @@ class _Accepted(msgspec.Struct, frozen=True):
 
 
 class NodeSilences:
-    """Hears a run's events. A silence that cannot be had is warned of once, and keeps no node from anything.
+    """Silences the alerts of nodes by a run's events, from entering the context until leaving it.
 
-    Of a node it silences the alerts whose `label` is the node's name or its host's address, with or
-    without a port. Enter it to begin, leave it to end all.
+    It silences alerts whose `label` is the node's name or the host's address, with or without a
+    port. If Alertmanager fails, it warns once, and the rollout continues.
     """
 
     def __init__(
@@ -50,12 +50,11 @@ class NodeSilences:
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        # by node, empty where none was had; a node that is refused at its cordon is in flight no
-        # more
+        # By node; empty for a silence that could not be created.
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
         self._is_away = False
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="silences", daemon=True)
 
@@ -69,7 +68,7 @@ class NodeSilences:
             self._end(node)
 
     def notify(self, event: StepEvent) -> None:
-        """Silence a node that begins, and no longer one that has ended."""
+        """Create a silence when a node starts, and delete it when the node has finished."""
         if isinstance(event, NodeFinished):
             self._end(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
@@ -83,19 +82,19 @@ class NodeSilences:
                 self._lease(node, renewing=True)
 
     def _lease(self, node: str, *, renewing: bool = False) -> None:
-        with self._turn:
+        with self._lock:
             if self._ended.is_set() or (renewing and node not in self._in_flight):
                 return
-            known = self._ids.setdefault(node, "")
+            silence_id = self._ids.setdefault(node, "")
             if self._is_away and not renewing:
-                # it costs no further node its seconds: the next renewal tries again
+                # Other nodes do not wait for Alertmanager. The next renewal tries again.
                 return
             try:
-                self._ids[node] = self._post(node, known)
+                self._ids[node] = self._post(node, silence_id)
                 self._is_away = False
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
-                    # it may have lost all of them
+                    # Alertmanager has lost the silence, so a new one is posted next time.
                     self._ids[node] = ""
                 if not self._is_away:
                     self._say(
@@ -104,37 +103,39 @@ class NodeSilences:
                     )
                 self._is_away = True
 
-    def _post(self, node: str, known: str) -> str:
+    def _post(self, node: str, silence_id: str) -> str:
         now = self._clock.now()
         address = self._addresses.get(node, "")
         names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
+        matcher = {
+            "name": self._label,
+            "value": f"({names})(:[0-9]+)?",
+            "isRegex": True,
+            "isEqual": True,
+        }
         silence = {
-            "matchers": [
-                {
-                    "name": self._label,
-                    "value": f"({names})(:[0-9]+)?",
-                    "isRegex": True,
-                    "isEqual": True,
-                }
-            ],
+            "matchers": [matcher],
             "startsAt": timestamp(now),
             "endsAt": timestamp(now + _LEASE),
             "createdBy": "rollout",
             "comment": f"{node} is rebooted for an update",
         }
-        body = self._asked("s", "POST", json_line(silence | ({"id": known} if known else {})))
+        if silence_id:
+            silence["id"] = silence_id
+        body = self._send("s", "POST", json_line(silence))
         try:
             return msgspec.json.decode(body, type=_Accepted).silence
         except NOT_READ as error:
             raise ExchangeError("does not answer like Alertmanager") from error
 
     def _end(self, node: str) -> None:
-        with self._turn:
+        with self._lock:
             self._in_flight.discard(node)
-            if not (known := self._ids.pop(node, "")):
+            silence_id = self._ids.pop(node, "")
+            if not silence_id:
                 return
             try:
-                self._asked(f"/{known}", "DELETE")
+                self._send(f"/{silence_id}", "DELETE")
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
@@ -143,6 +144,6 @@ class NodeSilences:
                     f" {error}"
                 )
 
-    def _asked(self, path: str, method: str, body: bytes | None = None) -> bytes:
+    def _send(self, path: str, method: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}
         return exchange(f"{self._url}{path}", _BOUNDS, headers, body=body, method=method)

@@ -1,12 +1,10 @@
-"""How to reach hosts, from what `ansible-inventory --list` prints; and the cluster's Nodes in the JSON that it expects.
+"""Read hosts from `ansible-inventory --list`, and write the cluster's Nodes as such an inventory.
 
-Only what says how a host is reached is taken. Where Ansible itself carries the commands, the rest
-is its business. A variable that would have it reach a host in another way than rollout's own SSH
-can is an error there, because the host reached instead might be the wrong one.
+Only variables that say how to reach a host are read. When rollout's own SSH connects, a variable
+that it cannot follow is an error, because it might reach the wrong host.
 
-Of the Nodes every host comes with its variables in `_meta`, so that Ansible asks once and not once
-a host. Names of groups consist of letters, digits and underscores: with others Ansible warns, or
-refuses.
+The inventory of the Nodes has the variables of every host in `_meta`, so that Ansible runs the
+script once. Group names consist of letters, digits and underscores, as Ansible demands.
 """
 
 import re
@@ -30,7 +28,7 @@ from rollout.model.host import (
 )
 from rollout.model.text import ssh_path
 
-# Of two names for one thing Ansible's SSH connection takes the one with `ssh`.
+# Ansible's SSH connection prefers the names with `ssh`.
 _ADDRESS = ("ansible_ssh_host", "ansible_host")
 _PORT = ("ansible_ssh_port", "ansible_port")
 _USER = ("ansible_ssh_user", "ansible_user")
@@ -53,13 +51,14 @@ _ELSEWHERE = re.compile(
 )
 _TEMPLATE = re.compile(r"\{[{%]")
 _BY_ANSIBLE = (
-    "Have Ansible reach it: --executor ansible. Or say its address, port, user and key as they are."
+    "Let Ansible connect: --executor ansible. Or write the host's address, port, user and key"
+    " without templates."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SshDefaults:
-    """How hosts are reached that say nothing else of themselves."""
+    """How to reach hosts that have no such variable."""
 
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
@@ -68,7 +67,7 @@ class SshDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Hosts in Ansible's order, and sentences about what was left out of account."""
+    """Hosts in Ansible's order, and warnings about what is ignored."""
 
     hosts: tuple[Host, ...]
     warnings: tuple[str, ...] = ()
@@ -77,28 +76,33 @@ class Inventory:
 def inventory_of(
     document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
-    """Return the hosts of every group but this machine itself; `InventoryError` names a host that cannot be reached so.
+    """Return the hosts of all groups, without this machine itself.
 
-    With `by_ansible` Ansible connects: what only it can evaluate or follow is left to it.
+    With `by_ansible` Ansible connects, so variables that only Ansible understands are allowed.
+    Otherwise they raise `InventoryError`.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
-    groups = (group.get("hosts", ()) for name, group in document.items() if name != "_meta")
-    names = dict.fromkeys(name for group in groups for name in group)
-    if strange := [name for name in names if not name.isprintable()]:
-        raise InventoryError(
-            f"the inventory has a host {strange[0]!r}, whose name cannot be printed"
-        )
-    readers = [_HostReader(name, variables.get(name, {}), by_ansible) for name in names]
-    hosts = [host for reader in readers if (host := reader.host(defaults)) is not None]
-    return Inventory(
-        tuple(hosts),
-        tuple(dict.fromkeys(warning for reader in readers for warning in reader.warnings)),
-    )
+    names: dict[str, None] = {}
+    for group_name, group in document.items():
+        if group_name != "_meta":
+            names.update(dict.fromkeys(group.get("hosts", ())))
+    hosts: list[Host] = []
+    warnings: list[str] = []
+    for name in names:
+        if not name.isprintable():
+            raise InventoryError(f"the inventory has a host {name!r}, whose name cannot be printed")
+    for name in names:
+        reader = _HostReader(name, variables.get(name, {}), by_ansible)
+        host = reader.host(defaults)
+        if host is not None:
+            hosts.append(host)
+        warnings += reader.warnings
+    return Inventory(tuple(hosts), tuple(dict.fromkeys(warnings)))
 
 
 @dataclass(slots=True)
 class _HostReader:
-    """One host's variables; collects what is worth a warning."""
+    """Reads one host's variables, and collects warnings."""
 
     name: str
     variables: Mapping[str, Any]
@@ -106,7 +110,7 @@ class _HostReader:
     warnings: list[str] = field(default_factory=list)
 
     def host(self, defaults: SshDefaults) -> Host | None:
-        """Return the host; None where it is this very machine, which is no host of a cluster seen from outside."""
+        """Return the host; None if it is this machine."""
         connection = self._text("ansible_connection")
         if connection == "local":
             self.warnings.append(
@@ -127,40 +131,38 @@ class _HostReader:
         if connection not in _SSH:
             raise self._refusal("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
-            if _ELSEWHERE.search(text := self._text(variable)):
-                raise self._refusal(
-                    variable, "rollout's own SSH follows no jump hosts and options of an inventory"
-                )
+            text = self._text(variable)
+            if _ELSEWHERE.search(text):
+                why = "rollout's own SSH does not support jump hosts and options of an inventory"
+                raise self._refusal(variable, why)
             if text:
                 self.warnings.append(f"inventory: {variable} is ignored")
-        ignored = (variable for variable in _PASSWORDS if variable in self.variables)
-        self.warnings += [
-            f"inventory: {variable} is ignored: only keys are used" for variable in ignored
-        ]
+        for variable in _PASSWORDS:
+            if variable in self.variables:
+                self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int:
-        """Return the port; 0 where none is said."""
+        """Return the port; 0 if there is none."""
         text = self._text(*_PORT)
         port = port_of(text)
         if text and port is None:
-            raise self._refusal(
-                next(name for name in _PORT if name in self.variables), "not a port"
-            )
+            variable = next(name for name in _PORT if name in self.variables)
+            raise self._refusal(variable, "not a port")
         return port or 0
 
     def _text(self, *names: str) -> str:
-        """Return the first of these that is set; what a program said is marked as unsafe, and no template."""
+        """Return the first of these variables that is set.
+
+        Ansible marks values that a program printed as unsafe. They are never templates.
+        """
         for name in names:
             value = self.variables.get(name)
             unsafe = value.get("__ansible_unsafe") if isinstance(value, dict) else None
             text = value if unsafe is None else unsafe
             if text is None or (isinstance(text, str) and not text.strip()):
                 continue
-            if (
-                isinstance(text, bool)
-                or not isinstance(text, str | int)
-                or not str(text).isprintable()
-            ):
+            is_word = isinstance(text, str | int) and not isinstance(text, bool)
+            if not is_word or not str(text).isprintable():
                 problem = "only Ansible reads this value"
             elif unsafe is None and _TEMPLATE.search(str(text)):
                 problem = "only Ansible evaluates templates"
@@ -172,18 +174,14 @@ class _HostReader:
 
     def _refusal(self, variable: str, why: str) -> InventoryError:
         value = self.variables[variable]
-        shown = (
-            "(encrypted)"
-            if isinstance(value, dict) and "__ansible_vault" in value
-            else ascii(value)
-        )
+        is_encrypted = isinstance(value, dict) and "__ansible_vault" in value
+        text = "(encrypted)" if is_encrypted else ascii(value)
         return InventoryError(
-            f"inventory: host {self.name}: {variable}={shown}: {why}", hint=_BY_ANSIBLE
+            f"inventory: host {self.name}: {variable}={text}: {why}", hint=_BY_ANSIBLE
         )
 
 
 def _without_brackets(address: str) -> str:
-    """Return an address as sockets and ssh take it: without the brackets of a URL."""
     return address[1:-1] if address.startswith("[") and address.endswith("]") else address
 
 
@@ -196,44 +194,48 @@ Variables = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """What the command line says about reaching every host; paths, empty where it says nothing."""
+    """The files that the command line names for reaching hosts; empty if it names none."""
 
     key_file: str = ""
     known_hosts: str = ""
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """Return the same for OpenSSH, which Ansible connects with, and what its own configuration may not find.
+        """Return the arguments of ssh for a host, for `ansible_ssh_common_args`.
 
-        It is given an address, where a configuration may speak of a name: the way that was found
-        there goes along.
+        Ansible passes an address to ssh, which does not find a block for the host's name in its
+        configuration. So the settings of that block are arguments, too.
         """
-        own_key = host.key_file or self.key_file
-        files = (
-            HostKeyFiles((self.known_hosts,))
-            if self.known_hosts
-            else host.known_hosts or HostKeyFiles(())
-        )
-        options = (
-            (
-                "UserKnownHostsFile",
-                " ".join(map(ssh_path, files.own)) or ("none" if files.system else ""),
-            ),
+        files = host.known_hosts or HostKeyFiles(())
+        if self.known_hosts:
+            files = HostKeyFiles((self.known_hosts,))
+        identities = host.identities
+        user_files = " ".join(map(ssh_path, files.own))
+        if files.system and not user_files:
+            user_files = "none"
+        agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
+        options = [
+            ("UserKnownHostsFile", user_files),
             (
                 "GlobalKnownHostsFile",
                 " ".join(ssh_path(file, tokens=False) for file in files.system),
             ),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
-            *(("IdentityFile", ssh_path(file)) for file in host.identities.files if not own_key),
-            (
-                "IdentityAgent",
-                "" if host.identities.agent is None else ssh_path(host.identities.agent or "none"),
-            ),
-            ("IdentitiesOnly", "yes" if host.identities.only else ""),
-        )
-        words = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
-        return shlex.join((*words, *(("-F", self.ssh_config) if self.ssh_config else ())))
+        ]
+        if not (host.key_file or self.key_file):
+            options += [("IdentityFile", ssh_path(file)) for file in identities.files]
+        options += [
+            ("IdentityAgent", agent),
+            ("IdentitiesOnly", "yes" if identities.only else ""),
+        ]
+        words: list[str] = []
+        for name, value in options:
+            if value:
+                words += ["-o", f"{name}={value}"]
+        if self.ssh_config:
+            words += ["-F", self.ssh_config]
+        return shlex.join(words)
 
 
 def inventory_document(
@@ -242,9 +244,9 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return what `--list` prints: groups of hosts, and every host's variables.
+    """Return what `--list` prints: groups of hosts, and the variables of every host.
 
-    A Node whose host was not asked, or did not answer, is in no group that depends on the answer.
+    A Node whose host did not answer is in no group that depends on the answer.
     """
     groups: dict[str, list[str]] = {}
     for node in nodes:
@@ -266,7 +268,7 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Only what is known: an empty address would send Ansible to this machine."""
+    """Return how to reach a host; nothing without an address, because Ansible would go to localhost."""
     if host is None or not is_address(host.address):
         return {}
     known = {
@@ -296,7 +298,7 @@ def _about(node: Node) -> Variables:
         "rollout_os_image": _untemplated(node.os_image),
         "rollout_kubelet_version": _untemplated(node.kubelet_version),
         "rollout_labels": dict(node.labels),
-        # a value that came from the cluster is data: Ansible must not take it for a template
+        # Ansible must not evaluate values from the cluster as templates.
         "rollout_annotations": {key: _untemplated(text) for key, text in sorted(ours.items())},
     }
 
@@ -344,7 +346,7 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
 
 
 def _version_of(os_image: str) -> str:
-    """Return the version in what a kubelet reports: `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
+    """Return the version in a kubelet's `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
     version = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
     return version[0] if version else ""
 

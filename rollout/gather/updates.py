@@ -1,4 +1,4 @@
-"""Hosts asked to look for an update now: nothing is waited for, `rollout status` shows what becomes of it."""
+"""Ask hosts to check for an update now, without waiting for the result."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -19,10 +19,9 @@ _BUS_CALL = (
 )
 _CLIENT_CALL = "update_engine_client -check_for_update"
 
-# The operator's own command first, the bus where that is missing, and root where both are refused.
-# Each question begins with a marker on stderr, so that what one tool complained about is not taken
-# for another's. Status 124 is that of a command that was cut off: there is nobody to answer root
-# either.
+# update_engine's client first, then the bus, then both as root. Each question begins with a marker
+# on stderr, which separates the errors of the tools. When a command takes too long (status 124),
+# root would get no answer either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2
@@ -36,13 +35,13 @@ ask sudo-bus 5 sudo -n {_BUS_CALL} && exit 0
 ask sudo-client 12 sudo -n {_CLIENT_CALL}
 """.strip()
 
-# What the questions may take in all where nobody answers, and the connection before them.
+# For the connection and all questions.
 _CHECK_SECONDS = 60.0
-_NOT_AT_IT = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
+_INACTIVE = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
 
 
 class CheckOutcome(StrEnum):
-    """What became of the question; fixed words."""
+    """The outcome of a request; a fixed set of words."""
 
     ASKED = "asked"
     STAGED = "staged"
@@ -52,7 +51,7 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What became of one host's question. `version` is the one that was staged before."""
+    """The outcome for one host. `version` is one that was staged before."""
 
     node: str
     outcome: CheckOutcome
@@ -61,7 +60,7 @@ class CheckResult:
 
     @property
     def settled(self) -> bool:
-        """Whether all is well with it."""
+        """Whether the host checks for updates, or has one already."""
         return self.outcome in (CheckOutcome.ASKED, CheckOutcome.STAGED)
 
 
@@ -72,7 +71,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Have those look for an update that have none staged, and are not at it already; results as they come."""
+    """Ask the hosts that have no staged update and do not check already; yield each result."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -88,32 +87,34 @@ def check_hosts(
                 "update_engine is reporting a failed update, and accepts no request: try again soon"
             )
             yield CheckResult(node, CheckOutcome.REFUSED, message=why)
-        elif update.operation not in _NOT_AT_IT:
-            yield CheckResult(
-                node, CheckOutcome.ASKED, message=f"it was at it already: {update.operation}"
-            )
+        elif update.operation not in _INACTIVE:
+            message = f"it was checking already: {update.operation}"
+            yield CheckResult(node, CheckOutcome.ASKED, message=message)
         else:
             hosts[node] = observation.host
-    with closing(
-        shell.run_on_all(hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency)
-    ) as answers:
+    answers = shell.run_on_all(
+        hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency
+    )
+    with closing(answers):
         for node, answer in answers:
-            why = answer.message if isinstance(answer, SshError) else check_refusal(answer)
-            failed = (
-                CheckOutcome.UNREACHABLE if isinstance(answer, SshError) else CheckOutcome.REFUSED
-            )
-            yield CheckResult(node, failed if why else CheckOutcome.ASKED, message=why)
+            if isinstance(answer, SshError):
+                yield CheckResult(node, CheckOutcome.UNREACHABLE, message=answer.message)
+            elif why := check_refusal(answer):
+                yield CheckResult(node, CheckOutcome.REFUSED, message=why)
+            else:
+                yield CheckResult(node, CheckOutcome.ASKED)
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Why the host does not look for an update; empty where it does."""
+    """Return why the host does not check for an update; empty if it does."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:
         return "the connection ended before the host answered"
     answers = split_sections(result.stderr)
     if not answers:
-        return f"the host did not run the command; it said: {last_line(result.stderr) or 'nothing'}"
+        output = last_line(result.stderr) or "nothing"
+        return f"the host did not run the command; it said: {output}"
     if result.exit_status == CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))

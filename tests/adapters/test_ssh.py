@@ -81,7 +81,7 @@ def test_default_keys_are_tried_in_turn(
 
 
 def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.keys._PATIENCE", 0.3)
+    monkeypatch.setattr("rollout.adapters.ssh.keys._AGENT_SECONDS", 0.3)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
@@ -176,7 +176,7 @@ def test_a_key_in_every_format_of_openssh_logs_in(
     [
         (
             "-----BEGIN PRIVATE KEY-----\nbm90aGluZw==\n-----END PRIVATE KEY-----\n",
-            "in a form that rollout cannot read",
+            "rollout cannot read this private key",
             "ssh-keygen -p -Z aes256-ctr -f ",
         ),
         ("PuTTY-User-Key-File-2: ssh-rsa\n", "a PuTTY key", "puttygen "),

@@ -166,7 +166,7 @@ def test_a_command_that_has_no_end_is_ended(
 ) -> None:
     monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
-    with pytest.raises(InputError, match=r"ssh -G \S+ has no answer after 0.5 s"):
+    with pytest.raises(InputError, match=r"ssh -G \S+ did not answer within 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
     wait_until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
@@ -213,7 +213,7 @@ def test_what_is_no_name_of_a_host_is_not_asked_about(
 
 @pytest.mark.parametrize("user", ["-oProxyCommand=touch", "a;b", "$(id)", "a -b", "a\nb", "a\\"])
 def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> None:
-    with pytest.raises(InputError, match="has characters that a shell"):
+    with pytest.raises(InputError, match="has characters that are special to a shell"):
         configured(Host("a", "b", 22, user), tmp_path, "Match exec 'true %r'\n  User me\n")
 
 
@@ -278,6 +278,6 @@ def test_without_a_client_no_configuration_counts_and_it_is_told(
     monkeypatch.setenv("PATH", str(tmp_path))
     asked = {"a": untold("a", "10.0.0.1")}
     assert with_ssh_config(asked, None, said.append)["a"] == Host("a", "10.0.0.1")
-    assert said == [f"{home}/.ssh/config does not count: OpenSSH's client (ssh) is not installed"]
+    assert said == [f"{home}/.ssh/config is ignored: OpenSSH's client (ssh) is not installed"]
     with pytest.raises(InputError, match=r"--ssh-config \S+ needs OpenSSH's client"):
         configured(asked["a"], tmp_path)

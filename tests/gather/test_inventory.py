@@ -58,9 +58,9 @@ ONLY_BY_ANSIBLE: list[tuple[dict[str, Any], str]] = [
         {"ansible_connection": "docker"},
         "host a: ansible_connection='docker': rollout's own SSH cannot",
     ),
-    ({"ansible_ssh_common_args": "-o ProxyJump=bastion"}, "follows no jump hosts"),
-    ({"ansible_ssh_extra_args": "-J bastion"}, "follows no jump hosts"),
-    ({"ansible_ssh_args": "-o Port=23"}, "follows no jump hosts"),
+    ({"ansible_ssh_common_args": "-o ProxyJump=bastion"}, "does not support jump hosts"),
+    ({"ansible_ssh_extra_args": "-J bastion"}, "does not support jump hosts"),
+    ({"ansible_ssh_args": "-o Port=23"}, "does not support jump hosts"),
     ({"ansible_host": "{{ address }}"}, "only Ansible evaluates templates"),
     ({"ansible_host": ["192.0.2.1"]}, "only Ansible reads this value"),
     (

@@ -1,11 +1,11 @@
-"""What an OpenSSH client configuration says of hosts: where, as whom, and through what to log in.
+"""How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
 
-OpenSSH's own client is asked what its configuration means: `ssh -G`, a process a question (6 ms of
-CPU). It looks names up and runs the commands of `Match exec`, as for a connection: they are the
-operator's own, and no name gets here that a shell could take for anything but a name. What flags or
-the inventory say goes before it. What cannot be followed and would lead elsewhere, or log in
-otherwise, is refused by name where it applies to a host: half of a configuration is worse than
-none. Jump hosts are left to the client as well, which follows the same files to them.
+`ssh -G` evaluates the configuration, one process per host (6 ms of CPU). It resolves names and runs
+the commands of `Match exec`, as it does for a connection. Names that a shell could misread are
+refused first. Flags and the inventory take precedence.
+
+An option that rollout's own SSH does not support is refused if it would lead to another host or log
+in in another way. OpenSSH's client makes the connections to jump hosts.
 """
 
 import getpass
@@ -36,8 +36,7 @@ from rollout.model.host import (
 )
 from rollout.model.tool_output import last_line
 
-# Ignored, these would send the connection elsewhere, log in with something else, or trust a key
-# that is not to be.
+# If these were ignored, rollout would connect, log in or check host keys in another way than ssh.
 _REFUSED = (
     "bindaddress",
     "bindinterface",
@@ -55,44 +54,43 @@ _FOLLOWED = (
 )
 _OFF = ("none", "no", "internal")
 _NONE = "none"
-# So many take a second or two.
+# From this number of hosts on, it takes seconds.
 _MANY = 200
-_WAY_OUT = (
-    "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it:"
+_UNSUPPORTED_HINT = (
+    "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
     " --ssh-config FILE, or none."
 )
-_NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
+_NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
 
-# Keywords in lower case with their values: those that the configuration sets to something else than
-# the default.
+# By keyword in lower case: the values that differ from the default.
 Settings = Mapping[str, tuple[str, ...]]
 
 _CLIENT = "ssh"
 _OWN = Path("~/.ssh/config")
 _SYSTEM = Path("/etc/ssh/ssh_config")
-# As `ssh -F none`.
+# Means no file, as in `ssh -F none`.
 NO_FILE = Path("none")
 # With more dots than CanonicalizeHostname completes.
 _NOBODY = "no.such.host.of.rollout.invalid"
 _SECONDS = 15.0
 _LONGEST = 300
-# The client prints lists of files without quotes: one begins where a word begins as a path does.
+# ssh prints lists of files without quotes. Each file starts like a path.
 _NEXT_FILE = re.compile(r" (?=[/~])")
 
 
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """Return the hosts as the file has them reached; `InputError` where it cannot be followed.
+    """Return the hosts with what the configuration says of them.
 
-    `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that
-    nobody has told: the configuration's, else all defaults. What takes seconds, or does not count,
-    is announced.
+    `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
+    `announce` gets a message before slow work, and when files are ignored. `InputError` if the
+    configuration cannot be read, or sets an unsupported option.
     """
     files = config_files(path)
     unconfigured = {
@@ -107,46 +105,45 @@ def with_ssh_config(
                 f"--ssh-config {path} needs OpenSSH's client, which is not installed",
                 hint=_NO_CLIENT,
             )
-        announce(f"{files} does not count: OpenSSH's client (ssh) is not installed")
+        announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return unconfigured
-    asked = {name: host for name, host in hosts.items() if host.address}
-    for host in asked.values():
+    addressed = {name: host for name, host in hosts.items() if host.address}
+    for host in addressed.values():
         _check_words(host)
-    if len(asked) >= _MANY:
-        announce(f"asking ssh what {files} means for {len(asked)} hosts, which may take seconds")
+    if len(addressed) >= _MANY:
+        announce(
+            f"asking ssh what {files} means for {len(addressed)} hosts, which may take seconds"
+        )
     with (
         scratch_for("ssh"),
         NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file,
     ):
-        # A file, for the client may read it a second time (Match final).
+        # Not a pipe: with `Match final` ssh reads its configuration twice.
         file.write(files.text())
         file.flush()
-        return {
-            **unconfigured,
-            **_configured(asked, Client(Path(file.name), str(files.own or files.system)), files),
-        }
+        client = Client(Path(file.name), str(files.own or files.system))
+        return unconfigured | _configure(addressed, client, files)
 
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """The files that count: the one that is named or the account's, and the system's; None where they do not."""
+    """The files to read: the named one or the user's own, and the system's, if they are used."""
 
     own: Path | None
     system: Path | None = None
 
     def __str__(self) -> str:
-        """For messages."""
         return ", ".join(str(file) for file in (self.own, self.system) if file)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What makes a client that we start go by them."""
+        """The arguments that make `ssh` read the same files."""
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def text(self) -> str:
-        """Return what they say, with our own default behind it all; `InputError` where the named one cannot be read."""
+        """Return the text of the files and rollout's default user; `InputError` if unreadable."""
         try:
-            # As it is: an Include would have its permissions looked at, unlike -F.
+            # Copied, because ssh would check the permissions of an included file, unlike with -F.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
         except OSError as error:
             hint = "Name another file with --ssh-config."
@@ -156,18 +153,17 @@ class ConfigFiles:
 
 
 def config_files(path: Path | None) -> ConfigFiles | None:
-    """Return the file that is named; where none is, those that `ssh` goes by; None where no file counts.
+    """Return the named file, else the files that `ssh` reads; None if there are none.
 
-    `ssh` looks for the account's home; where HOME is another folder, as in a container or under
-    sudo, the file there counts, and alone.
+    `ssh` takes the home of the account. If HOME is another folder, as in a container or with sudo,
+    only the file there is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
     usual = _OWN.expanduser()
+    is_home = usual == _account_home() / _OWN.relative_to("~")
     own = usual if usual.is_file() else None
-    system = (
-        _SYSTEM if usual == _account_home() / _OWN.relative_to("~") and _SYSTEM.is_file() else None
-    )
+    system = _SYSTEM if is_home and _SYSTEM.is_file() else None
     return ConfigFiles(own, system) if own or system else None
 
 
@@ -175,57 +171,58 @@ def _account_home() -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # as pods on clusters that give each namespace a uid of its own: the client refuses all work
-        # then
+        # A pod may run as a user without an account, for whom ssh refuses to work.
         return NO_FILE
 
 
 class Client:
-    """Asks `ssh -G`. Safe to use from many threads."""
+    """Runs `ssh -G`. Safe to use from many threads.
 
-    def __init__(self, file: Path, shown: str) -> None:
+    Messages of ssh name `original` instead of the temporary `file`.
+    """
+
+    def __init__(self, file: Path, original: str) -> None:
         self._file = file
-        self._shown = shown
-        # The client's own, but for two: a host's name is its own, and the usual user is ours.
-        defaults = self._asked(_NOBODY, "", 0, "none")
+        self._original = original
+        # A host's name is never a default, and the default user is rollout's.
+        defaults = self._run(_NOBODY, "", 0, "none")
         self._defaults = {
             name: value for name, value in defaults.items() if name not in ("hostname", "user")
         }
 
     def ask(self, name: str, user: str, port: int) -> Settings:
-        """Return what the files set for a name that `ssh` could be given, with a user and port unless empty and 0.
+        """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed on.
 
-        `InputError`, in the client's own words, where it cannot follow them.
+        `InputError` with ssh's message if it cannot read them.
         """
-        settings = self._asked(name, user, port, str(self._file))
+        settings = self._run(name, user, port, str(self._file))
         return {
             keyword: value
             for keyword, value in settings.items()
             if self._defaults.get(keyword) != value
         }
 
-    def _asked(self, name: str, user: str, port: int, file: str) -> Settings:
-        given = [*(("-l", user) if user else ()), *(("-p", str(port)) if port else ())]
+    def _run(self, name: str, user: str, port: int, file: str) -> Settings:
+        words = [_CLIENT, "-G", "-T", "-F", file]
+        if user:
+            words += ["-l", user]
+        if port:
+            words += ["-p", str(port)]
         try:
-            # The name is behind everything that could be an option.
-            done = run_program(
-                [_CLIENT, "-G", "-T", "-F", file, *given, "--", name], seconds=_SECONDS
-            )
+            done = run_program([*words, "--", name], seconds=_SECONDS)
         except OSError as error:
             raise InputError(f"{_CLIENT} cannot be run: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise InputError(
-                f"ssh -G {name} has no answer after {_SECONDS:.3g} s",
-                hint=(
-                    "Does a Match exec of the configuration wait for something, or its"
-                    " CanonicalizeHostname?"
-                ),
+                f"ssh -G {name} did not answer within {_SECONDS:.3g} s",
+                hint="Check whether a Match exec or CanonicalizeHostname of the configuration hangs.",
             ) from error
         if done.returncode:
-            printed = done.stderr.decode(errors="replace").replace(str(self._file), self._shown)
-            said = last_line(printed, _LONGEST) or f"exit status {done.returncode}"
+            printed = done.stderr.decode(errors="replace").replace(str(self._file), self._original)
+            message = last_line(printed, _LONGEST) or f"exit status {done.returncode}"
             raise InputError(
-                f"ssh -G {name}: {said}", hint="Mend it, or go without: --ssh-config none."
+                f"ssh -G {name}: {message}",
+                hint="Fix the configuration, or ignore it: --ssh-config none.",
             )
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
@@ -247,24 +244,24 @@ def _check_words(host: Host) -> None:
         )
     if not _USER.fullmatch(host.user):
         raise InputError(
-            f"{host.name}: user {host.user!a} has characters that a shell would take for its own"
+            f"{host.name}: user {host.user!a} has characters that are special to a shell"
         )
 
 
-def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
+def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
     logins = {(host.user, host.port) for host in hosts.values()}
     usual = {(user, port): client.ask(_NOBODY, user, port) for user, port in logins}
 
     def configure(host: Host) -> Host:
-        name, settings = _asked(host, client, usual[host.user, host.port])
-        if refused := [
-            keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF
-        ]:
-            raise InputError(
-                f"{files} sets {refused[0]} for {host.name}, which is not supported", hint=_WAY_OUT
-            )
+        name, settings = _ask_for_host(host, client, usual[host.user, host.port])
+        for keyword in _REFUSED:
+            if _value(settings, keyword, _NONE) not in _OFF:
+                raise InputError(
+                    f"{files} sets {keyword} for {host.name}, which is not supported",
+                    hint=_UNSUPPORTED_HINT,
+                )
         try:
-            return _reached(host, name, settings, files)
+            return _apply(host, name, settings, files)
         except InputError as error:
             raise InputError(
                 f"{files}, for {host.name}: {error.message}", hint=error.hint
@@ -274,52 +271,56 @@ def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
 
 
-def _asked(host: Host, client: Client, usual: Settings) -> tuple[str, Settings]:
-    """Return what counts for this host: a block that speaks of its name goes before one that speaks of its address."""
+def _ask_for_host(host: Host, client: Client, usual: Settings) -> tuple[str, Settings]:
+    """Return the name to use for a host, and its settings.
+
+    A block for the host's name takes precedence over one for its address.
+    """
     if is_address(host.name) and host.name != host.address:
-        # What is wrong with the files is told of the address as well; the name may be one that only
-        # the cluster knows.
+        # Only the cluster may know the name. Errors in the files recur for the address.
         with suppress(InputError):
-            if _differs(settings := client.ask(host.name, host.user, host.port), usual, host.name):
+            settings = client.ask(host.name, host.user, host.port)
+            if _differs(settings, usual, host.name):
                 return host.name, settings
     return host.address, client.ask(host.address, host.user, host.port)
 
 
 def _differs(settings: Settings, usual: Settings, name: str) -> bool:
-    """Whether they say of the name what they do not say of one that nobody has."""
-    return any(
-        [value.lower() for value in settings.get(keyword, ())]
-        != [value.replace(_NOBODY, name).lower() for value in usual.get(keyword, ())]
-        for keyword in (*_FOLLOWED, *_REFUSED)
-    )
+    """Return whether the settings of a name differ from those of a name that no host has."""
+    for keyword in (*_FOLLOWED, *_REFUSED):
+        values = [value.lower() for value in settings.get(keyword, ())]
+        expected = [value.replace(_NOBODY, name).lower() for value in usual.get(keyword, ())]
+        if values != expected:
+            return True
+    return False
 
 
-def _reached(host: Host, asked: str, settings: Settings, files: ConfigFiles) -> Host:
-    address = _value(settings, "hostname", asked)
-    reached = replace(
+def _apply(host: Host, name: str, settings: Settings, files: ConfigFiles) -> Host:
+    address = _value(settings, "hostname", name)
+    configured = replace(
         host,
-        # A name of the cluster's without a HostName is no address: the cluster says what is.
-        address=host.address if asked == host.name == address else address,
+        # Without a HostName, a name of the cluster is not an address.
+        address=host.address if name == host.name == address else address,
         port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
     )
-    # What stands for `%h` and the like.
+    # The values of `%h` and the like.
     tokens = {
         "%": "%",
         "d": str(Path.home()),
-        "h": reached.address,
-        "n": asked,
-        "p": str(reached.port),
-        "r": reached.user,
+        "h": configured.address,
+        "n": name,
+        "p": str(configured.port),
+        "r": configured.user,
         "u": getpass.getuser(),
     }
     return replace(
-        reached,
+        configured,
         known_hosts=_known_hosts(settings),
         identities=_identities(settings, tokens),
-        proxy=_proxy(reached, settings, files, tokens),
+        proxy=_proxy(configured, settings, files, tokens),
     )
 
 
@@ -328,27 +329,28 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
 
 
 def _known_hosts(settings: Settings) -> HostKeyFiles | None:
-    """Return the files of each kind, or none of it; None where the configuration does not say.
+    """Return the known_hosts files; None if the configuration does not name any.
 
-    They are printed with their tokens put in: what is still a % stands for itself.
+    `ssh -G` has replaced their tokens, so that a remaining % is part of the name.
     """
     if not any(keyword in settings for keyword in _FILE_LISTS):
         return None
-    own, system = (
-        tuple(
-            str(Path(file).expanduser()) for file in settings.get(keyword, usual) if file != _NONE
-        )
-        for keyword, usual in zip(_FILE_LISTS, (USUAL_FILES.own, USUAL_FILES.system), strict=True)
+    return HostKeyFiles(
+        _expand_home(settings.get("userknownhostsfile", USUAL_FILES.own)),
+        _expand_home(settings.get("globalknownhostsfile", USUAL_FILES.system)),
     )
-    return HostKeyFiles(own, system)
 
 
-def _expanded(text: str, tokens: Mapping[str, str]) -> str:
-    """Return the text with `%h` and the like; `InputError` where one of them stands for nothing."""
+def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(str(Path(file).expanduser()) for file in files if file != _NONE)
+
+
+def _expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace `%h` and the like; `InputError` for an unknown token."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in tokens:
-            raise InputError(f"{match[0]} in {text!a} is not supported", hint=_WAY_OUT)
+            raise InputError(f"{match[0]} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
         return tokens[match[1]]
 
     return _TOKEN.sub(value, text)
@@ -356,14 +358,14 @@ def _expanded(text: str, tokens: Mapping[str, str]) -> str:
 
 def _file(text: str, tokens: Mapping[str, str]) -> str:
     if "${" in text:
-        raise InputError(f"the variable in {text!a} is not supported", hint=_WAY_OUT)
-    return str(Path(_expanded(text, tokens)).expanduser())
+        raise InputError(f"the variable in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
+    return str(Path(_expand(text, tokens)).expanduser())
 
 
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     files = tuple(_file(file, tokens) for file in settings.get("identityfile", ()))
     return Identities(
-        # Of none alone something is left: not even the usual files are to be tried.
+        # `none` alone stays in the list: then not even the default files are tried.
         files=tuple(file for file in files if file != _NONE) or files[:1],
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_value(settings, "identitiesonly") in ("yes", "true"),
@@ -375,26 +377,27 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
         return None
     if value == _NONE:
         return ""
-    return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else _file(value, tokens)
+    if re.fullmatch(r"\$\w+", value):
+        return os.environ.get(value[1:], "")
+    return _file(value, tokens)
 
 
 def _proxy(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the local command whose input and output are the connection; none where the host is reached directly."""
-    jump, command = (_value(settings, keyword, _NONE) for keyword in ("proxyjump", "proxycommand"))
+    """Return the local command whose input and output are the connection; empty if there is none."""
+    jump = _value(settings, "proxyjump", _NONE)
+    command = _value(settings, "proxycommand", _NONE)
     if jump == command == _NONE:
         return ()
     for word in (tokens["n"], host.address, host.user):
         if not _SAFE.fullmatch(word):
-            raise InputError(f"{word!a} may not be part of the command that it is reached by")
-    # What else begins with a $ is the shell's.
-    way = _expanded(command if jump == _NONE else jump, tokens)
+            raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
     if jump == _NONE:
-        return ("/bin/sh", "-c", f"exec {way}")
-    *through, last = (hop.strip() for hop in way.split(","))
+        return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
+    *through, last = (hop.strip() for hop in _expand(jump, tokens).split(","))
     chain = ("-J", ",".join(through)) if through else ()
-    # As ssh's command line takes a jump host: as a URI.
+    # ssh's command line takes a jump host with a port as a URI.
     hop = last if last.startswith("ssh://") else f"ssh://{last}"
     target = f"[{host.address}]:{host.port}"
     return (_CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)

@@ -1,8 +1,8 @@
-"""One SSH connection of paramiko with one deadline over everything that happens on it.
+"""One SSH connection through paramiko, with one deadline for everything.
 
-paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for
-without end), and measures each on its own. Here the deadline is the socket's. How far it has come
-is kept in mind: the sentence of a failure says where it happened.
+paramiko's timeouts count each wait by itself, and none covers the answer to an exec request. Here
+the deadline belongs to the socket. The connection remembers what it is doing, so that the message
+of a failure can say when it happened.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from rollout.adapters.ssh.failures import (
     TurnedAwayError,
     failure,
 )
-from rollout.adapters.ssh.keys import UnsignedError, described
+from rollout.adapters.ssh.keys import UnsignedError, describe
 from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.sockets import (
     HANDSHAKE_ALLOWANCE,
@@ -42,22 +42,21 @@ from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a
-# jump host.
+# What sshd may say when too many logins are in progress, and how ssh reports it from a jump host.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
-# In bytes: more than anything sane prints.
+# In bytes.
 _OUTPUT_LIMIT = 1 << 20
 _TOO_MUCH = f"the host printed more than {_OUTPUT_LIMIT} bytes"
-# Longer than any deadline: the socket's is to be the one that counts.
+# Longer than any deadline, so that only the socket's deadline counts.
 _NEVER = 24 * 3600.0
-# How long to wait before each next try to open a session, where one was open before.
+# Seconds to wait between attempts to open a second session.
 _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-# Cheap where the server has them; what follows in paramiko's own order stays as the fallback.
+# Preferred because they are fast. paramiko's own order follows.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 # Names in the list of key exchanges that are protocol extensions.
@@ -66,25 +65,28 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class _TimerlessPacketizer(Packetizer):
-    """Without the timer thread that paramiko starts a handshake with: the socket has the deadline."""
+    """A packetizer without paramiko's timer thread: the socket has the deadline."""
 
     def start_handshake(self, timeout: float) -> None:
-        """Start nothing."""
+        """Start no timer."""
 
 
 class _PromptHandler(AuthOnlyHandler):
-    """Waits for an answer from before it asks: the parent begins to afterwards, and misses one that comes at once."""
+    """Creates the event of an answer before it sends the request.
+
+    The parent creates it afterwards, and misses an answer that arrives at once.
+    """
 
     _answer: threading.Event | None = None
 
     @property
     def auth_event(self) -> threading.Event | None:
-        """What the answer sets."""
+        """The event that the answer sets."""
         return self._answer
 
     @auth_event.setter
     def auth_event(self, _late: threading.Event | None) -> None:
-        """Ignore the parent's own, made when the answer may have come already."""
+        """Ignore the parent's event, which may be created after the answer."""
 
     @override
     def send_auth_request(
@@ -98,11 +100,10 @@ class _PromptHandler(AuthOnlyHandler):
 
 
 class _LoginTransport(ServiceRequestingTransport):
-    """Asks for the login service once a connection, however many keys are tried, and hears the answer at once.
+    """Requests the login service once per connection, and does not poll for the answer.
 
-    The plain transport asks for it with each key, at which servers other than OpenSSH's hang up,
-    and does not survive an agent that declines to sign. The parent looks for the answer every 0.1
-    s, also when the thread has ended.
+    paramiko's plain transport requests it for each key, so some servers hang up, and it fails when
+    an agent declines to sign. The parent of this class polls every 0.1 s.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
@@ -111,7 +112,7 @@ class _LoginTransport(ServiceRequestingTransport):
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
     def _really_parse_kex_init(self, message: paramiko.Message, **how: Any) -> Any:
-        """Keep the host's offer, because the exception for an offer without a match does not name it."""
+        """Keep the host's offer, which paramiko's exception does not name."""
         parsed = super()._really_parse_kex_init(message, **how)  # type: ignore[misc]
         if not how:
             self._offered = parsed
@@ -119,7 +120,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unknown_offer(self) -> Offer | None:
-        """Return the first kind of algorithm without a match, with the host's offer; None if all match."""
+        """The first kind of algorithm without a match, with the host's offer; None if all match."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -165,16 +166,17 @@ class _LoginTransport(ServiceRequestingTransport):
 
 @contextmanager
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
-    """Connect, and close in the end; whatever paramiko and the socket raise meanwhile is an `SshError`."""
+    """Connect, and close the connection at the end.
+
+    `deadline` is a time of `time.monotonic`. Whatever paramiko and the socket raise meanwhile
+    becomes an `SshError`.
+    """
     started = time.monotonic()
     try:
         connection = Connection(host, deadline)
     except OSError as error:
-        late = (
-            deadline - started
-            if isinstance(error, TimeoutError) or time.monotonic() >= deadline
-            else None
-        )
+        is_late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
+        late = deadline - started if is_late else None
         raise failure(error, host, "connecting", late=late) from error
     try:
         yield connection
@@ -186,7 +188,7 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
 
 
 class Connection:
-    """From TCP to the last byte; see `connected`."""
+    """An open connection; see `connected`."""
 
     def __init__(self, host: Host, deadline: float) -> None:
         self._host = host
@@ -197,16 +199,16 @@ class Connection:
             self._socket, self._relay = through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the
-        # operator.
+        # paramiko logs tracebacks of exceptions that it raises as well.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
-        self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
+        self._transport.banner_timeout = _NEVER
+        self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Agree on keys, asking for host keys of these types first; what the host proved to have.
+        """Exchange keys, asking for host keys of these types first, and return the host's key.
 
-        It is to be decided upon before anything of ours is sent.
+        The caller must verify the key before it logs in.
         """
         options = self._transport.get_security_options()
         options.kex = _first(_FAST_KEX, tuple(options.kex))
@@ -231,10 +233,10 @@ class Connection:
             except paramiko.AuthenticationException as error:
                 if not self._transport.is_active():
                     raise
-                unsigned = isinstance(error, UnsignedError)
-                tried.append(
-                    f"{described(key)}{' (which the agent does not sign with)' if unsigned else ''}"
-                )
+                note = ""
+                if isinstance(error, UnsignedError):
+                    note = " (which the agent does not sign with)"
+                tried.append(f"{describe(key)}{note}")
                 continue
             if further:
                 message = f"the host requires more than a key: {', '.join(further)}"
@@ -246,24 +248,23 @@ class Connection:
         )
 
     def run(self, command: str, deadline: float) -> CommandResult:
-        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above a mebibyte of output."""
+        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB of output."""
         self._doing = "running the command"
-        # Twice the limit: what has been read of the output, and what the host may be ahead.
+        # Twice the limit, because the host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
         channel = self._session()
         try:
             channel.exec_command(command)
             return self._result(channel)
         finally:
-            # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer
-            # it has given.
+            # Frees the pipe that the channel is polled by. The host may be gone by now.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
     def _session(self) -> paramiko.Channel:
-        """Return a new session, in which the host may be as far ahead of us as its output may be long.
+        """Return a new session whose window is as large as the output may be.
 
-        Under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over.
+        With `MaxSessions 1` sshd refuses it until it has closed the session before.
         """
         for pause in _SESSION_PAUSES if self._had_session else ():
             with contextlib.suppress(paramiko.ChannelException):
@@ -274,18 +275,19 @@ class Connection:
 
     def _result(self, channel: paramiko.Channel) -> CommandResult:
         stdout, stderr = self._output(channel)
-        is_told = channel.status_event.wait(self._socket.seconds_left)
+        has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise OutputLimitError(_TOO_MUCH)
-        if not is_told or not self._socket.seconds_left:
+        if not has_status or not self._socket.seconds_left:
             raise TimeoutError("deadline")
-        status = None if channel.exit_status == _NO_STATUS else channel.exit_status
         return CommandResult(
-            status, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+            exit_status=None if channel.exit_status == _NO_STATUS else channel.exit_status,
+            stdout=stdout.decode(errors="replace"),
+            stderr=stderr.decode(errors="replace"),
         )
 
     def close(self) -> None:
-        """End it, and wait for its thread."""
+        """Close the connection, and wait for its thread."""
         self._socket.close()
         self._transport.close()
         if self._transport.ident is not None:
@@ -294,7 +296,7 @@ class Connection:
             self._relay.end()
 
     def failure(self, error: Exception, started: float) -> SshError:
-        """Return what an exception means that came of this connection, which is closed."""
+        """Return the error for an exception of this connection, which is closed by now."""
         complaint = self._relay.complaint if self._relay is not None else ""
         if self._socket.is_flooded:
             return OutputLimitError(f"the host sent too much data while {self._doing}")
@@ -313,19 +315,19 @@ class Connection:
         return TurnedAwayError(failed.message, hint=failed.hint)
 
     def _was_full(self, complaint: str) -> bool:
-        """Whether the host hung up as one that has too many logins under way."""
+        """Return whether the host hung up because too many logins are in progress."""
         if self._host.proxy:
             return any(sign in complaint for sign in _FULL_JUMP)
         return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
 
     def _output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
-        """Both streams until their end: read together, since a full one would stop the other."""
+        """Read both streams to their end, together, because a full one would block the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         stdout = bytearray()
         stderr = bytearray()
         while True:
-            # Before the reading: what arrives between the two is read in the next round.
+            # Checked before reading, so that data which arrives in between is read next time.
             ended = channel.eof_received or channel.closed
             if channel.recv_ready():
                 stdout += channel.recv(_CHUNK)
@@ -340,15 +342,14 @@ class Connection:
 
 
 def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the available ones, the wanted among them in front."""
+    """Return the available names, with the wanted ones first."""
     front = tuple(name for name in wanted if name in available)
     return front + tuple(name for name in available if name not in front)
 
 
 def _signatures(key_types: tuple[str, ...]) -> tuple[str, ...]:
-    """Signature algorithms of key types: known_hosts names an RSA key by its type, the handshake by its hash."""
-    return tuple(
-        name
-        for key_type in key_types
-        for name in (_RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,))
-    )
+    """Return the signature algorithms of key types: the handshake names RSA keys by their hash."""
+    names: list[str] = []
+    for key_type in key_types:
+        names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)
+    return tuple(names)

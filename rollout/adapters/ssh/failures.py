@@ -1,4 +1,4 @@
-"""What an exception of paramiko or of a socket means to an operator. Pure."""
+"""Translate exceptions of paramiko and sockets into errors for the operator. Pure."""
 
 import re
 import shlex
@@ -36,16 +36,16 @@ class Offer:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the host has nothing that current software accepts."""
+        """Whether OpenSSH has disabled all of them by default."""
         return all(_UNSAFE.search(name) for name in self.names)
 
 
 class OutputLimitError(SshError):
-    """A command printed more than anything sane does."""
+    """A command printed more than the limit."""
 
 
 class TurnedAwayError(SshUnreachableError):
-    """The host, or the jump host before it, has too many logins under way; nothing of ours was sent."""
+    """The host or its jump host has too many logins in progress. Nothing was sent to it."""
 
 
 def failure(
@@ -58,21 +58,23 @@ def failure(
     late: float | None,
     offer: Offer | None = None,
 ) -> SshError:
-    """Return what it means.
+    """Return the error for an exception that was raised while `doing` something.
 
-    `greeting` is the first that the host said, `complaint` what the command said that it is reached
-    through, `late` how many seconds there were, where they are over. `offer` are the host's
-    algorithms that we have none of.
+    Args:
+        error: The exception.
+        host: Where it happened.
+        doing: A phrase such as "logging in".
+        greeting: The first bytes that the host sent.
+        complaint: The stderr of the command that the host is reached through.
+        late: The number of seconds that were allowed, if they have passed.
+        offer: The host's algorithms, if rollout supports none of them.
     """
     said = last_line(complaint)
     complained = f": {said!a}" if said else ""
     if late is not None:
         return SshTimeoutError(
             f"no answer within {late:.3g} s while {doing}{complained}",
-            hint=(
-                f"Is {host.address} the host's address, and does a firewall let port {host.port}"
-                " pass?"
-            ),
+            hint=f"Check the address {host.address}, and whether a firewall blocks port {host.port}.",
         )
     if host.proxy and doing == AGREEING:
         ended = f"its jump host or proxy ended the connection{complained}"
@@ -86,31 +88,19 @@ def failure(
 def _cause(
     error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
-    """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
-    ended = f"the host ended the connection while {doing}", "It may be going down; try again."
-    causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
-        (
-            socket.gaierror,
-            (f"the name {host.address} does not resolve", "Give its address in an inventory."),
-        ),
-        (paramiko.ssh_exception.IncompatiblePeer, _incompatible(str(error), greeting, offer)),
-        (paramiko.AuthenticationException, ended),
-        (EOFError, ended),
-        (ConnectionError, ended),
-        (
-            paramiko.ChannelException,
-            ("the host opens no session", "Its sshd may forbid commands for this user."),
-        ),
-        (
-            OSError,
-            (
-                f"{getattr(error, 'strerror', '') or error} while {doing}",
-                "Is there a route to the host?",
-            ),
-        ),
-    )
-    cause = next((sentences for kind, sentences in causes if isinstance(error, kind)), None)
-    return cause or _ssh_cause(str(error), doing, _is_sshd_running(host), greeting)
+    """Return a message and a hint for an exception other than a timeout."""
+    if isinstance(error, socket.gaierror):
+        return f"the name {host.address} does not resolve", "Give its address in an inventory."
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return _incompatible(str(error), greeting, offer)
+    if isinstance(error, (paramiko.AuthenticationException, EOFError, ConnectionError)):
+        ended = f"the host ended the connection while {doing}"
+        return ended, "It may be going down; try again."
+    if isinstance(error, paramiko.ChannelException):
+        return "the host opens no session", "Its sshd may forbid commands for this user."
+    if isinstance(error, OSError):
+        return f"{error.strerror or error} while {doing}", "Is there a route to the host?"
+    return _ssh_cause(str(error), doing, _is_sshd_running(host), greeting)
 
 
 def _is_sshd_running(host: Host) -> str:
@@ -118,20 +108,18 @@ def _is_sshd_running(host: Host) -> str:
 
 
 def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
-    """Return a sentence with the host's offer, and a hint that says which side is outdated."""
+    """Return a message with the host's offer, and a hint that says which side is outdated."""
     if offer is None:
         what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
-        return (
-            f"no SSH algorithm in common with {_first_line(greeting)}: {what.strip('()')}",
-            _BEHIND,
-        )
+        peer = _first_line(greeting)
+        return f"no SSH algorithm in common with {peer}: {what.strip('()')}", _BEHIND
     offered = excerpt(", ".join(offer.names))
     sentence = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
     return sentence, _OUTDATED if offer.is_outdated else _BEHIND
 
 
 def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:
-    """Do the same for paramiko's one exception for everything else, which only its text tells apart."""
+    """Return a message and a hint for paramiko's general exception, by its text."""
     if "banner" in text or "protocol version" in text:
         said = f", but says {_first_line(greeting)}" if greeting else ""
         return f"what answers there does not speak SSH{said or ', or closed at once'}", port
@@ -141,5 +129,5 @@ def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, 
 
 
 def _first_line(greeting: bytes) -> str:
-    """Escaped: whatever a stranger says may steer a terminal."""
+    """Return the first line of a greeting, escaped because it may control a terminal."""
     return ascii(greeting.decode(errors="replace").strip().partition("\n")[0].strip()[:80])

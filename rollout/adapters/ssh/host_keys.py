@@ -1,7 +1,7 @@
-"""The keys that hosts show, for a known_hosts file: scanned, held against what confirms them, written down.
+"""Scan the keys of hosts, and write those that are confirmed to a known_hosts file.
 
-A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a
-file that has it already, or the fingerprint, which a host prints on its console.
+A scan alone proves nothing. A key is the host's only if a file has it already, or if its
+fingerprint is one that the host prints on its console.
 """
 
 import base64
@@ -22,12 +22,12 @@ from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
-# By Node; those under the empty name confirm any.
+# By Node. Fingerprints under the empty name confirm the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
 
 
 class KeyState(StrEnum):
-    """How a host's key stands to the file."""
+    """How a host's key compares with the file."""
 
     KNOWN = "known"
     NEW = "new"
@@ -38,9 +38,9 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """A Node's host, and the key that it showed: None where it did not answer, for the reason in `error`.
+    """A Node's host and its key, or the `error` of a host that did not answer.
 
-    `before` are the keys that the file has for it.
+    `before` holds the host's keys on file.
     """
 
     node: str
@@ -53,7 +53,7 @@ class ScannedHost:
 
     @property
     def is_taken(self) -> bool:
-        """Whether it is written without anybody's word: it is new or changed, and confirmed."""
+        """Whether the key is written without asking: it is new or changed, and confirmed."""
         return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 
@@ -65,52 +65,66 @@ def scan(
     timeout: float,
     concurrency: int,
 ) -> tuple[ScannedHost, ...]:
-    """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
+    """Return each host with its key, in the order of `hosts`, which are by Node.
+
+    `InputError` if the file cannot be read.
+    """
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
-    answers = dict(
-        side_by_side(hosts, lambda host: _shown(host, known, timeout), concurrency=concurrency)
-    )
+
+    def ask(host: Host) -> HostKey:
+        with connected(host, time.monotonic() + timeout) as connection:
+            return connection.handshake(known.algorithms(host))
+
+    answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
     return tuple(
-        _judged(node, host, answers[node], known, fingerprints) for node, host in hosts.items()
+        _compare(node, host, answers[node], known=known, fingerprints=fingerprints)
+        for node, host in hosts.items()
     )
 
 
-def _shown(host: Host, known: KnownHosts, timeout: float) -> HostKey:
-    """Return what the host shows, asked first for what the file can decide on."""
-    with connected(host, time.monotonic() + timeout) as connection:
-        return connection.handshake(known.algorithms(host))
-
-
-def _judged(
-    node: str, host: Host, shown: HostKey | SshError, known: KnownHosts, fingerprints: Fingerprints
+def _compare(
+    node: str,
+    host: Host,
+    answer: HostKey | SshError,
+    *,
+    known: KnownHosts,
+    fingerprints: Fingerprints,
 ) -> ScannedHost:
     before = known.keys(host)
-    if isinstance(shown, SshError):
-        return ScannedHost(node, host, KeyState.UNREACHABLE, before=before, error=shown.message)
-    if known.is_revoked(shown):
-        return ScannedHost(node, host, KeyState.REVOKED, shown, before=before)
-    standing = KeyState.KNOWN if shown in before else KeyState.CHANGED if before else KeyState.NEW
-    listed = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
-    confirmed_by = "fingerprint" if shown.fingerprint in listed else ""
-    return ScannedHost(node, host, standing, shown, confirmed_by, before)
+    if isinstance(answer, SshError):
+        return ScannedHost(node, host, KeyState.UNREACHABLE, before=before, error=answer.message)
+    if known.is_revoked(answer):
+        return ScannedHost(node, host, KeyState.REVOKED, answer, before=before)
+    standing = KeyState.NEW
+    if before:
+        standing = KeyState.KNOWN if answer in before else KeyState.CHANGED
+    confirming = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
+    return ScannedHost(
+        node=node,
+        host=host,
+        standing=standing,
+        key=answer,
+        confirmed_by="fingerprint" if answer.fingerprint in confirming else "",
+        before=before,
+    )
 
 
 def written(before: str, taken: Sequence[ScannedHost]) -> str:
-    """Write the taken keys in: in place of a host's other ones, or at the end."""
+    """Return the file's text with these keys; a changed key replaces the host's old ones."""
     lines = before.splitlines()
     for entry in taken:
         if entry.standing is KeyState.CHANGED:
-            lines = [line for line in (_without(line, entry) for line in lines) if line is not None]
-    lines += [
-        f"{name_on_file(entry.host)} {entry.key.type} {base64.b64encode(entry.key.blob).decode()}"
-        for entry in taken
-        if entry.key
-    ]
+            remaining = [_without_old_key(line, entry) for line in lines]
+            lines = [line for line in remaining if line is not None]
+    for entry in taken:
+        if entry.key:
+            blob = base64.b64encode(entry.key.blob).decode()
+            lines.append(f"{name_on_file(entry.host)} {entry.key.type} {blob}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _without(line: str, entry: ScannedHost) -> str | None:
-    """Return a line of the file without this host's old key; None where nothing is left of it. Marked ones stay."""
+def _without_old_key(line: str, entry: ScannedHost) -> str | None:
+    """Return a line without this host's old key; None if nothing is left. Lines with markers stay."""
     marker, names, key = line_fields(line)
     if key is None or key not in entry.before or marker:
         return line
@@ -118,28 +132,27 @@ def _without(line: str, entry: ScannedHost) -> str | None:
     others = [
         name for name in names.split(",") if normalize_known_host(name) != normalize_known_host(own)
     ]
-    return (
-        line.replace(names, ",".join(others), 1) if others and not names.startswith("|1|") else None
-    )
+    if not others or names.startswith("|1|"):
+        return None
+    return line.replace(names, ",".join(others), 1)
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read the fingerprints in a file, or in a folder's files named after Nodes; `InputError` where there is none."""
+    """Read fingerprints from a file, or from a folder's files, which are named after Nodes.
+
+    `InputError` if there is no fingerprint at all.
+    """
+    texts: dict[str, str] = {}
     if place.is_dir():
-        files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}
-        listed = {
-            node: "\n".join(text_of(file) for file in named if file.is_file())
-            for node, named in files.items()
-        }
+        for node in nodes:
+            files = [place / node, *sorted(place.glob(f"{node}.*"))]
+            texts[node] = "\n".join(text_of(file) for file in files if file.is_file())
     else:
-        listed = {"": text_of(place)}
-    fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in listed.items()}
+        texts[""] = text_of(place)
+    fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in texts.items()}
     if not any(fingerprints.values()):
         raise InputError(
             f"{place} holds no fingerprint of a key",
-            hint=(
-                "A fingerprint is written SHA256:…, as hosts print it on their console and"
-                " `ssh-keygen -l` does."
-            ),
+            hint="Write SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
         )
     return fingerprints

@@ -1,9 +1,10 @@
-"""What the operator logs in with: key files, decrypted once, their certificates, and the agent's keys.
+"""The keys to log in with: key files, which are decrypted once, certificates, and the agent's keys.
 
-Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
-Nobody is asked for a passphrase: that of the environment opens a key, or the agent holds it.
-paramiko's own agent client connects to `SSH_AUTH_SOCK` alone, forgets to close its socket where
-nobody answers, and offers a certificate that the agent holds as the bare key.
+Without a named key file, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
+rollout never asks for a passphrase: it takes it from the environment, or the key from the agent.
+
+paramiko's own agent client knows only `SSH_AUTH_SOCK`, leaks its socket when nobody answers, and
+offers a certificate of the agent as the bare key.
 """
 
 import base64
@@ -46,14 +47,13 @@ _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE = "-cert-v01@openssh.com"
-# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang
-# us.
-_PATIENCE = 60.0
+# Seconds for the agent. Someone may have to confirm the use of a key, or touch a token.
+_AGENT_SECONDS = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
 class KeyRing:
-    """Private keys by file. Safe to use from many threads; each file is read once, also where that failed."""
+    """Private keys by file. Safe to use from many threads. Each file is read once."""
 
     def __init__(self, passphrase: str = "") -> None:
         self.passphrase = passphrase
@@ -61,7 +61,7 @@ class KeyRing:
         self._loaded: dict[str, paramiko.PKey | SshAuthError] = {}
 
     def load(self, file: str) -> paramiko.PKey:
-        """Return the key in a file; `SshAuthError` says why it cannot be used."""
+        """Return the key in a file; `SshAuthError` if it cannot be used."""
         with self._lock:
             if file not in self._loaded:
                 try:
@@ -70,90 +70,92 @@ class KeyRing:
                     self._loaded[file] = error
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
-            # A fresh one a caller: raising adds the traceback of each thread to the object.
+            # A new error for each caller, because each raise adds a traceback to it.
             raise SshAuthError(key.message, hint=key.hint) from key
         return key
 
     @contextmanager
     def candidates(self, named: str | None, identities: Identities) -> Iterator[Keys]:
-        """Keys to try in order: of the named file alone, else of the identities, else the agent's and OpenSSH's own.
+        """Yield the keys to try, in order.
 
-        `SshAuthError` where there are files and none of them can be used.
+        They are that of the named file, else those of the identities, else the agent's keys and
+        OpenSSH's default files. `SshAuthError` if there are files but none can be used.
         """
         opened: Keys = ()
         if named:
             identities = replace(identities, files=(named,), only=True)
             with suppress(SshAuthError):
-                opened = tuple(_certified(self.load(named), named))
+                opened = tuple(_with_certificate(self.load(named), named))
         if opened:
-            # the agent is asked where it is needed, and not once a connection
+            # No connection to the agent is needed.
             yield opened
             return
-        with _agent_keys(identities.agent) as held:
-            # the agent may hold what is on file as well
+        with _agent_keys(identities.agent) as agent_keys:
+            # The agent may hold a key that is on file as well.
             distinct = dict[tuple[str, bytes], paramiko.PKey]()
-            for key in self._any(identities, held):
-                distinct.setdefault(_shown(key), key)
+            for key in self._all(identities, agent_keys):
+                distinct.setdefault(_public_part(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
-    def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys of the files, the files', and the agent's others."""
-        files = [file for file in identities.files or self._usual if file != _NO_FILE]
-        of_files = [(key, file) for file in files if (key := _held(file, held)) is not None]
+    def _all(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
+        """Yield the agent's keys of the files, then the files' keys, then the agent's other keys."""
+        files = [file for file in identities.files or self._default_files if file != _NO_FILE]
+        keys = list[tuple[paramiko.PKey, str]]()
+        for file in files:
+            key = _agent_key(file, agent_keys)
+            if key is not None:
+                keys.append((key, file))
         failures = list[SshAuthError]()
         for file in files:
             try:
-                of_files.append((self.load(file), file))
+                keys.append((self.load(file), file))
             except SshAuthError as error:
                 failures.append(error)
-        for key, file in of_files:
-            yield from _certified(key, file)
-        others = () if identities.only else held
+        for key, file in keys:
+            yield from _with_certificate(key, file)
+        others = () if identities.only else agent_keys
         yield from others
-        if failures and not (of_files or others):
+        if failures and not (keys or others):
             raise failures[0]
 
     @cached_property
-    def _usual(self) -> tuple[str, ...]:
-        """OpenSSH's own files that are there: looked for once, and not for each of thousands of hosts."""
+    def _default_files(self) -> tuple[str, ...]:
         return tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
 
 
-def _held(file: str, held: Keys) -> paramiko.PKey | None:
-    """Return the agent's key of this file, which needs no passphrase: by the public half that lies beside it.
-
-    The file may be the public key itself, as where only an agent has the private one.
-    """
-    for candidate in (file, f"{file}.pub") if held else ():
+def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
+    """Return the agent's key for a private key file, or for the public key beside it."""
+    for candidate in (file, f"{file}.pub") if agent_keys else ():
         with suppress(OSError, ValueError, paramiko.SSHException):
             public = PublicBlob.from_file(Path(candidate).expanduser()).key_blob
-            return next((key for key in held if key.asbytes() == public), None)
+            return next((key for key in agent_keys if key.asbytes() == public), None)
     return None
 
 
-def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with the certificate that lies beside its file, as `ssh` looks for it, and then by itself."""
-    # The agent's keys look up attributes in a way that copying does not survive.
-    certified = (
+def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
+    """Yield the key with the certificate beside its file, where `ssh` finds it, then the bare key."""
+    # An agent's key cannot be copied: it looks its attributes up in another object.
+    copied = (
         HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
     )
+    certificate = Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()
     with suppress(OSError, ValueError, paramiko.SSHException):
-        certified.load_certificate(str(Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()))
-        yield certified
+        copied.load_certificate(str(certificate))
+        yield copied
     yield key
 
 
-def _shown(key: paramiko.PKey) -> tuple[str, bytes]:
-    """Return the type and the bytes that a host is shown: of a certificate, where the key has one."""
+def _public_part(key: paramiko.PKey) -> tuple[str, bytes]:
+    """Return the type and bytes that the host sees: the certificate's if there is one."""
     blob = key.public_blob
     return (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
 
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
-    """Return the key; `SshAuthError` where it cannot be used."""
+    """Return the key; `SshAuthError` if it cannot be used."""
     try:
         check_input(file)
-        if _too_open(file):
+        if _is_too_open(file):
             raise SshAuthError(
                 f"key file {file}: others may read it",
                 hint=f"Run: chmod 600 {file} (ssh refuses it as well)",
@@ -171,9 +173,8 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
         return _load(data, None)
     except TypeError:
         if not passphrase:
-            raise SshAuthError(
-                f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)
-            ) from None
+            message = f"key file {file}: it is encrypted"
+            raise SshAuthError(message, hint=_UNLOCK.format(file)) from None
     except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable(file, data) from error
     try:
@@ -186,7 +187,7 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
 
 
 def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
-    """Load a private key in any format that `cryptography` reads: OpenSSH's own, PKCS#8, PKCS#1, SEC 1.
+    """Load a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
 
     paramiko alone reads neither PKCS#8 nor every file in OpenSSH's format.
 
@@ -213,32 +214,28 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
             raise UnsupportedAlgorithm(f"keys of the type {type(key).__name__}")
 
 
-def described(key: paramiko.PKey) -> str:
-    """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
-    type_, blob = _shown(key)
+def describe(key: paramiko.PKey) -> str:
+    """Return a key for a message: its fingerprint, and the ID and expiry of its certificate."""
+    key_type, blob = _public_part(key)
     with suppress(ValueError, UnsupportedAlgorithm):
-        certificate = serialization.load_ssh_public_identity(
-            type_.encode() + b" " + base64.b64encode(blob)
-        )
+        line = key_type.encode() + b" " + base64.b64encode(blob)
+        certificate = serialization.load_ssh_public_identity(line)
         if isinstance(certificate, serialization.SSHCertificate):
-            words = (
-                f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
-            )
-            return (
-                f"{words}, which has expired" if certificate.valid_before <= time.time() else words
-            )
+            key_id = certificate.key_id.decode(errors="replace")
+            expired = ", which has expired" if certificate.valid_before <= time.time() else ""
+            return f"certificate {key_id!r} of {key.fingerprint}{expired}"
     return key.fingerprint
 
 
-def _too_open(file: Path) -> bool:
-    """Whether OpenSSH would refuse it: ours, and not for us alone."""
+def _is_too_open(file: Path) -> bool:
+    """Return whether OpenSSH would refuse a file of this user because others may access it."""
     status = file.stat()
     ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
 
 
 def _unusable(file: Path, data: bytes) -> SshAuthError:
-    """Return why a file cannot be used as a private key, with the command that helps."""
+    """Return the error for a file that is no usable private key, with a command that helps."""
     start = data.lstrip()
     name = shell_word(str(file))
     what = "it is not a private key"
@@ -252,16 +249,13 @@ def _unusable(file: Path, data: bytes) -> SshAuthError:
         what = "it is the handle of a key on a security token, which only ssh and its agent can use"
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
     elif b" PRIVATE KEY-----" in start[:64]:
-        what = (
-            "it is a private key in a form that rollout cannot read (ed25519, ecdsa and rsa are"
-            " supported)"
-        )
+        what = "rollout cannot read this private key (ed25519, ecdsa and rsa are supported)"
         hint = f"If ssh can use it, convert it: ssh-keygen -p -Z aes256-ctr -f {name}"
     return SshAuthError(f"key file {file}: {what}", hint=hint)
 
 
 def _is_on_token(data: bytes) -> bool:
-    """Whether this is OpenSSH's format and its public half is of a type that is kept on a token (`sk-…`)."""
+    """Return whether this is OpenSSH's format with a public key of a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
         return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
@@ -269,11 +263,11 @@ def _is_on_token(data: bytes) -> bool:
 
 
 class UnsignedError(paramiko.AuthenticationException):
-    """The agent holds a key, and does not sign with it: its token is away, or somebody said no."""
+    """The agent does not sign with a key: its token is missing, or its use was not confirmed."""
 
 
 class HeldKey(AgentKey):
-    """A key of the agent's: one that it does not sign with is like one that the host refuses, and the next may do."""
+    """A key of the agent. If the agent does not sign with it, the next key is tried."""
 
     @override
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
@@ -283,8 +277,8 @@ class HeldKey(AgentKey):
             raise UnsignedError(str(error)) from error
 
 
-class _Certified(HeldKey):
-    """A certificate that the agent has the key of: shown whole, and signed for by its own name."""
+class _AgentCertificate(HeldKey):
+    """A certificate of the agent, which paramiko would reduce to its key."""
 
     @override
     def asbytes(self) -> bytes:
@@ -293,24 +287,21 @@ class _Certified(HeldKey):
 
 @contextmanager
 def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense.
+    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none if it does not answer.
 
-    It answers one request at a time, so each connection to a host has its own line to it.
+    An agent answers one request at a time, so each SSH connection has its own socket to it.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(_PATIENCE)
-        held: tuple[HeldKey, ...] = ()
+    usual = os.environ.get(_AGENT_VARIABLE, "")
+    address = usual if path is None else str(Path(path).expanduser())
+    keys: list[HeldKey] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_AGENT_SECONDS)
         with suppress(OSError, paramiko.SSHException):
-            line.connect(
-                os.environ.get(_AGENT_VARIABLE, "")
-                if path is None
-                else str(Path(path).expanduser())
-            )
+            connection.connect(address)
             agent = AgentSSH()
-            agent._connect(line)  # type: ignore[attr-defined]  # noqa: SLF001 - connects to the usual one by itself
-            kinds = (
-                (_Certified if key.name.endswith(_CERTIFICATE) else HeldKey, key)
-                for key in agent.get_keys()
-            )
-            held = tuple(kind(agent, key.blob, key.comment) for kind, key in kinds)
-        yield held
+            # Its public method connects to SSH_AUTH_SOCK.
+            agent._connect(connection)  # type: ignore[attr-defined]  # noqa: SLF001
+            for key in agent.get_keys():
+                kind = _AgentCertificate if key.name.endswith(_CERTIFICATE) else HeldKey
+                keys.append(kind(agent, key.blob, key.comment))
+        yield tuple(keys)

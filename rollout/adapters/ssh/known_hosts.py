@@ -1,12 +1,10 @@
-"""OpenSSH's known_hosts files, and the decision about a key that a host shows: known, new, changed, revoked.
+"""OpenSSH's known_hosts files, and whether to accept the key that a host presents.
 
-paramiko's own reader compares each new line with all before it, hashes every entry for each
-look-up, keeps one key a type and host, and knows neither patterns nor markers: at hundreds of hosts
-it costs more than the connections, and it would accept a revoked key. This one reads each file
-once.
+paramiko's own reader takes quadratic time, keeps one key per type and host, and knows neither
+patterns nor markers, so it would accept a revoked key. This one reads each file once.
 
-paramiko checks no certificates of hosts. Where an authority alone speaks for a host, its key is
-unknown under every checking: OpenSSH itself, through Ansible, is the way.
+paramiko does not check host certificates. A host that only an authority vouches for is unknown in
+every mode. OpenSSH, through Ansible, can connect to it.
 """
 
 import base64
@@ -41,10 +39,9 @@ _AUTHORITY = "@cert-authority"
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key.
+    """A public key: its type, such as `ssh-ed25519`, and its bytes.
 
-    `place` is the line that it stands in, empty where no file has it: the same key may stand in
-    many.
+    `place` is the file and line it was read from, if any. It does not count for equality.
     """
 
     type: str
@@ -52,7 +49,6 @@ class HostKey:
     place: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """For messages."""
         return f"{self.type} {self.fingerprint}"
 
     @property
@@ -64,13 +60,13 @@ class HostKey:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Keys by the names of hosts."""
+    """Keys by host name."""
 
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
     _others: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
     def add(self, names: str, key: HostKey) -> None:
-        """Put it under the first field of its line."""
+        """Add a key under the first field of its line: names, patterns or a hash."""
         if names.startswith(_HASHED):
             self._others.append((_hashed(names), key))
         elif any(mark in names for mark in "*?!"):
@@ -80,45 +76,40 @@ class Names:
                 self._plain[normalize_known_host(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
-        """Every key of this name, in lower case."""
-        # A hash or pattern matches one spelling only: the host's own, or the usual one.
+        """Return every key of this name, which is in lower case."""
+        # A hash or a pattern matches either spelling of an address.
         spellings = {name, normalize_known_host(name)}
         others = (key for is_named, key in self._others if any(map(is_named, spellings)))
         return (*self._plain.get(normalize_known_host(name), ()), *others)
 
 
 class KnownHosts:
-    """The keys of one or more files, and the decision about a key that a host shows.
+    """The keys of some files, and the decision about a key that a host presents.
 
-    New keys go to the operator's first file; where there is none, to no file. Safe to use from many
+    New keys are written to the operator's first file, if there is one. Safe to use from many
     threads. Errors do not name the host: the caller does.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
-        """Read the files, or those that OpenSSH reads; `InputError` where none that is named can be read."""
+        """Read these files, or OpenSSH's own; `InputError` if none of the given files exists."""
         self.checking = checking
-        counting = files or USUAL_FILES
-        own, system = (
-            [Path(file).expanduser() for file in named] for named in (counting.own, counting.system)
-        )
+        sources = files or USUAL_FILES
+        own = [Path(file).expanduser() for file in sources.own]
+        system = [Path(file).expanduser() for file in sources.system]
         self._file = own[0] if own else None
         self._lock = threading.Lock()
-        self._hosts, self._authorities = Names(), Names()
+        self._hosts = Names()
+        self._authorities = Names()
         self._revoked: dict[bytes, HostKey] = {}
-        # Each hashed line costs a digest, and each connection asks twice.
+        # Each hashed line costs a digest, and each connection looks its host up twice.
         self._found: dict[str, tuple[HostKey, ...]] = {}
-        every = (*own, *system)
-        if (
-            own
-            and files
-            and checking is HostKeyChecking.STRICT
-            and not any(file.exists() for file in every)
-        ):
+        is_strict = checking is HostKeyChecking.STRICT
+        if own and files and is_strict and not any(file.exists() for file in (*own, *system)):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",
-                hint=f"Name another with --known-hosts, or make it: {self._recording}",
+                hint=f"Name another with --known-hosts, or create it: {self._record_command}",
             )
-        for file in every:
+        for file in (*own, *system):
             self._read(file)
 
     def _read(self, file: Path) -> None:
@@ -135,20 +126,20 @@ class KnownHosts:
                 self._hosts.add(names, key)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
-        """Every key on file for this address and port."""
+        """Return every key on file for this address and port."""
         return self._keys(name_on_file(host))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Types of key to ask the host for first: those that are on file."""
+        """Return the types of the keys on file, to ask the host for these first."""
         keys = next(filter(None, map(self._keys, _names(host))), ())
         return tuple(dict.fromkeys(key.type for key in keys))
 
     def is_revoked(self, key: HostKey) -> bool:
-        """Whether nobody may show this key any more."""
+        """Return whether a file names the key as `@revoked`."""
         return key.blob in self._revoked
 
     def verify(self, host: Host, key: HostKey) -> None:
-        """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
+        """Accept the key or raise `HostKeyError`; with accept-new, write a new key to the file."""
         with self._lock:
             self._decide(host, key)
 
@@ -159,52 +150,59 @@ class KnownHosts:
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
         names = _names(host)
         known = self._keys(names[0])
-        elsewhere = self._keys(names[-1])
-        # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is
-        # not on file.
-        if key in (known or elsewhere):
-            # From now on they are those of the port: it may not show another key in this run.
-            self._found[names[0]] = known or elsewhere
+        without_port = self._keys(names[-1])
+        # Like `check_host_key` in OpenSSH's sshconnect.c: the address alone counts only if the
+        # address with its port is not on file.
+        accepted = known or without_port
+        if key in accepted:
+            # The port must not present another key later in this run.
+            self._found[names[0]] = accepted
             return
         if known:
-            same_type = tuple(other for other in known if other.type == key.type)
-            summary = "its host key has changed"
-            raise HostKeyError(
-                f"{summary}: it shows {key}, on file is {_described(same_type or known)}",
-                summary=summary,
-                hint=(
-                    "The connection may be intercepted. If the host was reinstalled, put what its"
-                    " console printed at boot, or `ssh-keygen -l` there, into FILE. The key is"
-                    f" recorded if they agree: {self._recording} --fingerprints FILE"
-                ),
-            )
-        if authorities := tuple(other for name in names for other in self._authorities.find(name)):
-            raise HostKeyError(
-                f"{_UNKNOWN}: {key}; what speaks for it is an authority"
-                f" ({authorities[0].place}), and rollout's own SSH follows none",
-                hint=(
-                    "Have OpenSSH itself connect, which does: --executor ansible. Or record its"
-                    f" key: {self._recording}"
-                ),
-                summary=_UNKNOWN,
-            )
+            raise self._changed(key, known)
+        for name in names:
+            if authorities := self._authorities.find(name):
+                raise self._certified(key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
-            other_port = (
-                f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
-            )
-            then = (
-                "or --host-key-checking accept-new"
-                if self._file
-                else f"then --known-hosts {_SOME_FILE}"
-            )
-            raise HostKeyError(
-                f"{_UNKNOWN}: {key}{other_port}",
-                summary=_UNKNOWN,
-                hint=f"Compare and record the keys of all hosts: {self._recording}; {then}",
-            )
+            raise self._unknown(key, without_port)
         if self._file is not None:
             _append(self._file, host, key)
         self._found[names[0]] = (key,)
+
+    def _changed(self, key: HostKey, known: tuple[HostKey, ...]) -> HostKeyError:
+        same_type = tuple(other for other in known if other.type == key.type)
+        summary = "its host key has changed"
+        return HostKeyError(
+            f"{summary}: it shows {key}, on file is {_listed(same_type or known)}",
+            summary=summary,
+            hint=(
+                "The connection may be intercepted. If the host was reinstalled, put what its"
+                " console printed at boot, or `ssh-keygen -l` there, into FILE. The key is"
+                f" recorded if they agree: {self._record_command} --fingerprints FILE"
+            ),
+        )
+
+    def _certified(self, key: HostKey, authority: HostKey) -> HostKeyError:
+        return HostKeyError(
+            f"{_UNKNOWN}: {key}; a certificate authority ({authority.place}) vouches for the host,"
+            " but rollout's own SSH does not check certificates",
+            summary=_UNKNOWN,
+            hint=(
+                "Let OpenSSH connect: --executor ansible. Or record the host's key:"
+                f" {self._record_command}"
+            ),
+        )
+
+    def _unknown(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
+        other_port = f"; on file without its port is {_listed(without_port)}"
+        option = f"then --known-hosts {_SOME_FILE}"
+        if self._file:
+            option = "or --host-key-checking accept-new"
+        return HostKeyError(
+            f"{_UNKNOWN}: {key}{other_port if without_port else ''}",
+            summary=_UNKNOWN,
+            hint=f"Compare and record the keys of all hosts: {self._record_command}; {option}",
+        )
 
     def _keys(self, name: str) -> tuple[HostKey, ...]:
         if name not in self._found:
@@ -212,11 +210,9 @@ class KnownHosts:
         return self._found[name]
 
     @property
-    def _recording(self) -> str:
-        """The command that records keys, to be copied."""
-        return (
-            f"rollout known-hosts --out {shell_word(str(self._file)) if self._file else _SOME_FILE}"
-        )
+    def _record_command(self) -> str:
+        file = shell_word(str(self._file)) if self._file else _SOME_FILE
+        return f"rollout known-hosts --out {file}"
 
 
 def _append(path: Path, host: Host, key: HostKey) -> None:
@@ -225,7 +221,9 @@ def _append(path: Path, host: Host, key: HostKey) -> None:
         with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND), "a+b") as file:
             file.seek(0)
             before = file.read()
-            file.write((b"\n" if before and not before.endswith(b"\n") else b"") + line.encode())
+            if before and not before.endswith(b"\n"):
+                file.write(b"\n")
+            file.write(line.encode())
     except OSError as error:
         raise HostKeyError(
             f"its new host key cannot be written to {path}: {error.strerror}",
@@ -234,7 +232,7 @@ def _append(path: Path, host: Host, key: HostKey) -> None:
 
 
 def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHosts:
-    """Those that a host's own configuration names; `HostKeyError` where they cannot be read."""
+    """Read the files that a host's configuration names; `HostKeyError` if they cannot be read."""
     try:
         return KnownHosts(files, checking)
     except InputError as error:
@@ -242,7 +240,7 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
 
 
 def name_on_file(host: Host) -> str:
-    """Return the name that a line for this host has: its alias, or address and port."""
+    """Return the host's name in known_hosts: its alias, or its address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -250,22 +248,21 @@ def name_on_file(host: Host) -> str:
 
 
 def _names(host: Host) -> tuple[str, ...]:
-    """List the name that counts, and the address without its port, which OpenSSH looks for where that finds none."""
-    return (
-        (name_on_file(host),)
-        if host.known_as
-        else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
-    )
+    """Return the host's name in known_hosts, and its address alone, which OpenSSH tries next."""
+    name = name_on_file(host)
+    if host.known_as:
+        return (name,)
+    return tuple(dict.fromkeys((name, host.address.lower())))
 
 
-def _described(keys: tuple[HostKey, ...]) -> str:
+def _listed(keys: tuple[HostKey, ...]) -> str:
     return ", ".join(f"{key} ({key.place or 'shown earlier in this run'})" for key in keys)
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches.
+    """Return whether OpenSSH's pattern list names a host: one pattern matches, and no `!` pattern.
 
-    `*` and `?` stand for something, everything else for itself, brackets too.
+    Only `*` and `?` are special.
     """
     matching = [
         pattern
@@ -277,24 +274,29 @@ def _matches(patterns: str, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _glob(pattern: str) -> re.Pattern[str]:
-    parts = (
-        ".*" if part == "*" else "." if part == "?" else re.escape(part)
-        for part in re.split(r"([*?])", pattern)
-    )
-    return re.compile("".join(parts), re.DOTALL)
+    wildcards = {"*": ".*", "?": "."}
+    parts = re.split(r"([*?])", pattern)
+    return re.compile("".join(wildcards.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
 def vouches(text: str, *, by_authority: bool) -> bool:
-    """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
+    """Return whether this content of known_hosts has a key for any host.
+
+    The key of an authority counts only with `by_authority`.
+    """
     markers = ("", _AUTHORITY) if by_authority else ("",)
-    return any(
-        key is not None and marker in markers
-        for marker, _, key in map(line_fields, text.split("\n"))
-    )
+    for line in text.split("\n"):
+        marker, _, key = line_fields(line)
+        if key is not None and marker in markers:
+            return True
+    return False
 
 
 def text_of(file: Path) -> str:
-    """Return the file, to be written back as it stands; empty where there is none, `InputError` where it is closed."""
+    """Return a file's text, which can be written back unchanged; empty if there is no file.
+
+    `InputError` if it cannot be read.
+    """
     try:
         return read_input(file, trust=Trust.OWNER).decode("ascii", errors="surrogateescape")
     except FileNotFoundError:
@@ -304,24 +306,24 @@ def text_of(file: Path) -> str:
 
 
 def line_fields(line: str) -> tuple[str, str, HostKey | None]:
-    """Return marker, names and key; no key where a line is empty, a comment or damaged: it speaks for no host."""
-    marker, *words = line.split() if line.lstrip().startswith("@") else ("", *line.split())
+    """Return marker, names and key; no key for a line that is empty, a comment or damaged."""
+    words = line.split()
+    marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < len(("names", "type", "key")) or (not marker and words[0].startswith("#")):
         return marker, "", None
     try:
-        # a type is told, also in JSON, which has no surrogates
-        told = words[1].encode("ascii", errors="replace").decode()
-        return marker, words[0], HostKey(told, base64.b64decode(words[2], validate=True))
+        # The type is written as JSON, which has no surrogates.
+        key_type = words[1].encode("ascii", errors="replace").decode()
+        return marker, words[0], HostKey(key_type, base64.b64decode(words[2], validate=True))
     except ValueError:
         return marker, words[0], None
 
 
 def _hashed(names: str) -> Callable[[str], bool]:
-    """Return what knows the name that was hashed; of a damaged line, none."""
+    """Return the test for the name that was hashed; no name passes the test of a damaged line."""
     try:
-        salt, digest = (
-            base64.b64decode(part, validate=True) for part in names.removeprefix(_HASHED).split("|")
-        )
+        parts = names.removeprefix(_HASHED).split("|")
+        salt, digest = (base64.b64decode(part, validate=True) for part in parts)
     except ValueError:
         return lambda _: False
     return lambda name: hmac.digest(salt, name.encode(), "sha1") == digest

@@ -1,7 +1,6 @@
-"""What is asked of hosts, in the program's log: each command by its name, how it ended, and how long it took.
+"""Log each command that runs on a host: its name, its outcome and its duration.
 
-The commands themselves are not told: an operator's own reboot command may hold what nobody else is
-to read. Answers that other processes have fetched pass here, too.
+The command itself is not logged, because an operator's reboot command may hold a secret.
 """
 
 import logging
@@ -23,26 +22,26 @@ _NAMES: Mapping[str, str] = {
     REBOOT_COMMAND: "reboot",
     CHECK_COMMAND: "check for an update",
 }
-_OWN = "the operator's reboot command"
+_REBOOT_COMMAND = "the operator's reboot command"
 
 Answer = CommandResult | SshError
 T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Log what a shell does, where anybody wants to know."""
+    """Return the shell, with a log of its commands if debug messages are logged."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
 class LoggedShell:
-    """A `HostExecutor` that tells of another's work."""
+    """A `HostExecutor` that logs the commands of another one."""
 
     def __init__(self, shell: HostExecutor) -> None:
         self.shell = shell
         self.attending = shell.attending
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """As the other does."""
+        """Run a command with the other shell."""
         return _log_answer(
             host, _name(command), lambda: self.shell.run(host, command, timeout=timeout)
         )
@@ -56,7 +55,7 @@ class LoggedShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """As the other does."""
+        """Run a question, and perhaps a command, with the other shell."""
         name = f"{_name(question)}, then {_name(command)}"
         return _log_answer(
             host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
@@ -65,35 +64,36 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """As the other does; the time of each answer is that since the first host was asked."""
+        """Run a command on all hosts with the other shell; durations count from the start."""
         begun = time.monotonic()
         name = _name(command)
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:
-                _tell(hosts[node], name, answer, begun)
+                _log(hosts[node], name, answer, begun)
                 yield node, answer
 
 
 def _log_answer(host: Host, name: str, ask: Callable[[], T]) -> T:
-    """Tell of the answer, or of the failure."""
     begun = time.monotonic()
     try:
         answer = ask()
     except SshError as error:
-        _tell(host, name, error, begun)
+        _log(host, name, error, begun)
         raise
-    _tell(host, name, answer, begun)
+    _log(host, name, answer, begun)
     return answer
 
 
 def _name(command: str) -> str:
     if is_probe(command):
         return "probe"
-    return "boot id and staged version" if is_last_question(command) else _NAMES.get(command, _OWN)
+    if is_last_question(command):
+        return "boot id and staged version"
+    return _NAMES.get(command, _REBOOT_COMMAND)
 
 
-def _tell(host: Host, name: str, answer: Answer | None, begun: float) -> None:
+def _log(host: Host, name: str, answer: Answer | None, begun: float) -> None:
     place = f"{host.name} ({host.user}@{host.address}:{host.port})"
     _LOG.debug("%s: %s: %s, %.2fs", place, name, _outcome(answer), time.monotonic() - begun)
 

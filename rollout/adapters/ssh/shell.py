@@ -1,7 +1,7 @@
-"""`HostShell` over paramiko: one connection and one command a call; errors are mapped to ours.
+"""Run commands on hosts through paramiko, with one connection per call.
 
-The host's key is decided upon before anything of ours is sent to it. Nothing that came from the
-cluster becomes part of a command; the caller's constant text is all that is run.
+The host's key is verified before anything is sent to it. Nothing from the cluster becomes part of a
+command.
 """
 
 import random
@@ -26,16 +26,16 @@ from rollout.ports import CommandResult
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
-# A host that has too many logins under way hangs up at once; how long to wait before each next try.
+# Seconds to wait between attempts when a host hangs up because too many logins are in progress.
 _TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
-    """Runs commands on hosts; safe to call from many threads.
+    """A `HostExecutor` over SSH. Safe to use from many threads.
 
-    `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default
-    keys are tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own
-    files. Raises `InputError` where a file named here cannot be used.
+    `key_file` is for hosts that name none. Without either, the agent and OpenSSH's default keys are
+    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files.
+    Raises `InputError` if a file that is named here cannot be used.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # A file that only the agent has the private key of will do as well.
+            # It may be a public key whose private key only the agent has.
             try:
                 with self._keys.candidates(self._key_file, Identities()):
                     pass
@@ -65,7 +65,7 @@ class ParamikoShell:
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, log in, run the command and disconnect, all within `timeout` seconds.
 
-        The exit status is None where the connection ended after the command was begun, as in a
+        The exit status is None if the connection ended after the command had started, as in a
         reboot.
 
         Raises:
@@ -73,7 +73,7 @@ class ParamikoShell:
             SshTimeoutError: the deadline passed.
             SshAuthError: user or key refused, or the key file cannot be used.
             HostKeyError: the host's key is unknown, changed or revoked.
-            SshError: the output is beyond all measure.
+            SshError: the output is too large.
         """
         return self._connect_and_talk(
             host, lambda connection, deadline: connection.run(command, deadline), timeout
@@ -88,53 +88,49 @@ class ParamikoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` on the connection that has answered `question`, where `agreed` says so; else None.
+        """Run `question`, then `command` on the same connection if `agreed` accepts the answer.
 
-        Errors are those of `run`, and whatever `agreed` raises.
+        Returns None if it does not. Raises what `run` and `agreed` raise.
         """
 
         def converse(connection: Connection, deadline: float) -> CommandResult | None:
-            return (
-                connection.run(command, deadline)
-                if agreed(connection.run(question, deadline))
-                else None
-            )
+            if not agreed(connection.run(question, deadline)):
+                return None
+            return connection.run(command, deadline)
 
         return self._connect_and_talk(host, converse, timeout)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Every host by itself, in threads; very many in processes as well, which use all cores."""
+        """Run a command on every host, in threads, and for many hosts in several processes."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
-        # New keys are recorded by one process alone.
+        # Only one process may write new keys to known_hosts.
         if workers == 1 or self._known_hosts.checking is not HostKeyChecking.STRICT:
             return side_by_side(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
-        """Make another in another process that does as this one, which is strict."""
-        key_file = Path(self._key_file) if self._key_file is not None else None
-        passphrase = self._keys.passphrase
-        made = partial(
+        """Pickle the settings of a shell with strict checking, for a worker process."""
+        make = partial(
             ParamikoShell,
             known_hosts=self._known_hosts_file,
-            key_file=key_file,
-            passphrase=passphrase,
+            key_file=Path(self._key_file) if self._key_file is not None else None,
+            passphrase=self._keys.passphrase,
         )
-        return made, ()
+        return make, ()
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
-        """Nothing is kept: a connection is one question's, and must not outlive a boot."""
+        """Do nothing: a connection serves one call, and must not outlive a boot."""
         return nullcontext()
 
     def _connect_and_talk(
         self, host: Host, talk: Callable[[Connection, float], T], timeout: float
     ) -> T:
-        """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
+        """Verify the host, log in and talk. Retry if the host hangs up before it shows its key."""
         known_hosts = self._known_hosts_of(host)
-        # Before the clock starts: a key may take a second to open.
+        # Decrypting a key may take a second, which does not count.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             soon = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
@@ -147,12 +143,12 @@ class ParamikoShell:
                 except TurnedAwayError:
                     if pause is None or soon - time.monotonic() <= pause:
                         raise
-                    # Not all of those that were turned away at the same moment.
-                    time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
+                    # Jitter keeps threads that were turned away together from returning together.
+                    time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        """Return the file named by flag before those of the host's configuration, as everywhere."""
+        """Return the known hosts of the flag, else of the host's configuration."""
         if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:

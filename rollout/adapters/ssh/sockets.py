@@ -1,8 +1,7 @@
-"""The byte streams under SSH: TCP or a local command, with one deadline and one allowance over all of it.
+"""The byte streams under SSH, TCP or a local command, with a limit of time and of bytes.
 
-paramiko reads for as long as, and as much as, a host sends. Here the limits sit in the socket: past
-them the transport's thread sees the end of the connection, closes down and wakes whoever waits for
-it.
+paramiko reads as much as a host sends. Beyond the limits this socket reports the end of the stream,
+so that paramiko's thread ends and wakes everyone who waits for it.
 """
 
 import contextlib
@@ -18,16 +17,16 @@ from typing_extensions import Buffer, override
 from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
-# What comes before a login is a few kilobytes of keys and a banner.
+# In bytes. Before a login there are a few kilobytes of keys and a banner.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING = 256
 _COMPLAINT = 4096
 
 
 class DeadlineSocket(socket.socket):
-    """A stream that ends when its deadline (of `time.monotonic`) has passed or its allowance (bytes) is used up.
+    """A stream that ends at its deadline (of `time.monotonic`) or after its allowance (bytes).
 
-    `greeting` is the first that was received: what a host that speaks no SSH says instead.
+    `greeting` holds the first bytes that were received.
     """
 
     deadline: float
@@ -36,23 +35,23 @@ class DeadlineSocket(socket.socket):
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline, at least 0."""
+        """Seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def is_flooded(self) -> bool:
-        """Whether more came than was allowed."""
+        """Whether more bytes arrived than are allowed."""
         return self.allowance < 0
 
     def limit(self, deadline: float, allowance: int) -> None:
-        """Set what is left of time and bytes."""
+        """Set the deadline and the number of bytes that may still be received."""
         self.deadline = deadline
         self.allowance = allowance
         self.greeting = b""
 
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """As usual; the end of the stream after the deadline or beyond the allowance."""
+        """Receive bytes; none after the deadline or beyond the allowance."""
         if not self.seconds_left or self.is_flooded:
             return b""
         data = super().recv(size, flags)
@@ -63,24 +62,23 @@ class DeadlineSocket(socket.socket):
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
-        """As usual; an error after the deadline, and not a time-out, which would be tried again."""
+        """Send bytes; `EOFError` after the deadline, because paramiko would repeat a timeout."""
         if not self.seconds_left:
             raise EOFError("deadline")
         return super().send(data, flags)
 
     @override
     def close(self) -> None:
-        """Close it, and wake a thread that reads from it at once rather than at its next look."""
+        """Close the socket, and wake a thread that reads from it."""
         with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
         super().close()
 
 
 class Relay:
-    """A local command whose input and output are a connection, and what it complained of.
+    """A local command whose input and output are a connection. `complaint` is its stderr.
 
-    In a session of its own: it can ask nothing on the operator's terminal, and does not hear an
-    interrupt before we do.
+    It runs in a session of its own, without the operator's terminal and its interrupts.
     """
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
@@ -95,7 +93,7 @@ class Relay:
         self.complaint = ""
 
     def end(self) -> None:
-        """End it with whatever it has started: a shell, or further jumps."""
+        """Kill the command with everything it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -122,31 +120,30 @@ def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Re
 
 
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
-    """Return a TCP connection to the first of the name's addresses that answers, within the deadline.
+    """Return a TCP connection to the first of the name's addresses that answers.
 
-    Each address has its share of the time that is left, so that one that swallows packets does not
-    use up the time of the next.
+    Each address gets its share of the remaining time, so that one that drops packets leaves time
+    for the next.
     """
     failure: OSError = TimeoutError("deadline")
     try:
-        # the system's resolver has time-outs of its own
+        # The system's resolver has timeouts of its own.
         places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
-    for left, (family, kind, protocol, _, target) in zip(
-        range(len(places), 0, -1), places, strict=True
-    ):
+    for index, (family, kind, protocol, _, target) in enumerate(places):
+        remaining = len(places) - index
         candidate = DeadlineSocket(family, kind, protocol)
         candidate.limit(deadline, HANDSHAKE_ALLOWANCE)
         try:
-            # Never 0, which would mean not to block.
-            candidate.settimeout(candidate.seconds_left / left or _INSTANT)
+            # A timeout of 0 would mean not to block.
+            candidate.settimeout(candidate.seconds_left / remaining or _INSTANT)
             candidate.connect(target)
         except OSError as error:
             candidate.close()
             failure = error
         else:
-            # Small packets back and forth are all there is.
+            # SSH exchanges small packets, which must not wait for each other.
             candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return candidate
     raise failure

@@ -1,10 +1,11 @@
-"""Many hosts asked by several processes: one interpreter uses one core, however many threads it has.
+"""Ask many hosts from several processes, because one interpreter uses one core.
 
-Each reads a task from its input, writes an answer a host to its output, and ends when its input
-does: none outlives the process that began it, and none is waited for, which a pool of
-`concurrent.futures` would be. What crosses is pickled: both ends are ours.
+A worker reads a pickled task from its input, writes one answer per host to its output, and ends
+when its input ends, so that it does not outlive its parent. A pool of `concurrent.futures` would
+wait for its processes after an interrupt.
 """
 
+import math
 import os
 import pickle
 import subprocess
@@ -20,38 +21,39 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
 
-# Below this, a process takes longer to begin than the hosts to answer.
+# With fewer hosts, a process takes longer to start than the hosts to answer.
 _HOSTS_A_WORKER = 250
-# Each takes some 40 MB.
+# Each takes about 40 MB.
 _MOST_WORKERS = 4
-# -P: no module is taken from the current folder, which may be anybody's.
+# -P: modules in the current folder are ignored, because anyone may have put them there.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.ssh.workers import work; work()")
 
 Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """How many processes it takes to ask so many hosts; 1 is this one."""
+    """Return how many processes ask this number of hosts; 1 means this process alone."""
     return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
     ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Each host's answer or failure as it comes; those whose worker has ended before them are asked here.
+    """Yield each host's answer or failure as it arrives; closing the generator ends the workers.
 
-    `ask` can be pickled, asks nobody else, and records no key. Closed, it ends the workers at once.
+    Hosts whose worker ends early are asked by this process. `ask` is pickled, and writes no keys.
     """
     missing = dict(hosts)
-    at_work = workers
+    running = workers
     answers = SimpleQueue[tuple[str, Answer] | None]()
-    # It finds our modules where we found them, and hears of an interrupt from us alone.
+    # The workers find modules where this process found them.
     environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with ExitStack() as begun:
+    share_of_concurrency = math.ceil(concurrency / workers)
+    with ExitStack() as processes:
         for number in range(workers):
-            task = pickle.dumps(
-                (ask, dict(list(hosts.items())[number::workers]), -(-concurrency // workers))
-            )
+            share = dict(list(hosts.items())[number::workers])
+            task = pickle.dumps((ask, share, share_of_concurrency))
+            # In its own process group a worker does not receive the terminal's interrupts.
             process = subprocess.Popen(  # noqa: S603 - our own module
                 _PROGRAM,
                 stdin=subprocess.PIPE,
@@ -60,23 +62,24 @@ def in_processes(
                 env=environment,
                 process_group=0,
             )
-            begun.enter_context(process)
-            begun.callback(process.kill)
-            in_background(partial(_pass_on, process, task, answers), "worker")
-        while at_work:
-            if (answer := answers.get()) is None:
-                at_work -= 1
+            processes.enter_context(process)
+            processes.callback(process.kill)
+            in_background(partial(_collect, process, task, answers), "worker")
+        while running:
+            answer = answers.get()
+            if answer is None:
+                running -= 1
                 continue
             del missing[answer[0]]
             yield answer
     yield from side_by_side(missing, ask, concurrency=concurrency)
 
 
-def _pass_on(
+def _collect(
     process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
 ) -> None:
-    """Give it its task, and put its answers into the queue; None is its end."""
-    # What is missing where it ends early, or is ended, is asked again, or not wanted.
+    """Send a worker its task, and put its answers into the queue, with None at the end."""
+    # The caller asks the hosts that are missing when a worker ends early.
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
@@ -87,13 +90,13 @@ def _pass_on(
 
 
 def work() -> None:
-    """Do one task, as the program of a worker; ends the process."""
-    ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
+    """Run one task in a worker process, and end the process."""
+    ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in side_by_side(hosts, ask, concurrency=concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
-    # Nothing is left to be done, and to join all threads takes its time.
+    # Joining all threads would take time.
     os._exit(0)
 
 

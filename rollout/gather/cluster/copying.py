@@ -1,9 +1,8 @@
-"""A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
+"""Copy a cluster into a file to rehearse on: the API objects that a plan was made of.
 
-What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is
-only that a pod is the mirror of a static one. Names and labels are hidden where that is wanted:
-names of nodes become numbers in their order, other names and labels digests, whose key is thrown
-away; what Kubernetes itself calls so stays.
+The copy holds only what planning reads: no Secrets, environments or images, and of the annotations
+only that of mirror pods. It can be anonymous: node names become numbers in their order, other names
+and labels become digests with a key that is thrown away. Names that Kubernetes defines stay.
 """
 
 import hashlib
@@ -31,7 +30,7 @@ _SECTIONS = {
     "attachments": snapshot.ATTACHMENTS,
     "namespaces": snapshot.NAMESPACES,
 }
-# Sentences and versions of the server's, in which anything may stand, and addresses.
+# Free texts, versions and addresses.
 _LEFT_OUT = frozenset(
     {
         *("annotations", "message", "reason", "resourceVersion", "addresses"),
@@ -68,14 +67,14 @@ _NODE_FIELD = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Names and labels as they are shown; the same word is always shown the same."""
+    """Replaces names and labels, the same word always by the same word."""
 
     nodes: Mapping[str, str]
     digest: Callable[[str], str]
 
     @classmethod
     def of(cls, nodes: Iterable[str], key: bytes) -> "Hidden":
-        """Hide the names of these nodes, and all other words by this key."""
+        """Number the names of these nodes, and digest all other words with this key."""
         ordered = sorted(nodes, key=natural_key)
 
         @cache
@@ -85,7 +84,7 @@ class Hidden:
         return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
 
     def name(self, name: str) -> str:
-        """Return how an object's name is shown; ordinals stay."""
+        """Replace an object's name, but keep its ordinal."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
@@ -95,19 +94,17 @@ class Hidden:
         return self.digest(name)
 
     def key(self, key: str) -> str:
-        """Return how the key of a label, a taint or a resource is shown."""
-        return (
-            key
-            if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key
-            else self.digest(key)
-        )
+        """Replace the key of a label, a taint or a resource."""
+        if not key or key == _NODE_FIELD or _OF_KUBERNETES.fullmatch(key):
+            return key
+        return self.digest(key)
 
     def value(self, value: str) -> str:
-        """Return how the value of a label or a taint is shown."""
+        """Replace the value of a label or a taint."""
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """Return how a part of an object is shown, which stands in this field."""
+        """Replace the words in a part of an object, which is the value of this field."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):
@@ -134,7 +131,7 @@ class Hidden:
 
 
 class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a host has said."""
+    """What a host answered."""
 
     answers: bool = True
     waits: bool = False
@@ -143,7 +140,10 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CopiedPace(msgspec.Struct, frozen=True):
-    """What the forecast reckons with, in seconds: a reboot; by an owner's UID, its pods' end and start."""
+    """The forecast's durations in seconds: of a reboot, and of an owner's pods to end and to start.
+
+    Owners are named by UID.
+    """
 
     reboot: float
     owners: Mapping[str, tuple[float, float]]
@@ -171,9 +171,9 @@ def copy_document(
     pace: CopiedPace,
     key: bytes = b"",
 ) -> bytes:
-    """Return the document; with a `key` its names are hidden."""
+    """Return the document; with a `key` it is anonymous."""
     sections = {
-        name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
+        name: [_reduce(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
         for name, path in _SECTIONS.items()
     }
     hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
@@ -197,13 +197,13 @@ def _host(seen: HostObservation) -> CopiedHost:
     )
 
 
-def _shown(value: Any, field: str = "") -> Any:
-    """Return what may be told of a part of an object, which stands in this field."""
+def _reduce(value: Any, field: str = "") -> Any:
+    """Return a part of an object without the fields that a copy leaves out."""
     if isinstance(value, list):
-        return [_shown(item) for item in value]
+        return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:
         return value
-    shown = {key: _shown(item, key) for key, item in value.items() if key not in _LEFT_OUT}
+    reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
-        shown["annotations"] = {MIRROR_ANNOTATION: ""}
-    return shown
+        reduced["annotations"] = {MIRROR_ANNOTATION: ""}
+    return reduced

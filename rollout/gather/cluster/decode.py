@@ -1,7 +1,6 @@
-"""From the API's JSON to the values of the model: pure, one function a kind.
+"""Turn the API's JSON into values of the model, with one pure function per kind.
 
-Thousands of pods repeat the same labels, owners, names and requests: `Shared` keeps one of each for
-a read, so that a snapshot's size goes by what differs.
+Thousands of pods have the same labels, owners and requests. `Shared` keeps one object of each.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -40,7 +39,7 @@ _OK = 200
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NODE_CRITICAL = "system-node-critical"
 
-_UNTOLD = wire.Condition()
+_NO_CONDITION = wire.Condition()
 _STATES = frozenset(ReadyState)
 _PHASES = frozenset(PodPhase)
 
@@ -51,21 +50,21 @@ H = TypeVar("H", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Equal values of one read, kept once."""
+    """Keeps one object of equal values."""
 
     values: dict[Hashable, Any] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
-        """Return the first value met that equals this one."""
+        """Return the first value that equals this one."""
         return self._once((type(value), value), lambda: value)
 
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
-        """Return the first map met that equals this one."""
+        """Return the first map that equals this one."""
         key = tuple(labels.items())
         return self._once(key, lambda: {intern(name): intern(value) for name, value in key})
 
     def placement(self, spec: wire.PodSpec) -> Placement:
-        """Return what this spec demands of its place, read once for all pods that say the same."""
+        """Return a pod's placement, decoded once for all pods with the same constraints."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
         return self._once(key, lambda: read_placement(*key))
 
@@ -77,7 +76,7 @@ class Shared:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Read a body as one of the shapes of `wire`; `ApiUnavailableError` names where it came from."""
+    """Decode a body as a shape of `wire`; `ApiUnavailableError` names its `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
@@ -85,22 +84,19 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return what is raised for an answer with a good status that is not what the API documents.
+    """Return the error for a successful answer that the API does not document.
 
-    It passes like an answer 502: whoever answers in the server's place does so for a while.
+    A proxy may answer instead of the server for a while, so callers retry as after a 502.
     """
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
-        hint=(
-            "Something between here and the API server may answer in its place: a proxy, a login"
-            " page."
-        ),
+        hint="Check whether a proxy or a login page answers instead of the API server.",
     )
 
 
 def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Read a single object and turn it into a value."""
+    """Decode a single object and turn it into a value."""
     read = decode(body, shape, origin)
     try:
         return project(read)
@@ -109,10 +105,9 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
 
 
 def node(read: wire.WireNode) -> Node:
-    """Return a Node."""
     meta = read.metadata
     info = read.status.node_info
-    ready = _by_type(read.status.conditions).get("Ready", _UNTOLD)
+    ready = _by_type(read.status.conditions).get("Ready", _NO_CONDITION)
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -139,18 +134,18 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
 
 
 def pod(read: wire.WirePod, shared: Shared) -> Pod:
-    """Return a pod."""
     meta = read.metadata
     spec = read.spec
     conditions = _by_type(read.status.conditions)
-    placed = conditions.get("PodScheduled", _UNTOLD)
-    began = conditions.get("Ready", _UNTOLD)
-    ready = began.status == ReadyState.TRUE
-    since = began.last_transition_time or placed.last_transition_time or ""
+    scheduled = conditions.get("PodScheduled", _NO_CONDITION)
+    readiness = conditions.get("Ready", _NO_CONDITION)
+    ready = readiness.status == ReadyState.TRUE
+    since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = _owner(meta.owner_references, shared)
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # it belongs to its node: it is never placed anew, and what it demands names the node
+    # These pods are bound to their node: they never move, and their affinity names the node.
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
+    claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -168,23 +163,23 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         deletion_grace=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        # those that outlive the pod: an ephemeral volume goes with it, and a new pod has a new one
-        claims=tuple(
-            filter(None, (volume.persistent_volume_claim.claim_name for volume in spec.volumes))
-        ),
+        # Ephemeral volumes have no claim name here: each pod has a new one.
+        claims=tuple(filter(None, claims)),
         placement=ANYWHERE if stays else shared.placement(spec),
         unready_since="" if ready else since,
-        start_seconds=_start_seconds(placed, began) if ready else None,
+        start_seconds=_start_seconds(scheduled, readiness) if ready else None,
         ready_since=since if ready and stays else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
     )
 
 
-def _start_seconds(placed: wire.Condition, ready: wire.Condition) -> int | None:
-    """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
-    began = parse_timestamp(placed.last_transition_time or "")
+def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
+    """Return the seconds from a pod's scheduling until it last became ready, if known."""
+    began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
-    return round((ended - began).total_seconds()) if began and ended and ended >= began else None
+    if began is None or ended is None or ended < began:
+        return None
+    return round((ended - began).total_seconds())
 
 
 def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRef | None:
@@ -197,10 +192,10 @@ def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRe
 
 
 def budget(read: wire.WireBudget) -> Budget:
-    """Return a budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
+    """Return a budget. As in policy/v1, an empty selector covers every pod of the namespace."""
     spec = read.spec
     status = read.status
-    verdict = _by_type(status.conditions).get("DisruptionAllowed", _UNTOLD)
+    verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
     why = verdict.message or "its controller could not count its pods"
     return Budget(
         namespace=read.metadata.namespace,
@@ -220,28 +215,30 @@ def budget(read: wire.WireBudget) -> Budget:
 
 
 def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:
-    """Return a namespace's name and labels."""
+    """Return the name and labels of a namespace."""
     return read.metadata.name, read.metadata.labels
 
 
 def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
-    """Return a DaemonSet."""
     meta = read.metadata
     spec = read.spec.template.spec
     return DaemonSet(
-        meta.namespace, meta.name, meta.uid, spec.node_selector, Shared().placement(spec)
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        node_selector=spec.node_selector,
+        placement=Shared().placement(spec),
     )
 
 
 def attachment(read: wire.WireAttachment) -> VolumeAttachment:
-    """Return a VolumeAttachment."""
     return VolumeAttachment(
         read.metadata.name, read.spec.node_name, read.spec.source.persistent_volume_name
     )
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
-    """Return a PersistentVolume, if it is bound and attaches to certain nodes only."""
+    """Return a volume that is bound and attaches only to certain nodes; None for any other."""
     claim = read.spec.claim_ref
     terms = node_terms(read.spec.node_affinity.required)
     if claim is None or terms is None:

@@ -1,4 +1,4 @@
-"""What a pod, or a volume, demands of a node: a place, and room, summed as the scheduler sums it."""
+"""What a pod or a volume requires of a node: placement and resources, as the scheduler counts them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -51,7 +51,10 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """Read the demands in these parts of a pod's spec, each empty where absent; ValueError for the undocumented."""
+    """Decode these parts of a pod's spec, which are empty if absent.
+
+    `ValueError` for JSON that the API does not document.
+    """
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=node_terms(
@@ -60,7 +63,17 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
         tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
-        spreads=tuple(
+        spreads=_spreads(_read(spreads, tuple[_SpreadConstraint, ...]) or ()),
+    )
+    return ANYWHERE if placement == ANYWHERE else placement
+
+
+def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
+    spreads: list[Spread] = []
+    for item in constraints:
+        if item.when_unsatisfiable != "DoNotSchedule" or item.label_selector is None:
+            continue
+        spreads.append(
             Spread(
                 topology=item.topology_key,
                 max_skew=item.max_skew,
@@ -70,15 +83,12 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
                 ignores_affinity=item.node_affinity_policy == "Ignore",
                 heeds_taints=item.node_taints_policy == "Honor",
             )
-            for item in _read(spreads, tuple[_SpreadConstraint, ...]) or ()
-            if item.when_unsatisfiable == "DoNotSchedule" and item.label_selector is not None
-        ),
-    )
-    return ANYWHERE if placement == ANYWHERE else placement
+        )
+    return tuple(spreads)
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """Return the alternatives of a node selector; None where there is none."""
+    """Return the alternatives of a node selector; None without a selector."""
     if selector is None:
         return None
     return tuple(
@@ -87,7 +97,6 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
 
 
 def label_selector(read: wire.Selector) -> LabelSelector:
-    """Return a label selector."""
     exact = (
         Requirement(key, SelectorOperator.IN, (value,)) for key, value in read.match_labels.items()
     )
@@ -123,7 +132,7 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 _Others = tuple[tuple[str, int], ...]
 
 
-# An API server writes less than 20 digits; numbers of thousands of them are not computed with.
+# An API server writes fewer than 20 digits. Numbers with thousands of digits would be slow.
 _DIGITS = r"\d{1,100}"
 _QUANTITY = re.compile(
     rf"([+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{{1,3}})?",
@@ -140,7 +149,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the exact number that a quantity writes; ValueError where it is none."""
+    """Return the exact value of a Kubernetes quantity; `ValueError` if the text is none."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -155,12 +164,15 @@ def parse_quantity(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def whole(text: str, parts: int = 1) -> int:
-    """Return a quantity in whole units, or in so many parts of one, rounded up as the scheduler does."""
+    """Return a quantity as a number of units, or of `parts` of a unit, rounded up.
+
+    The scheduler rounds up as well.
+    """
     return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
-    """CPU, memory, pods and whatever else is in a map of quantities; ValueError where one cannot be read."""
+    """Return the resources in a map of quantities; `ValueError` if one cannot be read."""
     return Resources(
         cpu_milli=whole(str(quantities.get("cpu", 0)), 1000),
         memory=whole(str(quantities.get("memory", 0))),
@@ -170,43 +182,46 @@ def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
 
 
 def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
-    amounts_by_name = (
-        (name, whole(str(quantity))) for name, quantity in quantities.items() if name not in _FIELDS
-    )
-    return tuple(sorted((name, amount) for name, amount in amounts_by_name if amount))
+    others: list[tuple[str, int]] = []
+    for name, quantity in quantities.items():
+        amount = 0 if name in _FIELDS else whole(str(quantity))
+        if amount:
+            others.append((name, amount))
+    return tuple(sorted(others))
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
-    """Return a pod's requests: its containers and sidecars together, or a greedier init container; plus overhead.
+    """Return a pod's requests, with its overhead and host ports.
 
-    Requests of the pod as a whole take the place of its containers'.
+    They are the sum of containers and sidecars, or a larger init container. Requests of the pod
+    itself replace those of its containers.
     """
     running, starting = _containers(spec)
     effective = _override(_both(running, starting, max), spec.resources.requests)
     total = _both(effective, amounts(spec.overhead), add) if spec.overhead else effective
-    ports = _host_ports(spec)
-    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, ports, add))
+    others = _join(total.others, _host_ports(spec), add)
+    return Resources(cpu_milli=total.cpu_milli, memory=total.memory, pods=1, others=others)
 
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
-    """Return the ports that no other pod on the node may have."""
-    sidecars = (
-        container for container in spec.init_containers if container.restart_policy == "Always"
-    )
-    ports = (bytes(container.ports) for container in (*spec.containers, *sidecars))
-    named = (decoder_of(tuple[wire.Port, ...]).decode(raw) for raw in ports if b"hostPort" in raw)
-    # one at a certain address seldom is in anybody's way
-    taken = (
-        port
-        for of_one in named
-        for port in of_one
-        if port.host_port and port.host_ip in _ANY_ADDRESS
-    )
-    return tuple({f"{HOST_PORT}{port.host_port}/{port.protocol}": 1 for port in taken}.items())
+    """Return the ports that only one pod on a node may have.
+
+    A port of a single address is left out, because it rarely conflicts.
+    """
+    sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
+    ports: dict[str, int] = {}
+    for container in (*spec.containers, *sidecars):
+        raw = bytes(container.ports)
+        if b"hostPort" not in raw:
+            continue
+        for port in decoder_of(tuple[wire.Port, ...]).decode(raw):
+            if port.host_port and port.host_ip in _ANY_ADDRESS:
+                ports[f"{HOST_PORT}{port.host_port}/{port.protocol}"] = 1
+    return tuple(ports.items())
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return what the pod needs while it runs, and the most it needs at any moment before."""
+    """Return what the pod needs while it runs, and the most that it needs while it starts."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
@@ -228,21 +243,22 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
     return Resources(
         cpu_milli=overriding.cpu_milli if "cpu" in of_pod else summed.cpu_milli,
         memory=overriding.memory if "memory" in of_pod else summed.memory,
-        others=_joined(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
+        others=_join(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
     )
 
 
 def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
-    """Both, each amount as `how` says: `add` or `max`, to which nothing is nothing."""
+    """Combine two amounts with `add` or `max`."""
+    # Most pods have no init containers, so one side is usually nothing.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = how(left.cpu_milli, right.cpu_milli)
     memory = how(left.memory, right.memory)
-    return Resources(cpu, memory, others=_joined(left.others, right.others, how))
+    return Resources(cpu, memory, others=_join(left.others, right.others, how))
 
 
-def _joined(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
-    """Both, what is in both as `how` says."""
+def _join(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
+    """Return the amounts of both sides; `how` combines those that both have."""
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)

@@ -1,8 +1,8 @@
-"""Documents that several processes keep on the cluster, one key of a ConfigMap each: record, memory, FleetLock's slots.
+"""Documents that processes share in ConfigMaps: the record, the memory and FleetLock's slots.
 
-Anybody who may write ConfigMaps may have written one, or another version of this program. Reading
-it takes bounded memory; whatever else stands in the ConfigMap stays. A memory is understood as a
-whole or not at all, and then nothing begins; slots that are not understood are no free ones.
+Each is one key of a ConfigMap, whose other content stays. Another user or another version of
+rollout may have written it, so reading takes bounded memory. A document is understood as a whole or
+not at all: without its memory no rollout starts, and without its slots none is free.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,12 +32,11 @@ T = TypeVar("T")
 _FORMAT = "1.0"
 _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
-# In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
+# In bytes. A ConfigMap holds 1 MiB, and its managed fields come on top.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
-# How the API server words that a webhook cannot be asked without doing what it does: what it would
-# say is not known.
-_UNASKED = "does not support dry run"
+# The API server's message when a webhook has side effects, so that it is not asked in a dry run.
+_NO_DRY_RUN = "does not support dry run"
 
 
 class _ConfigMapData(msgspec.Struct, rename="camel"):
@@ -50,12 +49,12 @@ class _FormatHeader(msgspec.Struct):
 
 
 class NotUnderstoodError(ApiError):
-    """What stands there is no such document, or one of another version of this program."""
+    """The content is no such document, or one of another version of rollout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """What a document says, and the whole ConfigMap that it was read from, to be written back; None for none."""
+    """A document's content, and the ConfigMap that it was read from, which is None if there is none."""
 
     content: T
     body: dict[str, Any] | None
@@ -63,7 +62,7 @@ class Stored(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Where one stands."""
+    """The key of a ConfigMap that holds a document."""
 
     namespace: str
     name: str
@@ -71,23 +70,23 @@ class Document:
 
     @property
     def origin(self) -> str:
-        """As messages name it."""
+        """The ConfigMap's name in messages."""
         return f"ConfigMap {self.namespace}/{self.name}"
 
     @property
     def path(self) -> str:
-        """At which it is read and replaced."""
+        """The path at which the ConfigMap is read and replaced."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
     @property
     def collection(self) -> str:
-        """At which it is created."""
+        """The path at which the ConfigMap is created."""
         return self.path.rpartition("/")[0]
 
     def read(self, api: ClusterApi) -> tuple[str | None, dict[str, Any] | None]:
-        """Its text, and the whole ConfigMap, to be written back; None for what is not there.
+        """Return the text and the whole ConfigMap; None for what does not exist.
 
-        `ApiError` where the API server does not give it, or gives something else.
+        `ApiError` if the API server does not return a ConfigMap.
         """
         try:
             body = api.get(self.path)
@@ -109,15 +108,18 @@ class Document:
         return (known.data or {}).get(self.key), whole
 
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
-        """Return a text as this shape, which `impossible` finds no fault with; `NotUnderstoodError`."""
+        """Decode a text.
+
+        `NotUnderstoodError` for another shape, another format version, or if `impossible` returns a
+        message.
+        """
         try:
             version = msgspec.json.decode(text, type=_FormatHeader).format_version
             if version.partition(".")[0] != _FORMAT.partition(".")[0]:
-                message = (
+                raise NotUnderstoodError(
                     f"{self.origin} has the format {excerpt(version, 20)}, of another version of"
                     " rollout"
                 )
-                raise NotUnderstoodError(message)
             content = msgspec.json.decode(text, type=shape)
             wrong = impossible(content)
         except NOT_READ as error:
@@ -129,23 +131,23 @@ class Document:
         return content
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap with this content, a dataclass, in the version that was read."""
-        said = {
+        """Return the ConfigMap `whole` with this content, a dataclass, in the current format."""
+        fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()
             if value not in (None, "", False)
         }
-        return self._with(msgspec.json.encode({"format_version": _FORMAT, **said}).decode(), whole)
+        text = msgspec.json.encode({"format_version": _FORMAT, **fields}).decode()
+        return self._with(text, whole)
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
-        """Why nothing could be written, by the API server's answer to a dry run; None where something could.
+        """Return why a dry run could not write the document; None if it could.
 
-        That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks.
-        `ApiUnavailableError`.
+        A dry run checks rights, immutability, quotas and webhooks. `ApiUnavailableError` is raised.
         """
         try:
             text, whole = self.read(api)
-            # what it holds already, an immutable one takes
+            # Changed, because an immutable ConfigMap accepts its own content.
             body = self._with(f"{text or ''}\n", whole)
             if whole is None:
                 api.create(self.collection, body, DRY)
@@ -156,14 +158,15 @@ class Document:
         except ApiConflictError:
             return None
         except ApiError as error:
-            return None if _UNASKED in error.message else error
+            return None if _NO_DRY_RUN in error.message else error
         return None
 
     def way_out(self, refusal: ApiError) -> str:
-        """Return what makes it writable again: what the answer advises, which does not name the namespace."""
+        """Return how to make the document writable again."""
+        if refusal.hint:
+            return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
-        anew = "one that is immutable, or damaged, is begun anew once it is gone"
-        return refusal.hint.replace("NAMESPACE", self.namespace) or f"Allow it; {anew}: {delete}"
+        return f"Allow it. If the ConfigMap is immutable or damaged, delete it: {delete}"
 
     def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {
@@ -179,12 +182,14 @@ _SLOTS_KEY = "slots.json"
 
 
 def memory_of(namespace: str) -> Document:
-    """Where it stands."""
     return Document(namespace, marks.MEMORY_NAME, _KEY)
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Read the memory; one with a `problem` where it is not understood, or may not be seen; `ApiError` else."""
+    """Return the memory, with a `problem` if it is not understood or this user may not read it.
+
+    `ApiError` for other failures.
+    """
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -198,26 +203,24 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory with what it stands in; `ApiError` where the API server does not give it.
+    """Return the memory with its ConfigMap, which is empty if it is not understood.
 
-    Of a ConfigMap that is not understood nothing is kept.
+    `ApiError` if the API server does not return it.
     """
     document = memory_of(namespace)
     body: dict[str, Any] | None = {}
     try:
         text, body = document.read(api)
-        memory = (
-            NO_MEMORY
-            if text is None
-            else document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
-        )
+        memory = NO_MEMORY
+        if text is not None:
+            memory = document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
     except NotUnderstoodError as error:
         memory = replace(NO_MEMORY, problem=error.message)
     return Stored(memory, body)
 
 
 def _impossible(memory: Memory) -> Iterator[str]:
-    """Name what this program writes in no memory."""
+    """Yield messages about content that rollout never writes."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -248,39 +251,34 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
 
 
 def _is_time(stamp: str) -> bool:
-    """Whether this is a time with a year that leaves room for adding and subtracting days."""
+    """Return whether this is a time in a year that is safe for adding and subtracting days."""
     at = parse_timestamp(stamp)
     return at is not None and _YEARS.start <= at.year < _YEARS.stop
 
 
 def slots_of(namespace: str) -> Document:
-    """Where the slots of FleetLock stand."""
     return Document(namespace, marks.SLOTS_NAME, _SLOTS_KEY)
 
 
 def read_slots(api: ClusterApi, namespace: str) -> Slots:
-    """Return the slots; `ApiError` where they cannot be read, or are not understood."""
+    """Return FleetLock's slots; `ApiError` if they cannot be read or are not understood."""
     return read_stored_slots(api, namespace).content
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    """Return the slots with what they stand in; raises the same."""
-    text, body = slots_of(namespace).read(api)
-    return Stored(
-        NO_SLOTS if text is None else slots_of(namespace).parsed(text, Slots, _impossible_slots),
-        body,
-    )
+    """Return FleetLock's slots with their ConfigMap; raises like `read_slots`."""
+    document = slots_of(namespace)
+    text, body = document.read(api)
+    slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)
+    return Stored(slots, body)
 
 
 def _impossible_slots(slots: Slots) -> str:
-    """Return what this program writes in no such document; empty where there is nothing of the kind."""
+    """Return a message about content that rollout never writes; empty if there is none."""
     for slot in slots.held:
         if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"
-    return (
-        "one node holds two slots"
-        if len(slots.held) != len({slot.node for slot in slots.held})
-        else ""
-    )
+    nodes = {slot.node for slot in slots.held}
+    return "one node holds two slots" if len(nodes) != len(slots.held) else ""

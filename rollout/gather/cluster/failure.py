@@ -1,7 +1,6 @@
-"""An API server's refusal, as one error of our tree: the sole place where statuses become classes.
+"""Turn an API server's refusal into an error: the only place that maps statuses to classes.
 
-Both the client, for answers, and the watch decoder, for ERROR events inside a stream that began
-with 200, come here, so that a 410 means the same wherever it is met.
+The client uses it for answers, and the watch decoder for ERROR events in a stream.
 """
 
 import re
@@ -27,7 +26,7 @@ _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
 _EXCERPT = 300
-# A denier writes whatever it likes; this much stands on the screen, in Events and in notifications.
+# Limits the message of a webhook or policy on the screen, in Events and in notifications.
 _LONGEST_DENIAL = 500
 
 _CLASSES: dict[int, type[ApiError]] = {
@@ -40,11 +39,11 @@ _CLASSES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# The one 500 that no patience cures: the eviction subresource meets a pod under two budgets. Every
-# other 500 (a changing etcd leader among them, which carries no reason either) may pass.
+# The only 500 that is final: an eviction of a pod under two budgets. Others may pass, such as one
+# during an etcd leader election.
 _LASTING_500 = "more than one PodDisruptionBudget"
-# What an API server writes of a path that it does not serve. Another 404 that is no Status comes
-# from something before it that has lost it; believed, it would say that every object is gone.
+# An API server's answer for a path that it does not serve. Any other 404 without a Status comes
+# from a proxy, and must not mean that an object is gone.
 _NOT_FOUND = 404
 _UNSERVED = b"404 page not found"
 
@@ -57,14 +56,13 @@ _FORBIDDEN_HINT = (
 _QUOTA = "exceeded quota"
 _QUOTA_HINT = "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE"
 _DENIAL_HINTS = {
-    DenierKind.WEBHOOK: "Whoever runs that admission webhook knows what it asks for.",
+    DenierKind.WEBHOOK: "Ask the owner of that admission webhook what it requires.",
     DenierKind.POLICY: (
-        "See what the policy asks for: kubectl describe validatingadmissionpolicy {name}"
+        "See what the policy requires: kubectl describe validatingadmissionpolicy {name}"
     ),
 }
-# How a kube-apiserver words a denial at admission, whatever status the denier chose. The text
-# before it names the object, of webhooks only on newer servers. Any other text there is another
-# refusal, which may quote a denial.
+# kube-apiserver's messages for a denial at admission, which may have any status. Only these texts
+# may come before it. Another text belongs to another refusal, which may quote a denial.
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
@@ -76,19 +74,18 @@ _DENIED_BY_POLICY = re.compile(
     r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
-# What is created in a namespace that is not there, or on its way out: here that is what stands
-# beside the lock.
+# The namespace of the lock is missing or is being deleted.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
 _MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
 _TERMINATING_HINT = (
-    "Create that namespace anew once it is gone, or name another: --set lock.namespace=NAME."
+    "Create that namespace again after it is deleted, or name another: --set lock.namespace=NAME."
 )
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
 class Details(wire.Wire, frozen=True):
-    """What a Status says beyond its message."""
+    """The details of a Status."""
 
     causes: tuple[ApiCause, ...] = ()
     retry_after_seconds: float | None = None
@@ -105,33 +102,32 @@ class Status(wire.Wire, frozen=True):
 
 
 def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
-    """Return the error that an answer means.
+    """Return the error for an answer.
 
     Args:
         status: The HTTP status.
-        body: A Status as JSON, or whatever a proxy in between wrote.
-        request: Method and path, for answers that say nothing themselves.
+        body: A Status as JSON, or anything that a proxy wrote.
+        request: Method and path, for answers without a message.
         retry_after: The header of that name, in seconds; anything else is ignored.
     """
     try:
         answer = decoder_of(Status).decode(body)
     except NOT_READ:
         answer = Status()
-    answer = answer if answer.kind == "Status" else Status()
-    text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
-    denial = _denial(answer.message)
-    message = (
-        answer.message
-        or f"the API server answered {status} to {request}{f': {text}' if text else ''}"
-    )
-    if status == _UNAUTHORIZED and denial is None:
+    if answer.kind != "Status":
+        answer = Status()
+    message = answer.message
+    if not message:
+        text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
+        message = f"the API server answered {status} to {request}{f': {text}' if text else ''}"
+    if status == _UNAUTHORIZED and _denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
     is_foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
     return _build(status, message, answer, retry_after, is_foreign=is_foreign)
 
 
 def status_failure(status: Status) -> ApiError:
-    """Return the error that a Status inside a watch means."""
+    """Return the error for a Status in a watch."""
     message = status.message or "the watch ended with an error"
     return _build(status.code, message, status)
 
@@ -143,34 +139,33 @@ def _build(
     if is_foreign or (status == _INTERNAL and _LASTING_500 not in message):
         kind = ApiUnavailableError
     causes = answer.details.causes
+    seconds = answer.details.retry_after_seconds
+    if not seconds or seconds <= 0:
+        seconds = float(retry_after) if retry_after.strip().isdecimal() else None
     denial = _denial(answer.message)
-    header = float(retry_after) if retry_after.strip().isdecimal() else None
-    named = answer.details.retry_after_seconds
+    hint = _hint(status, causes, message)
+    if denial:
+        hint = _DENIAL_HINTS[denial.kind].format(name=denial.name)
     return kind(
         message,
         status=status,
         reason=answer.reason,
         causes=causes,
-        retry_after=named if named and named > 0 else header,
+        retry_after=seconds,
         denial=denial,
-        hint=(
-            _DENIAL_HINTS[denial.kind].format(name=denial.name)
-            if denial
-            else _hint(status, causes, message)
-        ),
+        hint=hint,
     )
 
 
 def _denial(message: str) -> AdmissionDenial | None:
-    """Return what denied the request at admission; None for every other refusal."""
+    """Return which webhook or policy denied the request; None for other refusals."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),
     ):
         if match := pattern.fullmatch(message):
-            return AdmissionDenial(
-                kind, excerpt(match["name"]), excerpt(match["message"] or "", _LONGEST_DENIAL)
-            )
+            reason = excerpt(match["message"] or "", _LONGEST_DENIAL)
+            return AdmissionDenial(kind, excerpt(match["name"]), reason)
     return None
 
 

@@ -1,8 +1,8 @@
-"""Whole lists out of pages, and lines of a watch as values.
+"""Read whole lists from their pages, and decode the lines of a watch.
 
-A continue token lives for a few minutes only. When one expires in the middle (410), what was read
-so far is of no use beside a later list: a page mix could hold an object twice or not at all. So a
-list is collected before any of it is used, and begun afresh when it breaks.
+A continue token expires after a few minutes (410). Pages of two lists must not be mixed, because an
+object could be missing or appear twice. So a list is read completely before it is used, and starts
+again when its token expires.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,13 +39,13 @@ def read_list(
     project: Callable[[W], T],
     query: Query | None = None,
 ) -> Listing[T]:
-    """Read every page of a list of such objects, and turn each of them into a value."""
+    """Read every page of a list, and turn each object into a value."""
     for _ in range(2):
         try:
             return _collect(api, path, shape, project, {**(query or {}), "limit": str(PAGE_SIZE)})
         except ApiGoneError:
             continue
-    # in one piece, which costs the server more and cannot expire
+    # One page cannot expire, but costs the server more.
     return _collect(api, path, shape, project, {**(query or {}), "limit": "0"})
 
 
@@ -67,7 +67,10 @@ def _collect(
 def read_if_allowed(
     read: Callable[[], Iterable[T]], unseen: str
 ) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return what is read; or a sentence that begins so, where this user may not read it, or it is not served."""
+    """Return the objects; or a warning that starts with `unseen` if they are not readable.
+
+    That is when this user may not read them, or the server does not know them.
+    """
     try:
         return tuple(read()), ()
     except ApiError as error:
@@ -77,7 +80,7 @@ def read_if_allowed(
 
 
 class WatchEventType(StrEnum):
-    """What a line tells."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -90,7 +93,7 @@ class WatchEventType(StrEnum):
 class WatchEvent(Generic[T]):
     """One line of a watch.
 
-    `object` is None for a bookmark, which only moves `resource_version` on.
+    `object` is None for a bookmark, which only has a new `resource_version`.
     """
 
     type: WatchEventType
@@ -106,9 +109,9 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Read one line of a watch over such objects; `ApiError` where it is garbled, or tells of an error.
+    """Decode one line of a watch; `ApiError` if it is garbled or an ERROR event.
 
-    An `ApiGoneError` means: list afresh.
+    After an `ApiGoneError` the caller must list again.
     """
     read = decode(line, _WatchLine, origin)
     body = bytes(read.object)

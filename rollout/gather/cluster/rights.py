@@ -1,4 +1,4 @@
-"""What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
+"""The rights that rollout needs, and which of them this user lacks, by the API server's answer."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from rollout.threads import side_by_side
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8
-# Events of objects that are in no namespace stand in this one.
-_OF_NODES = "default"
+# Events about cluster-scoped objects are in this namespace.
+_EVENTS_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource. `group` is empty for the core API, `namespace` empty for all of them.
+    """One verb on one resource.
 
-    `name` is the one object that is meant: whoever may do it to that one alone has the right.
-    Creating cannot be limited to a name. Without an `optional` right the work can be done, less
-    well: `purpose` says what it is for.
+    `group` is empty for the core API, `namespace` for all namespaces, `name` for all objects.
+    Creating cannot be limited to a name. `purpose` says what rollout needs the right for. Without
+    an `optional` right rollout works, but knows less.
     """
 
     verb: str
@@ -34,10 +34,16 @@ class Right:
     optional: bool = False
 
     def __str__(self) -> str:
-        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-        meant = f" {self.name}" if self.name else ""
-        within = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{meant}{within}"
+        text = f"{self.verb} {self.resource}"
+        if self.subresource:
+            text += f"/{self.subresource}"
+        if self.group:
+            text += f".{self.group}"
+        if self.name:
+            text += f" {self.name}"
+        if self.namespace:
+            text += f" in namespace {self.namespace}"
+        return text
 
 
 class _ReviewStatus(wire.Wire, frozen=True):
@@ -49,24 +55,29 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
-    """Whether this user has it; `ApiError` where the server does not say."""
-    fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+    """Return whether this user has a right; `ApiError` if the server does not answer."""
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
         "spec": {
-            "resourceAttributes": {
-                name: value for name in fields if (value := getattr(right, name))
-            }
+            "resourceAttributes": {name: value for name, value in attributes.items() if value}
         },
     }
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
 
 def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Those of `needs` that this user has not, in their order; optional ones among them.
+    """Return the rights in `needs` that this user lacks, including optional ones.
 
-    `ask` is `has_right`: with patience, where a single failure among many must not spoil all.
+    `ask` is `has_right`, perhaps with retries.
     """
     distinct = tuple(dict.fromkeys(needs))
     has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))
@@ -83,23 +94,22 @@ def _all(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Each of the verbs on each of the resources; of those on one object, creating is on none by name."""
+    """Yield each of the verbs on each of the resources; both are separated by spaces."""
     for resource in resources.split():
         for verb in verbs.split():
             yield Right(
-                verb,
-                group,
-                resource,
-                "",
-                namespace,
-                "" if verb == "create" else name,
-                purpose,
-                optional,
+                verb=verb,
+                group=group,
+                resource=resource,
+                namespace=namespace,
+                name="" if verb == "create" else name,
+                purpose=purpose,
+                optional=optional,
             )
 
 
 def plan_rights() -> tuple[Right, ...]:
-    """Return what planning takes."""
+    """Return the rights for planning."""
     cluster = "kube-system"
     seen = "know which namespaces affinities choose by labels"
     return (
@@ -138,7 +148,7 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """List what a rollout takes: planning, acting on nodes and pods, its Lease and ConfigMap in that namespace."""
+    """Return the rights for a rollout whose Lease and ConfigMaps are in this namespace."""
     one = partial(_all, namespace=lease_namespace, name=marks.LEASE_NAME)
     other = partial(_all, namespace=lease_namespace, optional=True)
     memory = marks.MEMORY_NAME
@@ -187,16 +197,23 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             "",
             "events",
             "report on the Node what happens to it",
-            namespace=_OF_NODES,
+            namespace=_EVENTS_NAMESPACE,
             optional=True,
         ),
-        *_all("patch", "", "events", "update these reports", namespace=_OF_NODES, optional=True),
+        *_all(
+            "patch",
+            "",
+            "events",
+            "update these reports",
+            namespace=_EVENTS_NAMESPACE,
+            optional=True,
+        ),
     )
 
 
 def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """Return what an operating process takes: a rollout's rights, but for what people alone do beside it."""
-    # `abort` frees slots
+    """Return the rights for `operate`."""
+    # Only `abort` writes FleetLock's slots.
     return _without(
         {("update", "configmaps", marks.SLOTS_NAME)},
         apply_rights(lease_namespace, disable_eviction=disable_eviction),
@@ -204,12 +221,13 @@ def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> t
 
 
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """Return what a FleetLock server takes: a rollout's rights, but for writing its record."""
-    of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    of_operate = {("get", "configmaps", marks.EVIDENCE_NAME)}
-    return _without(
-        of_record | of_operate, apply_rights(lease_namespace, disable_eviction=disable_eviction)
-    )
+    """Return the rights for a FleetLock server, which writes no record and reads no evidence."""
+    unused = {
+        ("update", "configmaps", marks.LEASE_NAME),
+        ("delete", "configmaps", marks.LEASE_NAME),
+        ("get", "configmaps", marks.EVIDENCE_NAME),
+    }
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
 
 
 def _without(

@@ -1,7 +1,7 @@
-"""Looking for other reboot coordinators among the Deployments and DaemonSets, whatever they are called here.
+"""Find other reboot coordinators among the Deployments and DaemonSets.
 
-One is known by its name, by one of the labels that name a program, or by its image. kured is known
-by its lock, too. Whatever this program itself runs in the cluster is none of them.
+They are recognized by their name, by labels that name a program, or by their image, and kured also
+by its lock. rollout's own workloads are skipped.
 """
 
 from collections.abc import Iterator
@@ -40,16 +40,15 @@ _OPERATORS = {
     "brupop-controller-deployment": "brupop",
     "tuppr": "tuppr",
 }
-# Of the same image as a coordinator, and no harm without it.
+# It has the image of a coordinator, but does not reboot nodes.
 _HARMLESS = "brupop-apiserver"
-# Of this only the image is proof: others have workloads of this name.
+# Recognized by its image only, because other software has this name.
 _AIRLOCK = "airlock"
-# Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our
-# lock.
+# The label of rollout's own objects. Its FleetLock server shares rollout's lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN = "some other reboot coordinators cannot be looked for"
-# kured's own name for it, or another that `--lock-annotation` gave it.
+# kured's `--lock-annotation` may change the part before it.
 _LOCK_SUFFIX = "kured-node-lock"
 
 
@@ -92,21 +91,19 @@ class _KuredHolder(wire.Wire, frozen=True):
 
 
 class _KuredLock(_KuredHolder, frozen=True):
-    """kured's lock: of one holder, or of several."""
+    """kured's lock, with one holder or several."""
 
     max_owners: int = msgspec.field(default=1, name="maxOwners")
     locks: tuple[_KuredHolder, ...] = ()
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    """Coordinators that may act, and sentences about what this user may not see."""
+    """Return the coordinators that may act, and warnings about what this user may not read."""
     deployments, unseen = read_if_allowed(lambda: _deployments(api), _UNSEEN)
     daemon_sets, also_unseen = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     rivals = (*deployments, *daemon_sets)
-    return tuple(one for one in rivals if one.rival != _UPGRADE or _has_plans(api)), (
-        *unseen,
-        *also_unseen,
-    )
+    active = tuple(item for item in rivals if item.rival != _UPGRADE or _has_plans(api))
+    return active, (*unseen, *also_unseen)
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
@@ -120,17 +117,19 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
-    """kured's; those of other systems do nothing without their operators."""
+    """Yield kured. The DaemonSets of other systems do nothing without their operators."""
     for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
         meta = item.metadata
         locks = [value for name, value in meta.annotations.items() if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
-            held, locked = _lock_holders(locks[0] if locks else "")
-            yield Coordinator(_KURED, "DaemonSet", meta.namespace, meta.name, held, locked=locked)
+            holders, locked = _lock_holders(locks[0] if locks else "")
+            yield Coordinator(
+                _KURED, "DaemonSet", meta.namespace, meta.name, holders, locked=locked
+            )
 
 
 def _is_ours(item: _WireCoordinator) -> bool:
-    """Whether it is a FleetLock server of this program, whatever its name and image are."""
+    """Return whether it is rollout's own FleetLock server, whatever its name and image are."""
     label, value = _OURS
     commands = (container.args[:1] for container in item.spec.template.spec.containers)
     return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
@@ -142,21 +141,20 @@ def _is_of(item: _WireCoordinator, program: str) -> bool:
 
 
 def _programs(item: _WireCoordinator) -> frozenset[str]:
-    """Return the last parts of its images' names, without tag and digest."""
+    """Return the last parts of the image names, without tag and digest."""
     images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
 def _runs_nowhere(item: _WireCoordinator) -> bool:
-    """Whether no node is chosen: what a DaemonSet has instead of no replicas. Only a status of this spec counts."""
+    """Return whether a DaemonSet selects no node, by a status of its current generation."""
     status = item.status
-    return status.desired_number_scheduled == 0 and status.observed_generation >= max(
-        1, item.metadata.generation
-    )
+    is_current = status.observed_generation >= max(1, item.metadata.generation)
+    return is_current and status.desired_number_scheduled == 0
 
 
 def _has_plans(api: ClusterApi) -> bool:
-    """Whether the controller has anything to do; where that cannot be seen, it may."""
+    """Return whether the upgrade controller has plans, or this user may not read them."""
     try:
         return bool(
             decode.decode(api.get(PLANS, {"limit": "1"}), wire.Page[_WireCoordinator], PLANS).items
@@ -170,12 +168,16 @@ def _has_plans(api: ClusterApi) -> bool:
 
 
 def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
-    """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
+    """Return kured's lock holders, and whether the lock is full and never expires."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:
         return (), False
-    held = (lock, *lock.locks) if lock.node_id else lock.locks
-    most = 1 if lock.node_id else lock.max_owners
-    locked = bool(held) and len(held) >= most and all(holder.ttl == 0 for holder in held)
-    return tuple(holder.node_id for holder in held if holder.node_id), locked
+    holders: tuple[_KuredHolder, ...] = lock.locks
+    most = lock.max_owners
+    if lock.node_id:
+        holders = (lock, *lock.locks)
+        most = 1
+    never_expires = all(holder.ttl == 0 for holder in holders)
+    locked = bool(holders) and len(holders) >= most and never_expires
+    return tuple(holder.node_id for holder in holders if holder.node_id), locked

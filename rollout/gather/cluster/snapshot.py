@@ -1,4 +1,4 @@
-"""Reading the cluster: whole for planning, one object at a time for acting, and what a bad Node tells of itself.
+"""Read the cluster: all of it for planning, single objects for acting, and a Node's conditions.
 
 Every function raises `ApiError` or one of its subclasses.
 """
@@ -23,6 +23,7 @@ from rollout.model.cluster import (
     ClusterSnapshot,
     DaemonSet,
     Node,
+    PersistentVolume,
     Pod,
     VolumeAttachment,
 )
@@ -43,8 +44,7 @@ VERSION = "/version"
 
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
 _UNSEEN_NAMESPACES = (
-    "namespaces cannot be seen, so affinities that choose them by their labels count as far as by"
-    " name"
+    "namespaces cannot be seen, so affinities that select them by labels count only by name"
 )
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
@@ -53,7 +53,10 @@ K = TypeVar("K", bound=wire.Object)
 
 
 CachedPages = dict[str, dict[str, bytes]]
-"""What was read of each object, as JSON: by path, then by UID, for a list that breaks is read afresh."""
+"""The fields of each object that were read, as JSON, by list path and UID.
+
+A list that breaks is read again, so an object may be kept twice.
+"""
 
 
 class _Written(wire.Wire, frozen=True):
@@ -69,51 +72,46 @@ class _Version(wire.Wire, frozen=True):
 
 
 def node_path(name: str) -> str:
-    """Path of a Node."""
     return f"{NODES}/{quote(name, safe='')}"
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Path of a pod."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
 def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSnapshot:
-    """Read all that planning needs, the kinds side by side; into `kept` goes what nodes, pods and the like were.
+    """Read all that planning needs, each kind in a thread of its own; `kept` collects the objects.
 
-    Volumes and their attachments only sharpen the picture: where this user may not read them, a
-    warning says so.
+    If this user may not read volumes, attachments or namespaces, there is a warning instead.
     """
 
-    def begun(read: Callable[[], T]) -> "Future[T]":
+    def start(read: Callable[[], T]) -> "Future[T]":
         return in_background(read, "snapshot")
 
-    def listed(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
+    def read_all(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
         return _read(api, path, shape, project, kept)
 
-    identity = begun(lambda: read_identity(api))
-    coordinators = begun(lambda: read_coordinators(api))
-    nodes = begun(lambda: listed(NODES, wire.WireNode, decode.node))
-    pods = begun(lambda: listed(PODS, wire.WirePod, pod_projection()))
-    budgets = begun(lambda: listed(BUDGETS, wire.WireBudget, decode.budget))
-    daemon_sets = begun(lambda: listed(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
-    attachments = begun(
-        lambda: read_if_allowed(
-            lambda: listed(ATTACHMENTS, wire.WireAttachment, decode.attachment), _UNSEEN_ATTACHMENTS
-        )
-    )
-    volumes = begun(
-        lambda: read_if_allowed(
-            lambda: listed(VOLUMES, wire.WireVolume, decode.volume), _UNSEEN_VOLUMES
-        )
-    )
+    def read_attached() -> tuple[VolumeAttachment, ...]:
+        return read_all(ATTACHMENTS, wire.WireAttachment, decode.attachment)
+
+    def read_volumes() -> tuple[PersistentVolume | None, ...]:
+        return read_all(VOLUMES, wire.WireVolume, decode.volume)
+
+    identity = start(lambda: read_identity(api))
+    coordinators = start(lambda: read_coordinators(api))
+    nodes = start(lambda: read_all(NODES, wire.WireNode, decode.node))
+    pods = start(lambda: read_all(PODS, wire.WirePod, pod_projection()))
+    budgets = start(lambda: read_all(BUDGETS, wire.WireBudget, decode.budget))
+    daemon_sets = start(lambda: read_all(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
+    attachments = start(lambda: read_if_allowed(read_attached, _UNSEEN_ATTACHMENTS))
+    volumes = start(lambda: read_if_allowed(read_volumes, _UNSEEN_VOLUMES))
     all_pods = pods.result()
     namespaces = tuple[tuple[str, Mapping[str, str]], ...]()
     unseen_namespaces = tuple[str, ...]()
-    # few clusters have pods whose affinities choose namespaces by their labels
+    # Few clusters have pods whose affinities select namespaces by labels.
     if any(pod.placement.chooses_namespaces for pod in all_pods):
         namespaces, unseen_namespaces = read_if_allowed(
-            lambda: listed(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
+            lambda: read_all(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
         )
     stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
@@ -142,7 +140,6 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
 
 
 def read_identity(api: ClusterApi) -> ClusterIdentity:
-    """Which cluster this is."""
     namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Object, KUBE_SYSTEM)
     version = decode.decode(api.get(VERSION), _Version, VERSION)
     return ClusterIdentity(
@@ -151,42 +148,44 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
-    """Nodes, or those that a label selector chooses, in the API's order: by name."""
+    """Return all Nodes, or those that match a label selector, by name."""
     query = {"labelSelector": selector} if selector else None
     return read_list(api, NODES, wire.WireNode, decode.node, query).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
-    """One Node; `ApiNotFoundError` where there is none."""
+    """Return a Node; `ApiNotFoundError` if there is none."""
     path = node_path(name)
     return decode.one(api.get(path), wire.WireNode, decode.node, path)
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """When our phase was written on a Node, by the API server's clock; None where the server does not tell."""
+    """Return when rollout's phase was last written on a Node, by the API server's clock, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
 
 
 def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod, ...]:
-    """Return the pods of one node, in all namespaces, or those of them that a label selector chooses."""
-    query = {**on_node(node), **({"labelSelector": selector} if selector else {})}
+    """Return the pods of one node in all namespaces, or those that match a label selector."""
+    query = dict(on_node(node))
+    if selector:
+        query["labelSelector"] = selector
     return read_list(api, PODS, wire.WirePod, pod_projection(), query).items
 
 
 def on_node(node: str) -> Query:
-    """Select the pods that are bound to a node."""
+    """Return the query for the pods that are bound to a node."""
     return {"fieldSelector": f"spec.nodeName={node}"}
 
 
 def pod_projection() -> Callable[[wire.WirePod], Pod]:
-    """Return what makes pods of what one read, or one watch, brings; equal values are kept once."""
+    """Return a decoder of pods that keeps equal values once, for one read or watch."""
     return partial(decode.pod, shared=decode.Shared())
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
-    """One pod; None where there is none."""
+    """Return a pod; None if there is none."""
     path = pod_path(namespace, name)
     try:
         body = api.get(path)
@@ -196,18 +195,17 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 
 
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
-    """Return the pods of a namespace that a label selector chooses."""
+    """Return the pods of a namespace that match a label selector."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     return read_list(api, path, wire.WirePod, pod_projection(), {"labelSelector": selector}).items
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
-    """Every DaemonSet."""
     return read_list(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set).items
 
 
 def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]:
-    """Return the VolumeAttachments of one node: the API has no field selector for them."""
+    """Return the VolumeAttachments of one node, for which the API has no field selector."""
     attachments = read_list(api, ATTACHMENTS, wire.WireAttachment, decode.attachment).items
     return tuple(attachment for attachment in attachments if attachment.node == node)
 
@@ -215,20 +213,20 @@ def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]
 def _read(
     api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: CachedPages | None
 ) -> tuple[T, ...]:
-    """Return what a list's objects are read as; each is kept as the API has it where that is wanted."""
+    """Return the values of a list; with `kept`, also keep each object as JSON."""
     if kept is None:
         return read_list(api, path, shape, project).items
-    of_path = kept.setdefault(path, {})
+    objects = kept.setdefault(path, {})
 
     def keep(read: K) -> T:
-        of_path[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
+        objects[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
         return project(read)
 
     return read_list(api, path, shape, keep).items
 
 
-# The kubelet's own conditions, the cloud's, and those of the node-problem-detector as it is
-# shipped. What a condition of another party means, nobody but that party knows.
+# The conditions of the kubelet, of cloud providers and of the node-problem-detector. The meaning of
+# others is not known.
 _BAD_WHEN_TRUE = frozenset(
     {
         "MemoryPressure",
@@ -246,15 +244,17 @@ _READY = "Ready"
 
 
 def read_findings(api: ClusterApi, name: str) -> Findings:
-    """Return what one Node tells of itself; `ApiNotFoundError` where there is none."""
+    """Return a Node's bad conditions, and how to see its console; `ApiNotFoundError` without it."""
     path = node_path(name)
     read = decode.decode(api.get(path), wire.WireNode, path)
-    bad = (
-        NodeCondition(one.type, one.status, one.reason, one.message, one.last_transition_time or "")
-        for one in read.status.conditions
-        if _is_bad(one)
+    conditions = tuple(_condition(item) for item in read.status.conditions if _is_bad(item))
+    return Findings(conditions=conditions, console=console_hint(read.spec.provider_id))
+
+
+def _condition(read: wire.Condition) -> NodeCondition:
+    return NodeCondition(
+        read.type, read.status, read.reason, read.message, read.last_transition_time or ""
     )
-    return Findings(conditions=tuple(bad), console=console_hint(read.spec.provider_id))
 
 
 def _is_bad(condition: wire.Condition) -> bool:
@@ -264,9 +264,9 @@ def _is_bad(condition: wire.Condition) -> bool:
 
 
 def console_hint(provider_id: str) -> str:
-    """How to see the console of the machine that a providerID names; empty where that is not known.
+    """Return the command that shows the console of a machine; empty if it is not known.
 
-    The ID comes from the cluster, so whatever of it stands in a command is quoted.
+    The providerID comes from the cluster, so its parts are quoted.
     """
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:

@@ -1,7 +1,7 @@
-"""What Longhorn and Rook say of the data that they store on the cluster's own nodes; nothing is asked where neither is.
+"""Where Longhorn and Rook store data on the cluster's nodes. Nothing is read if neither is used.
 
-Source: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's
-CephCluster, whose status repeats what `ceph health detail` says.
+Sources: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's
+CephCluster, whose status repeats `ceph health detail`.
 """
 
 from collections import defaultdict
@@ -20,8 +20,7 @@ CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
 _UNSEEN = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
 _DRAIN_POLICY = "node-drain-policy"
 _STRICT = "block-if-contains-last-replica"
-# Of Ceph's health checks those that say that copies are lacking. HEALTH_WARN alone may be about a
-# clock.
+# Prefixes of Ceph's health checks that mean missing copies. HEALTH_WARN alone may be about a clock.
 _LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
 _NOT_LACKING = (
     "OSD_NEARFULL",
@@ -63,9 +62,9 @@ class _CephCluster(wire.Object, frozen=True):
 def read_stored(
     api: ClusterApi, pods: Sequence[Pod]
 ) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return what is stored on the nodes of these pods, all OSDs among them, and sentences about what is not seen.
+    """Return the stored data, and warnings about what this user may not read.
 
-    Not seen is what this user may not read, and kinds of another version. `ApiError` else.
+    `pods` are all pods of the cluster.
     """
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_longhorns for pod in pods)
@@ -77,33 +76,36 @@ def read_stored(
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield the volumes whose replicas are on the same nodes as one, for many have the same; the first names them."""
-    policies = read_list(
+    """Yield Longhorn's volumes. Volumes with replicas on the same nodes are one, named by the first.
+
+    If the policy allows draining the last replica, a volume with one healthy replica is left out.
+    """
+    settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
-    strict = dict(policies).get(_DRAIN_POLICY, _STRICT) == _STRICT
+    is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT) == _STRICT
     nodes = defaultdict[str, set[str]](set)
-    well = defaultdict[str, set[str]](set)
+    healthy_nodes = defaultdict[str, set[str]](set)
     for replica in read_list(api, REPLICAS, _Replica, lambda item: item).items:
-        spec, volume = replica.spec, f"{replica.metadata.namespace}/{replica.spec.volume_name}"
-        if spec.node_id:
-            nodes[volume].add(spec.node_id)
-        if spec.node_id and spec.healthy_at and not spec.failed_at:
-            well[volume].add(spec.node_id)
-    alike = defaultdict[tuple[frozenset[str], frozenset[str]], list[str]](list)
+        spec = replica.spec
+        if not spec.node_id:
+            continue
+        volume = f"{replica.metadata.namespace}/{spec.volume_name}"
+        nodes[volume].add(spec.node_id)
+        if spec.healthy_at and not spec.failed_at:
+            healthy_nodes[volume].add(spec.node_id)
+    groups = defaultdict[tuple[frozenset[str], frozenset[str]], list[str]](list)
     for volume in sorted(nodes):
-        alike[frozenset(nodes[volume]), frozenset(well[volume])].append(volume)
-    for (holding, healthy), volumes in alike.items():
-        # of a policy that lets the last replica go, the operator has decided so; and one that is
-        # nowhere is not spared
-        if healthy and (strict or len(healthy) > 1):
-            others = f" and {len(volumes) - 1} more have their" if len(volumes) > 1 else " has its"
-            why = f"{others} only healthy replica there: wait for its rebuild, or add a replica".lstrip()
+        groups[frozenset(nodes[volume]), frozenset(healthy_nodes[volume])].append(volume)
+    for (holding, healthy), volumes in groups.items():
+        if healthy and (is_strict or len(healthy) > 1):
+            subject = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
+            why = f"{subject} only healthy replica there: wait for its rebuild, or add a replica"
             yield StoredData(f"volumes.longhorn.io/{volumes[0]}", holding, healthy, 1, why)
 
 
 def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield each cluster that has OSDs: one of its nodes may be away, where no copies are lacking already."""
+    """Yield each Ceph cluster that has OSDs. One node may be away if no copies are missing."""
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)
@@ -111,16 +113,18 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
         namespace = cluster.metadata.namespace
         pods = by_namespace.get(namespace, ())
         nodes = frozenset(pod.node for pod in pods)
-        well = nodes - {pod.node for pod in pods if not pod.ready}
-        lacking = _lacking(cluster.status.ceph)
+        if not nodes:
+            continue
+        healthy = nodes - {pod.node for pod in pods if not pod.ready}
+        lacking = _missing_copies(cluster.status.ceph)
+        least = len(nodes) if lacking else len(nodes) - 1
         why = f"is not healthy ({lacking or 'OSDs are not Ready'}): wait until it is"
         name = f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}"
-        if nodes:
-            yield StoredData(name, nodes, well, len(nodes) if lacking else len(nodes) - 1, why)
+        yield StoredData(name, nodes, healthy, least, why)
 
 
-def _lacking(ceph: _CephHealth) -> str:
-    """Return which health checks say that copies are lacking; empty where none does."""
+def _missing_copies(ceph: _CephHealth) -> str:
+    """Return the health checks that mean missing copies; empty if there are none."""
     if not ceph.health:
         return "its health is not known"
     checks = [

@@ -1,14 +1,12 @@
-"""The API's JSON, as far as it is used.
+"""The fields of the API's JSON that are used.
 
-Fields that are not named here are skipped by the decoder without becoming objects, which is what
-keeps a read of 30,000 pods small. Every field may be absent: old servers and hand-made objects
-leave out more than the published schema allows. A field that is null counts as absent, as it does
-for Go: what no Go type has written may have any, and costs a second reading.
+The decoder skips other fields without creating objects, which keeps a read of 30,000 pods small.
+Every field may be absent: old servers and hand-made objects omit more than the schema allows. As in
+Go, null means absent; only unusual objects have it, so it costs a second decoding.
 
-Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when
-it first meets it, and keeps with the struct, half-finished until it is done: another thread that
-decodes the same struct meanwhile crashes the whole process. Several lists are read side by side as
-the first thing a command does.
+One thread at a time creates decoders. msgspec prepares a struct when it first sees it, and a thread
+that decodes the same struct meanwhile crashes the process. Commands start by reading several lists
+at once.
 """
 
 import threading
@@ -31,26 +29,25 @@ Quantity = str | int | float
 T = TypeVar("T")
 
 _ABSENT = msgspec.Raw()
-_TURN = threading.Lock()
+_LOCK = threading.Lock()
 _NULL = "got `null`"
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[T]):
-    """The library's, to which a field that is null is absent."""
+    """A decoder for which a field that is null is absent."""
 
     strict: msgspec.json.Decoder[T]
 
     def decode(self, body: bytes | str) -> T:
-        """`NOT_READ` of `json_text` where it is none, or of another shape."""
+        """Decode JSON; the errors `NOT_READ` of `json_text` if it has another shape."""
         try:
             return self.strict.decode(body)
         except msgspec.ValidationError as error:
             if _NULL in str(error):
                 with suppress(RecursionError):
-                    return self.strict.decode(
-                        msgspec.json.encode(_without_nulls(msgspec.json.decode(body)))
-                    )
+                    document = _without_nulls(msgspec.json.decode(body))
+                    return self.strict.decode(msgspec.json.encode(document))
             raise
 
 
@@ -61,19 +58,19 @@ def _without_nulls(value: Any) -> Any:
 
 
 def decoder_of(shape: type[T]) -> Decoder[T]:
-    """Return the decoder of a shape; safe to use from many threads at once."""
-    with _TURN:
-        decoder: Decoder[T] = _made(shape)  # type: ignore[arg-type]
+    """Return the decoder of a shape. Safe to use from many threads."""
+    with _LOCK:
+        decoder: Decoder[T] = _make_decoder(shape)  # type: ignore[arg-type]
     return decoder
 
 
 @cache
-def _made(shape: Hashable) -> Any:
+def _make_decoder(shape: Hashable) -> Any:
     return Decoder(msgspec.json.Decoder(shape))
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A part of an object, with the API's names; few cost the garbage collector anything."""
+    """A part of an object, with the API's names. The garbage collector does not track it."""
 
 
 class ListMeta(Wire, frozen=True):
@@ -105,7 +102,7 @@ class Meta(Wire, frozen=True):
 
 
 class Object(Wire, frozen=True):
-    """Whatever has a name."""
+    """Any object with metadata."""
 
     metadata: Meta
 
@@ -118,12 +115,9 @@ class Write(Wire, frozen=True):
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    """When any of them last wrote this field; None where none has."""
-    times = (
-        parse_timestamp(write.time or "")
-        for write in writes
-        if f'"f:{field}"'.encode() in bytes(write.fields)
-    )
+    """Return when any writer last wrote this field; None if no writer has."""
+    key = f'"f:{field}"'.encode()
+    times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
 
 
@@ -162,13 +156,13 @@ class WireNode(Object, frozen=True):
 
 
 class Requirements(Wire, frozen=True):
-    """A container's, or a whole pod's, resources."""
+    """The resources of a container or a pod."""
 
     requests: dict[str, Quantity] = {}
 
 
 class Port(Wire, frozen=True):
-    """A container's port; with the host's network each is a port of the host, and the API server says so."""
+    """A container's port. With the host's network, the API server sets `host_port` of each."""
 
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -176,7 +170,7 @@ class Port(Wire, frozen=True):
 
 
 class Container(Wire, frozen=True):
-    """A container; with `restart_policy` Always an init container is a sidecar. Few `ports` are of interest."""
+    """A container. An init container with `restart_policy` Always is a sidecar."""
 
     resources: Requirements = Requirements()
     restart_policy: str = ""
@@ -188,7 +182,7 @@ class ClaimSource(Wire, frozen=True):
 
 
 class Present(Wire, frozen=True):
-    """Something of which only the presence counts."""
+    """Something whose fields do not matter."""
 
 
 class Volume(Wire, frozen=True):
@@ -197,7 +191,7 @@ class Volume(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """A pod's spec. What constrains its placement stays raw: thousands of pods say the same, which is read once."""
+    """A pod's spec. Placement constraints stay raw, because thousands of pods have the same ones."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()

@@ -1,4 +1,4 @@
-"""The controllers of pods, with how many of their pods are ready: what settling after a wave is measured by."""
+"""ReplicaSets and StatefulSets with their ready pods, which show whether a wave has settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,10 +31,9 @@ class Workload:
 
     @property
     def is_named(self) -> bool:
-        """Whether it can be asked for by its name: one that was written down may have been written by others."""
-        return (
-            self.kind in _PLURALS and is_object_name(self.namespace) and is_object_name(self.name)
-        )
+        """Whether its names are valid in a path: a record may have been written by others."""
+        has_names = is_object_name(self.namespace) and is_object_name(self.name)
+        return self.kind in _PLURALS and has_names
 
 
 class _WorkloadSpec(wire.Wire, frozen=True):
@@ -51,21 +50,19 @@ class _WireWorkload(wire.Object, frozen=True):
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
-    """All ReplicaSets and StatefulSets, by UID."""
-    return {
-        workload.uid: workload
-        for kind, plural in _PLURALS.items()
-        for workload in read_list(
-            api, f"/apis/apps/v1/{plural}", _WireWorkload, partial(_workload, kind)
-        ).items
-    }
+    """Return all ReplicaSets and StatefulSets, by UID."""
+    workloads: dict[str, Workload] = {}
+    for kind, plural in _PLURALS.items():
+        path = f"/apis/apps/v1/{plural}"
+        for workload in read_list(api, path, _WireWorkload, partial(_workload, kind)).items:
+            workloads[workload.uid] = workload
+    return workloads
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """One of them as it is now; None where it is gone, or was made anew."""
-    path = (
-        f"/apis/apps/v1/namespaces/{workload.namespace}/{_PLURALS[workload.kind]}/{workload.name}"
-    )
+    """Return the current state of a workload; None if it was deleted or replaced."""
+    plural = _PLURALS[workload.kind]
+    path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:
         body = api.get(path)
     except ApiNotFoundError:
@@ -77,5 +74,10 @@ def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
 def _workload(kind: str, item: _WireWorkload) -> Workload:
     meta = item.metadata
     return Workload(
-        kind, meta.namespace, meta.name, meta.uid, item.spec.replicas, item.status.ready_replicas
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        desired=item.spec.replicas,
+        ready=item.status.ready_replicas,
     )

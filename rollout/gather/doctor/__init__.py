@@ -1,1 +1,1 @@
-"""Every precondition, looked at."""
+"""Check every precondition of a rollout."""

@@ -1,4 +1,4 @@
-"""Preconditions of a rollout, one verdict each: what was looked at, how it stands, and what would mend it."""
+"""The result of checking one precondition of a rollout."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from functools import partial
 
 
 class Verdict(StrEnum):
-    """How a precondition stands; fixed words."""
+    """Whether a precondition is met; a fixed set of words."""
 
     PASS = "pass"  # noqa: S105 - a word of the report, no secret
     WARN = "warn"
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 
 class CheckName(StrEnum):
-    """What is looked at; fixed words, in the order in which they are reported."""
+    """What is checked; a fixed set of words, in the order of the report."""
 
     KUBECONFIG = "kubeconfig"
     RIGHT = "right"
@@ -44,7 +44,7 @@ class CheckName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One precondition of one thing. `subject` is a node, a right, an address; `fix` is empty where all is well."""
+    """The result for one subject, such as a node or a right. `fix` is empty if all is well."""
 
     check: CheckName
     subject: str
@@ -54,17 +54,17 @@ class Check:
 
 
 passed = partial(Check, verdict=Verdict.PASS)
-# A rollout works, but not as it might be expected to.
+# A rollout works, but may behave unexpectedly.
 warned = partial(Check, verdict=Verdict.WARN)
-# A rollout would not begin, would leave this node out, or would fail on it.
+# A rollout would not start, would leave this node out, or would fail on it.
 failed = partial(Check, verdict=Verdict.FAIL)
 
 
 def sort_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Order checks by what they look at; among those of one kind the order stays."""
+    """Sort checks by name, and keep the order within a name."""
     return tuple(sorted(checks, key=lambda check: list(CheckName).index(check.check)))
 
 
 def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:
-    """How many there are of each verdict."""
+    """Count the checks of each verdict."""
     return {verdict: sum(check.verdict is verdict for check in checks) for verdict in Verdict}

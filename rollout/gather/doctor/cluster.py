@@ -1,4 +1,4 @@
-"""Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
+"""Check the cluster: server, rights, lock, memory, pauses and the selected nodes. Pure."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -39,28 +39,25 @@ _IN_NONE_FIX = (
 
 
 def server_check(identity: ClusterIdentity) -> Check:
-    """Return the verdict on a server that answers."""
-    message = (
-        "the API server answers, and knows this user:"
-        f" {identity.version or 'of an unknown version'}"
-    )
+    """Check a server that has answered."""
+    version = identity.version or "of an unknown version"
+    message = f"the API server answers, and knows this user: {version}"
     return passed(CheckName.KUBECONFIG, identity.server, message)
 
 
 def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
-    """Whether this machine's clock, by which windows open, is far from the API server's; nothing where it is near."""
+    """Warn if this machine's clock, which opens windows, differs from the API server's."""
     ahead = (own - server).total_seconds() if server else 0.0
     if abs(ahead) > _SKEW_SECONDS:
         word = "ahead of" if ahead > 0 else "behind"
-        apart = (
+        message = (
             f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows"
             " open by it"
         )
-        yield warned(CheckName.CLOCK, "this machine", apart, "See timedatectl on both.")
+        yield warned(CheckName.CLOCK, "this machine", message, "See timedatectl on both.")
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
-    """One verdict for each right."""
     for right in dict.fromkeys(needs):
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
@@ -83,10 +80,15 @@ def lock_check(
     ways_out: str = "",
     blocks: bool = False,
 ) -> Check:
-    """Return the verdict on the lock; `subject` is the Lease with its namespace, its holder empty for nobody.
+    """Check the lock.
 
-    `unfinished` says in half a sentence which rollout stands there, empty where none does, and
-    `ways_out` what can be done about it; `blocks` is whether it keeps another from beginning.
+    Args:
+        subject: The Lease, as NAMESPACE/NAME.
+        holder: Who holds it; empty if nobody does.
+        is_alive: Whether the holder renews it.
+        unfinished: A clause about an unfinished rollout, if there is one.
+        ways_out: What can be done about it.
+        blocks: Whether it prevents another rollout from starting.
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
@@ -106,14 +108,14 @@ def lock_check(
 
 
 def unseen_lock_check(subject: str, error: ApiError) -> Check:
-    """Return the verdict on a lock that the API server does not show."""
+    """Warn of a lock that cannot be read."""
     namespace, _, name = subject.partition("/")
     fix = error.hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", fix)
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
-    """One verdict for each thing to know; `subject` is the ConfigMap with its namespace."""
+    """Check the memory and warn of held versions; `subject` is the ConfigMap, NAMESPACE/NAME."""
     if memory.problem:
         yield failed(CheckName.MEMORY, subject, memory.problem, memory.way_out)
     for version, failures in memory.versions.items():
@@ -129,9 +131,9 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 def unwritable_checks(
     record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
 ) -> Iterator[Check]:
-    """Of the record and the memory, each with why it cannot be written, None if it can.
+    """Check whether the record and the memory can be written; each comes with its error.
 
-    No rollout begins without its record; a person's goes on without a memory.
+    No rollout starts without its record. An attended one runs without a memory.
     """
     for (document, why), name, verdict, without in (
         (record, CheckName.LOCK, failed, "no rollout can begin"),
@@ -148,7 +150,7 @@ def unwritable_checks(
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
-    """Warn of machine IDs that do not tell which Node reports them."""
+    """Warn of machine IDs that several Nodes report."""
     for ambiguity in ambiguous_machine_ids(nodes):
         message = (
             f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts"
@@ -158,14 +160,14 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    """Warn of the pause of all nodes, and of pauses that are over; what else is paused, planning tells."""
-    over = ((node.name, node.name, pause_on(node)) for node in nodes)
-    for subject, named, pause in (("all nodes", "--all", memory.pause), *over):
+    """Warn of a pause of all nodes and of expired pauses; the plan shows other paused nodes."""
+    of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
+    for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
-            fix = f"Tidy up: rollout unpause {named}."
+            fix = f"Remove it: rollout unpause {argument}."
             yield warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", fix)
         elif pause is not None and pause is memory.pause:
-            fix = "Where it is no longer wanted: rollout unpause --all."
+            fix = "To end it: rollout unpause --all."
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
     if aborted := memory.aborted:
         message = (
@@ -180,7 +182,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:
-    """Whether any node is left, of those that `subject` chooses, after `--exclude`."""
+    """Check whether any node that `subject` selects is left after `--exclude`."""
     message = f"{selected} of {counted(nodes, 'node')} are selected"
     if selected:
         return passed(CheckName.NODES, subject, message)
@@ -188,7 +190,7 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
 
 
 def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
-    """One verdict a pool; `members` are its nodes, `default` is the pool of the nodes that are in no other."""
+    """Check each pool. `members` holds its nodes, `default` is the pool of all other nodes."""
     for pool, nodes in members.items():
         if pool != default and nodes:
             yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
@@ -217,7 +219,7 @@ _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annot
 
 
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
-    """One verdict for each reboot coordinator that runs in the cluster."""
+    """Report each reboot coordinator that runs in the cluster."""
     for rival in rivals:
         yield failed(CheckName.RIVAL, rival.object, rival.cause, rival.fix)
     if not rivals:
@@ -256,12 +258,12 @@ def _fix(exclusion: Exclusion, node: Node) -> str:
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
-    """Verdicts on the drain of each planned node."""
+    """Check the drain of each planned node."""
     for blocker in plan.blockers:
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
-    # held versions are a check of their own
+    # Held versions have a check of their own.
     warnings = [
         warning for warning in plan.warnings if warning.kind is not WarningKind.VERSION_HELD
     ]

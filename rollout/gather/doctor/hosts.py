@@ -1,4 +1,4 @@
-"""From what a host answered to verdicts about it. Pure."""
+"""Check a host by its answer. Pure."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ _ENGINE_FIXES = {
         "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine"
     ),
 }
-# Users whom Flatcar's bus policy lets talk to update_engine.
+# Flatcar's bus policy admits these users to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
@@ -52,7 +52,7 @@ _FIXES = {
 def host_checks(
     node: str, observation: HostObservation | None, *, own_command: bool = False
 ) -> Iterator[Check]:
-    """Everything about one node's host; `own_command` is whether the operator reboots in another way."""
+    """Check one node's host; `own_command`: it is rebooted by the operator's own command."""
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
         yield failed(CheckName.SSH, node, "no host in the inventory matches this Node", fix)
@@ -107,18 +107,16 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
 
 
 def _other_source(facts: HostFacts) -> str:
-    """Return what to ask a host in update_engine's place."""
+    """Return how to detect reboots of a host without update_engine."""
     way = way_to_judge(facts, facts.shows)
-    say = (
-        f"{way[:1].upper()}{way[1:]}."
-        if way
-        else "Name what says that it needs a reboot: --set detect.sources=WORD."
-    )
-    return f"{say} Or leave it out with --exclude."
+    advice = "Name what says that it needs a reboot: --set detect.sources=WORD."
+    if way:
+        advice = f"{way[:1].upper()}{way[1:]}."
+    return f"{advice} Or leave it out with --exclude."
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
-    """Return what mends a source that gave no answer."""
+    """Return how to fix a source that gave no answer."""
     if source is not Source.UPDATE_ENGINE:
         return _FIXES[source].format(node=node)
     if facts.lacks_engine:
@@ -129,7 +127,7 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
-    """One verdict for each source that is asked, update_engine's first."""
+    """Check each source, update_engine first."""
     is_judged = not facts.detection.unanswered
     for sign in facts.detection.signs:
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
@@ -154,13 +152,10 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
         fix = f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
         yield warned(CheckName.UPDATE_ENGINE, node, message, fix)
         return
-    # where update_engine is asked, and nothing says that the host is of another kind
-    signs = facts.detection.signs
-    if any(
-        sign.source is Source.UPDATE_ENGINE and sign.answer is not SourceAnswer.ABSENT
-        for sign in signs
-    ):
-        yield _update_engine(node, facts, engine)
+    for sign in facts.detection.signs:
+        if sign.source is Source.UPDATE_ENGINE and sign.answer is not SourceAnswer.ABSENT:
+            yield _update_engine(node, facts, engine)
+            break
     yield _locksmithd(node, locksmithd)
 
 
@@ -169,7 +164,7 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     if unit.missing:
         return failed(name, node, "the host has no unit update-engine", _other_source(facts))
     if unit.masked:
-        # a mask in /run is none to `unmask`, and one in /etc none to `unmask --runtime`
+        # `unmask` does not see a mask in /run, and `unmask --runtime` none in /etc.
         runtime = "" if unit.stays_masked else " --runtime"
         fix = (
             f"sudo systemctl unmask{runtime} update-engine && sudo systemctl enable --now"

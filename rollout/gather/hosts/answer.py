@@ -1,8 +1,7 @@
-"""Text hygiene for what hosts print.
+"""Parse what hosts print, without trust.
 
-A host is not trusted: its output may be cut off, binary, or full of terminal escapes, and parts of
-it reach the operator's screen. Everything that becomes a value or a message passes one of these
-functions.
+A host's output may be cut off, binary, or full of terminal escapes, and parts of it reach the
+operator's screen.
 """
 
 import re
@@ -11,8 +10,7 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not
-# find.
+# The exit status of `timeout` for a command that took too long, and of a shell for an unknown one.
 CUT_OFF = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
@@ -21,18 +19,18 @@ _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 
 def split_sections(text: str) -> Mapping[str, str]:
-    """Return the text after each marker line, by the marker's name; what stands before the first is noise."""
+    """Return the text after each marker line, by the marker's name; text before the first is lost."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
     _noise, *parts = _MARKED.split("\n".join(lines))
     for name, content in zip(parts[::2], parts[1::2], strict=True):
-        # a command may print a marker of its own: what stood in that section before stays in it
+        # A command may print a marker itself, so a section may occur twice.
         contents[name] += content
     return {name: content.strip() for name, content in contents.items()}
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """`KEY=value` lines as shells and os-release write them; the last one of a key counts."""
+    """Return `KEY=value` lines as shells and os-release write them; a key's last line counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
@@ -46,6 +44,6 @@ def _unquote(value: str) -> str:
 
 
 def exit_status(section: str) -> int | None:
-    """Return the last one in it, None for none: what came before may be the command's own."""
+    """Return the last exit status in a section; an earlier one may come from the command itself."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None

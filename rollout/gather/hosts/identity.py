@@ -1,16 +1,15 @@
-"""Which host stands behind which Node, and whether it is the Node's machine that answered.
+"""Match hosts to Nodes, and check that a Node's own machine has answered.
 
-Without an inventory the Nodes are the hosts. With one, its hosts are matched to the Nodes, surest
-sign first; what is left over on either side is named, never guessed at.
+Without an inventory each Node is a host. With one, its hosts are matched to Nodes by the most
+reliable sign. Hosts and Nodes without a match are reported.
 
-A Node's address is what its kubelet says it is, and an inventory, an `ssh_config` or an address
-translation may lead elsewhere. So an answer counts only if its boot ID is that of the Node's
-`nodeInfo`, and no other Node has the same. What does not agree is no answer: nothing is planned,
-drained or rebooted on it.
+An address may lead to another machine, through the kubelet, an inventory, `ssh_config` or NAT. So
+an answer counts only if it has the boot ID of the Node's `nodeInfo`, and no other Node has this
+boot ID. Without such an answer nothing is planned, drained or rebooted.
 
-The machine ID of the `nodeInfo` proves nothing. A kubelet in a container without the host's
-/etc/machine-id reports the one of its image, which every such Node has. The host's own machine ID,
-read over SSH, tells whether it is still the same host after its reboot.
+The machine ID of `nodeInfo` proves nothing: a kubelet in a container without the host's
+/etc/machine-id reports that of its image. The machine ID that is read over SSH shows whether it is
+the same host after a reboot.
 """
 
 from collections import defaultdict
@@ -34,8 +33,8 @@ from rollout.model.reboot_request import annotation_sign
 from rollout.model.text import shortened
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-# Of Nodes with the same machine ID.
-_NAMED = 5
+# How many Nodes with the same machine ID a message lists.
+_MOST_NAMES = 5
 MACHINE_ID_FIX = (
     "Give the kubelet's container the host's /etc/machine-id, read-only, and restart the kubelet."
 )
@@ -45,12 +44,13 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 def match_hosts(
     nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults
 ) -> Mapping[str, Host]:
-    """Hosts by Node name; `InventoryError` where two hosts of the inventory claim one Node.
+    """Return the hosts by Node name.
 
-    Without an inventory a Node that reports no address, or only what is none, still has a host,
-    with an empty address. With one, a Node's host has its name, else its address, else its hostname
-    label. Refused is a host by the name of one Node at the address of another: the wrong machine
-    would reboot.
+    Without an inventory a Node without a usable address has a host with an empty address. With one,
+    a Node's host has the Node's name, else one of its addresses, else its hostname label.
+
+    `InventoryError` if two hosts match one Node, or if a host has the name of one Node and the
+    address of another: the wrong machine would reboot.
     """
     if inventory is None:
         return {node.name: _from_node(node, defaults) for node in nodes}
@@ -93,13 +93,13 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Names of the Nodes by sign; one that several Nodes share tells nothing and is left out."""
+    """Return the Node of each sign that only one Node has."""
     by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
 
 def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Names by their addresses, machines or labels; a machine that says nothing of itself is shared with nobody."""
+    """Return the names that have each sign, in order; an empty sign is ignored."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     for name, sign in signs:
         if sign:
@@ -110,10 +110,10 @@ def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, 
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Return the observations by Node name; those that are not surely of their own Node's machine as failures.
+    """Replace answers that are not certainly from the Node's own machine by failures.
 
-    The others have what stands on their Nodes, where that is asked for, among what they say.
-    `nodes` are all of the cluster, for another one may be the machine that answered.
+    The other answers get the sign of the Node's annotation, if that source is configured. `nodes`
+    must be all Nodes of the cluster, because the machine of another one may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -121,24 +121,25 @@ def verify_identities(
     reached = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
     ambiguous = {ambiguity.machine_id for ambiguity in ambiguous_machine_ids(nodes)}
 
-    def judged(name: str, facts: HostFacts) -> HostObservation:
+    def judge(name: str, facts: HostFacts) -> HostObservation:
         node = by_name.get(name)
         if node is None or not node.boot_id:
             why = "its Node does not name its machine: nodeInfo has no boot id"
-            return _missing_identity(
-                facts, why, f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
-            )
+            hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
+            return _missing_identity(facts, why, hint)
         others = reported.get(facts.boot_id, ())
-        # of two Nodes at one machine nobody can say which it is, so that neither is touched
-        sharing = {*others, *reached.get(facts.boot_id, ())} - {name}
-        shared = f"several Nodes have the same machine: {', '.join(sorted({name, *sharing}))}"
-        is_told_apart = node.machine_id not in ambiguous
-        trouble = _disagreement(node, facts, others, is_told_apart=is_told_apart)
-        if trouble is None and sharing:
-            trouble = _wrong(facts, shared)
-        return trouble or with_node(facts, node)
+        is_unique = node.machine_id not in ambiguous
+        trouble = _disagreement(node, facts, others, is_unique=is_unique)
+        if trouble is not None:
+            return trouble
+        # If two Nodes share a machine, nobody can say whose it is, so neither is touched.
+        sharing = {name, *others, *reached.get(facts.boot_id, ())}
+        if len(sharing) > 1:
+            names = ", ".join(sorted(sharing))
+            return _wrong(facts, f"several Nodes have the same machine: {names}")
+        return with_node(facts, node)
 
-    return {**observations, **{name: judged(name, facts) for name, facts in answered.items()}}
+    return {**observations, **{name: judge(name, facts) for name, facts in answered.items()}}
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
@@ -149,23 +150,22 @@ def with_node(facts: HostFacts, node: Node) -> HostFacts:
 
 
 def _disagreement(
-    node: Node, facts: HostFacts, others: Sequence[str], *, is_told_apart: bool
+    node: Node, facts: HostFacts, others: Sequence[str], *, is_unique: bool
 ) -> ProbeFailure | None:
     """Return why the facts are not of this Node's host and boot; None if they are.
 
-    `others` are the Nodes that report the boot of these facts. `is_told_apart`: no other Node has
-    this machine ID.
+    `others` are the Nodes that report this boot ID. `is_unique`: no other Node reports the Node's
+    machine ID.
     """
     if not facts.machine_id:
         why = "the machine id of the host cannot be read"
         return _missing_identity(facts, why, "/etc/machine-id must be readable for the SSH user.")
     if facts.boot_id == node.boot_id:
         return None
-    if others or (is_told_apart and facts.machine_id != node.machine_id):
-        it_is = f"it is {', '.join(others)}"
-        whose = (
-            it_is if others else f"machine id {facts.machine_id}, the Node has {node.machine_id}"
-        )
+    if others or (is_unique and facts.machine_id != node.machine_id):
+        whose = f"machine id {facts.machine_id}, the Node has {node.machine_id}"
+        if others:
+            whose = f"it is {', '.join(others)}"
         return _wrong(facts, f"the host is another machine than this Node's: {whose}")
     return _missing_identity(
         facts,
@@ -201,7 +201,7 @@ class AmbiguousMachineId:
     @property
     def cause(self) -> str:
         """Return the probable cause, in a clause."""
-        names = shortened(self.nodes, _NAMED)
+        names = shortened(self.nodes, _MOST_NAMES)
         if self.machine_id:
             return (
                 f"{names} report the same machine ID: their kubelets read that of an image, not the"

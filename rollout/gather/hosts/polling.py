@@ -1,4 +1,4 @@
-"""What hosts are up to: one question each, and exactly one observation at the end, whatever the host does."""
+"""Ask each host once, and return one observation for each, whatever the host does."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -26,7 +26,7 @@ _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
-    """One host's facts, or why there are none, after at most `timeout` seconds. Never raises."""
+    """Return one host's facts, or why there are none, after at most `timeout` seconds."""
     if not host.address:
         return _no_address(host)
     try:
@@ -44,28 +44,28 @@ def poll(
     concurrency: int,
     on_answer: Callable[[], None],
 ) -> dict[str, HostObservation]:
-    """Observations by the same names, in the order of `hosts`; `timeout` seconds for each host.
+    """Return an observation of each host, in the order of `hosts`.
 
-    At most `concurrency` connections at a time. `on_answer` is called on the caller's thread, as
-    answers arrive. An interrupt ends it at once: no further host is asked, and nobody waits for
-    those being asked.
+    Each host has `timeout` seconds. `on_answer` is called on the caller's thread when an answer
+    arrives. After an interrupt no further host is asked, and no answer is waited for.
     """
-    asked = {name: host for name, host in hosts.items() if host.address}
-    by_name: dict[str, HostObservation] = {
-        name: _no_address(host) for name, host in hosts.items() if name not in asked
+    addressed = {name: host for name, host in hosts.items() if host.address}
+    # Starts with every name, so that the order is that of `hosts`.
+    observations: dict[str, HostObservation] = {
+        name: _no_address(host) for name, host in hosts.items()
     }
-    with closing(
-        executor.run_on_all(asked, probe.command, timeout=timeout, concurrency=concurrency)
-    ) as answers:
+    answers = executor.run_on_all(
+        addressed, probe.command, timeout=timeout, concurrency=concurrency
+    )
+    with closing(answers):
         for name, answer in answers:
             host = hosts[name]
-            by_name[name] = (
-                _failure(host, answer)
-                if isinstance(answer, SshError)
-                else parse_probe(host, answer, probe)
-            )
+            if isinstance(answer, SshError):
+                observations[name] = _failure(host, answer)
+            else:
+                observations[name] = parse_probe(host, answer, probe)
             on_answer()
-    return {name: by_name[name] for name in hosts}
+    return observations
 
 
 def _no_address(host: Host) -> ProbeFailure:
@@ -78,8 +78,8 @@ def _no_address(host: Host) -> ProbeFailure:
 
 
 def _failure(host: Host, error: SshError) -> ProbeFailure:
-    kinds = (kind for error_type, kind in _KINDS if isinstance(error, error_type))
-    kind = next(kinds, ProbeFailureKind.GARBLED)
+    matching = (kind for error_type, kind in _KINDS if isinstance(error, error_type))
+    kind = next(matching, ProbeFailureKind.GARBLED)
     summary = error.summary if isinstance(error, HostKeyError) else ""
     return ProbeFailure(host, kind, error.message, error.hint, summary)
 
@@ -91,11 +91,10 @@ T = TypeVar("T")
 def side_by_side(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Each host's answer or failure as it comes, at most `concurrency` asked at a time, by a thread each.
+    """Yield each host's answer or failure as it arrives, with `concurrency` threads.
 
-    A host that fails, hangs until its deadline or raises something unforeseen costs its own answer
-    and one of the threads for a while, never another host's answer. Closed, it ends at once: no
-    further host is asked, and nobody waits for those being asked.
+    No host costs another host's answer. When the generator is closed, no further host is asked, and
+    no answer is waited for.
     """
     answers = threads.side_by_side(
         hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"
@@ -109,5 +108,5 @@ def _answer(host: Host, ask: Callable[[Host], T]) -> T | SshError:
         return ask(host)
     except SshError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - one host's surprise must not end the others' questions
+    except Exception as error:  # noqa: BLE001 - an unexpected error must not stop the other hosts
         return SshUnreachableError(f"asking it failed: {error!r}", hint="Please report this.")

@@ -1,8 +1,7 @@
-"""What one SSH command tells of a host: the constant commands, and the pure parsers of their answers.
+"""Parse a host's answers to the probe and to the shorter questions.
 
-Everything that can stand in such an answer is a fixture file of the tests; a new case is a new
-file. A host that is coming up is asked a short question, for the full probe would wait for
-update_engine, which starts late.
+A host that is booting is asked only for its boot, because the probe would wait for update_engine,
+which starts late. Each kind of answer is a fixture file of the tests.
 """
 
 import re
@@ -36,10 +35,9 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# Fedora's VERSION is a sentence, and its VERSION_ID the same for every update of a release.
+# The most specific first. Fedora's VERSION is a phrase, and VERSION_ID is that of a release.
 _KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
-# What stands before the first marker is a login shell's: it may print an id of its own, which a
-# reboot would be proven by.
+# The markers separate the answers from what a login shell prints, which may look like a boot ID.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
 echo; echo '{MARKER} machine'; cat /etc/machine-id
@@ -52,13 +50,16 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """Return the most exact one that has the form of a version; empty where none has."""
-    return next(filter(None, (version(os_release.get(key, "")) for key in _KEYS)), "")
+    """Return the most specific version in os-release; empty if there is none."""
+    for key in _KEYS:
+        if running := version(os_release.get(key, "")):
+            return running
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
-    """The kernel's boot id, systemd's machine id (empty where it cannot be read), and the version of os-release."""
+    """The kernel's boot ID, systemd's machine ID and the OS version; both may be empty."""
 
     boot_id: str
     machine_id: str
@@ -66,7 +67,7 @@ class BootFacts:
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Facts in the answer, or None where it holds no boot id."""
+    """Return the facts in an answer; None if it holds no boot ID."""
     answers = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
@@ -76,13 +77,16 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def machine_id(text: str) -> str:
-    """Return the text as a machine id is written in the API, else empty."""
+    """Return a machine ID as the API writes it; empty if the text is none."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Return the boot and what is staged, from the answer to `last_question`; None if it was cut off."""
+    """Return the boot and the staged update, from the answer to `last_question`.
+
+    None if the answer was cut off.
+    """
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     boot = parse_boot(result)
@@ -90,11 +94,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
         return None
     return HostFacts(
         host=host,
-        update=(
-            parse_update_status(answers, complaints)
-            if Source.UPDATE_ENGINE in probe.sources
-            else _NOT_ASKED
-        ),
+        update=_update_status(answers, complaints, probe),
         os_id=_word(parse_assignments(answers.get("release", "")).get("ID", "")),
         running_version=boot.version,
         group="",
@@ -117,15 +117,23 @@ _SHELL_HINT = (
 )
 
 
+def _update_status(
+    answers: Mapping[str, str], complaints: Mapping[str, str], probe: Probe
+) -> UpdateStatus:
+    if Source.UPDATE_ENGINE not in probe.sources:
+        return _NOT_ASKED
+    return parse_update_status(answers, complaints)
+
+
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
-    """Facts in the answer to this probe, or why there are none. Never raises, whatever the host printed."""
+    """Return the facts in the answer to a probe, or why there are none. Never raises."""
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     if "end" not in answers:
         return _incomplete(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        # without one a reboot could never be proven, so such a host has no usable facts
+        # Without a boot ID no reboot of this host could be proved.
         cause = last_line(complaints.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot id cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
@@ -135,11 +143,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
         host=host,
-        update=(
-            parse_update_status(answers, complaints)
-            if Source.UPDATE_ENGINE in probe.sources
-            else _NOT_ASKED
-        ),
+        update=_update_status(answers, complaints, probe),
         os_id=_word(os_release.get("ID", "")),
         running_version=running_version(os_release),
         group=_word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
@@ -168,19 +172,19 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
 
 
 def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    """Read a unit: the last word of each property counts."""
     lines = (line.partition("=") for line in answers.get(name, "").splitlines())
     properties = {key: value.strip() for key, _, value in lines}
-    load, active, file = (
-        _word(properties.get(key, "")) for key in ("LoadState", "ActiveState", "UnitFileState")
-    )
     return UnitState(
-        load, active, file, bool(properties.get("WantedBy")), last_line(complaints.get(name, ""))
+        _word(properties.get("LoadState", "")),
+        _word(properties.get("ActiveState", "")),
+        _word(properties.get("UnitFileState", "")),
+        bool(properties.get("WantedBy")),
+        last_line(complaints.get(name, "")),
     )
 
 
 def _runs(answers: Mapping[str, str], number: int) -> bool:
-    """Whether a unit runs, by its place among those that are asked."""
+    """Return whether a unit runs, by its index in the probe's `systemctl is-active`."""
     states = answers.get("units", "").split()
     return number < len(states) and states[number] in RUNNING
 

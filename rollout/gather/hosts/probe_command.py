@@ -1,15 +1,12 @@
 """The constant commands that run on hosts.
 
-They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly
-these texts. Nothing that came from a cluster, an inventory or a host is ever part of them. The
-probe has a part for each source that `detect.sources` names; in that of `command` stands the
-operator's own, and nothing else of anybody's.
+Nothing from a cluster, an inventory or a host is ever part of them. The probe has a part for each
+source of `detect.sources`; only the part of `command` holds text of the operator.
 
-Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each
-section of the probe begins with a marker line on stdout and the same line on stderr, so that what a
-tool complained about can be told from what it answered; every section may fail without spoiling the
-others. The slow part, asking update_engine, comes last and bounds itself: where the bus is absent
-the real client tries four times, ten seconds apart, before it gives up.
+They are POSIX sh. Each section of the probe begins with a marker line on stdout and on stderr, so
+that a tool's errors can be told from its answer, and a section that fails does not harm the others.
+update_engine comes last with a limit of its own: without a bus its client tries four times, ten
+seconds apart.
 """
 
 import shlex
@@ -30,25 +27,22 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1"
     " org.freedesktop.login1.Manager ListInhibitors"
 )
-# Apt itself knows which of its files counts; a boolean has several spellings, of which this prints
-# one.
+# apt merges its configuration files, and prints one spelling of a boolean.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 
-# Who is logged in, and the terminal of the one who asks. A `who` that hangs, as where names come
-# from a directory that is away, makes no host unreachable; one that is not there has no exit status
-# 0 either.
+# Who is logged in, and the terminal of this session. `who` may hang when a directory server is
+# unavailable, and may be missing.
 USERS_SECTION = f"""
 printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a
-# password is told by the list of all rules. A denied client prints CURRENT_OP=(null) and exits 0,
-# which is why the answer is looked at, not the status. A scheduled shutdown comes with the host's
-# own time: its distance is measured on one clock. Status 124 is that of a command that was cut off:
-# there is nobody to answer root either. Where /etc overrides /usr both are printed, the overriding
-# file last.
+# `sudo -l COMMAND` says whether a command is permitted and runs nothing. Only the list of all rules
+# says whether it needs a password. A client that is denied prints CURRENT_OP=(null) and exits with
+# 0, so its output counts. A scheduled shutdown is printed with the host's own time. When a command
+# takes too long (status 124), root would get no answer either. Files in /etc override those in
+# /usr, so they are printed last.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -99,7 +93,6 @@ mark users
 {USERS_SECTION}
 """.strip()
 
-# What a host says of itself and its boot.
 BOOT_SECTIONS = """
 mark boot; cat /proc/sys/kernel/random/boot_id
 mark machine; cat /etc/machine-id
@@ -113,7 +106,7 @@ if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_C
 if [ -z "$answered" ] && [ "$client" != 124 ]; then ask sudo-client 12 sudo -n {_CLIENT_CALL}; fi
 """.strip()
 
-# /var/run is a link to /run, but on systems that are older than that.
+# On old systems /var/run is not a link to /run.
 _MARKER_FILE = r"""
 mark reboot-required
 if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo needed; else echo not-needed; fi
@@ -122,26 +115,24 @@ for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
 do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done
 """.strip()
 
-# A staged deployment that is locked is not booted by a plain reboot; older versions say so by a
-# file alone.
+# A plain reboot does not boot a staged deployment that is locked. Older versions show the lock only
+# by this file.
 _RPM_OSTREE = rf"""
 ask rpm-ostree 8 {_RPM_OSTREE_CALL}
 mark rpm-ostree-lock
 if [ -e /run/ostree/staged-deployment-locked ]; then echo locked; fi
 """.strip()
 
-# What it prints is shown, so it is bounded; its exit status comes last, whatever of the rest is cut
-# off.
+# The output is limited because it is shown. The exit status comes last, so that it is never cut.
 _SENTINEL = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
-# Of the doctor alone.
-_SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
+_SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
 _UNITS = f"""
-mark update-engine; run 5 {_SHOWN} update-engine.service
-mark locksmithd; run 5 {_SHOWN} locksmithd.service
+mark update-engine; run 5 {_SHOW} update-engine.service
+mark locksmithd; run 5 {_SHOW} locksmithd.service
 """.strip()
 
 _END = """
@@ -152,9 +143,9 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked: by which sources a reboot may be needed, and the operator's own command for the last.
+    """What a host is asked. `detect_command` is the operator's, for the source `command`.
 
-    With `units` it is asked for the states of update-engine and locksmithd, too.
+    With `units`, which only `doctor` needs, it also asks for update-engine and locksmithd.
     """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
@@ -163,17 +154,17 @@ class Probe:
 
     @property
     def command(self) -> str:
-        """The same as what the host runs."""
+        """The shell command."""
         return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *self._asked, _END))
 
     @property
     def last_question(self) -> str:
-        """What the host is asked right before its reboot: which boot it is in, and what the sources say now."""
+        """The command that runs right before a reboot: the boot ID and the sources."""
         return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._asked, _END))
 
     @property
     def _asked(self) -> tuple[str, ...]:
-        """The parts of its sources."""
+        """The parts for the sources."""
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
@@ -184,19 +175,16 @@ class Probe:
 
 
 def is_probe(command: str) -> bool:
-    """Whether a command is a probe, by whatever sources."""
     return command.startswith(_BEGINNING)
 
 
 def is_last_question(command: str) -> bool:
-    """Whether a command is what a host is asked right before its reboot, by whatever sources."""
     return command.startswith(f"{_FUNCTIONS}\n{BOOT_SECTIONS}")
 
 
 USUAL_PROBE = Probe()
 PROBE_COMMAND = USUAL_PROBE.command
 
-# `systemctl` asks logind over the bus and ends with logind's answer, which comes when the shutdown
-# is queued: sshd and its sessions are stopped only by that shutdown, so that the exit status is on
-# its way before the connection goes.
+# `systemctl` ends when logind has queued the shutdown. Only the shutdown stops sshd and its
+# sessions, so the exit status arrives before the connection breaks.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

@@ -1,9 +1,8 @@
-"""Whether a reboot is needed: out of the probe's sections, a source each, and of the Node.
+"""Whether a reboot is needed, from the sections of the probe, one per source.
 
-What a host prints is not trusted: whatever is not understood is no answer, never one that nothing
-is needed. Neither of update_engine's clients has an exit status to be trusted:
-`update_engine_client` prints `CURRENT_OP=(null)` and exits 0 where D-Bus denied it. An answer
-counts where it names an operation.
+Output that is not understood is no answer, and never means that no reboot is needed. The exit
+status of update_engine's clients says nothing: `update_engine_client` prints `CURRENT_OP=(null)`
+and exits with 0 when D-Bus denies it. An answer counts if it names an operation.
 """
 
 import re
@@ -25,16 +24,17 @@ _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
 _BUS_REPLY = re.compile(rf"xdssx \S+ (\S+) {_BUS_STRING} {_BUS_STRING} \S+")
 _FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
-# What the bus says of a name that no program has, nor any file says how to start one.
+# D-Bus's message for a name that has no owner and cannot be activated.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
 
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
-    """Return the first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
+    """Return the first usable answer; operation UNKNOWN with a reason if there is none."""
     for source in _SOURCES:
         values = parse_assignments(stdout.get(source, ""))
         reply = _BUS_REPLY.search(stdout.get(source, ""))
-        if (operation := values.get("CURRENT_OP", _NULL)) not in ("", _NULL):
+        operation = values.get("CURRENT_OP", _NULL)
+        if operation not in ("", _NULL):
             return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
         if reply and reply[2]:
             return _status(reply[2], reply[3], reply[1])
@@ -43,17 +43,15 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
 
 
 def version(text: str) -> str:
-    """Return the text where it has the form of an OS version, else empty."""
+    """Return the text if it has the form of an OS version, else an empty text."""
     return text if _VERSION.fullmatch(text) else ""
 
 
 def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
-    message = (
-        f"{float(progress):.0%}"
-        if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress)
-        else ""
-    )
+    message = ""
+    if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress):
+        message = f"{float(progress):.0%}"
     if parsed is UpdateOperation.UNKNOWN:
         message = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
@@ -72,13 +70,11 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
             "update_engine did not answer in time: the system bus or the engine is down",
         )
     if codes.get("client") == NOT_FOUND:
-        said = last_line(stderr.get("bus", ""))
+        bus_error = last_line(stderr.get("bus", ""))
+        if bus_error.endswith(_NO_SUCH_SERVICE):
+            return EngineTrouble.MISSING, "update_engine is not on this host"
         why = "update_engine_client is not on this host, and D-Bus gave no answer"
-        # where the bus does not know it either, there is nothing more to say
-        unknown = said.endswith(_NO_SUCH_SERVICE)
-        return EngineTrouble.MISSING, (
-            "update_engine is not on this host" if unknown else _with_cause(why, said)
-        )
+        return EngineTrouble.MISSING, _with_cause(why, bus_error)
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
@@ -96,8 +92,8 @@ def _with_cause(sentence: str, cause: str) -> str:
 
 Sections = Mapping[str, str]
 
-# Those of which a host shows that it has them; the others are the operator's to name.
-_SHOWN = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
+# The probe can see whether a host has these sources.
+_VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -111,7 +107,7 @@ _LOCKED = (
 
 
 class _Deployment(msgspec.Struct, frozen=True):
-    """One of rpm-ostree's; `version` is the origin's, absent where that names none."""
+    """A deployment in rpm-ostree's status. Its `version` may be absent."""
 
     checksum: str
     booted: bool = False
@@ -125,17 +121,18 @@ class _RpmOstreeStatus(msgspec.Struct, frozen=True):
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
-    """Return what those of the sources say that a host answers for."""
+    """Return what each source says that a host answers for."""
     return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
 
 
 def shown_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Those that were not asked, and that this host has: it says so itself, or its system is of Debian's family."""
-    families = {os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()}
-    words = {*section.split(), *([Source.REBOOT_REQUIRED] if "debian" in families else [])}
-    return tuple(source for source in _SHOWN if source in words and source not in asked)
+    """Return the sources that this host has but was not asked for."""
+    words: set[str] = set(section.split())
+    if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
+        words.add(Source.REBOOT_REQUIRED)
+    return tuple(source for source in _VISIBLE if source in words and source not in asked)
 
 
 def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
@@ -173,14 +170,11 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
 
 def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> Sign:
     source = Source.RPM_OSTREE
-    booted = next(
-        (
-            item.checksum
-            for item in deployments
-            if item.booted and _CHECKSUM.fullmatch(item.checksum)
-        ),
-        "",
-    )
+    booted = ""
+    for item in deployments:
+        if item.booted and _CHECKSUM.fullmatch(item.checksum):
+            booted = item.checksum
+            break
     if not booted:
         return Sign(source, SourceAnswer.NONE, "rpm-ostree names no booted deployment")
     staged = next((item for item in deployments if item.staged and not item.booted), None)
@@ -195,10 +189,10 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
         )
     name = version(staged.version or "")
     return Sign(
-        source,
-        SourceAnswer.NEEDED,
-        f"deployment {name or staged.checksum[:12]} is staged",
-        name,
+        source=source,
+        answer=SourceAnswer.NEEDED,
+        detail=f"deployment {name or staged.checksum[:12]} is staged",
+        version=name,
         target=staged.checksum,
         current=booted,
         blocked=_LOCKED if is_locked or staged.is_locked else "",
@@ -206,7 +200,7 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
 
 
 def _command(stdout: Sections, _stderr: Sections) -> Sign:
-    """By its exit status: 0 is needed, and any other not, but for those by which a shell says that it did not run."""
+    """Read the exit status: 0 means needed, others mean not needed, or that it did not run."""
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = exit_status(section)

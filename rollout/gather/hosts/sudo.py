@@ -1,7 +1,7 @@
-"""Why `sudo -n` did not run a command: what it says, as one of the few things that an operator can mend.
+"""Why `sudo -n` did not run a command, as one of the few causes that an operator can fix.
 
-With `-n` sudo asks for a password before it looks a user up: a user that it does not know at all
-and one that must type a password are told apart by it only where no password would be asked for.
+With `-n` sudo asks for a password before it looks the user up, so an unknown user and one that
+needs a password cannot always be told apart.
 """
 
 import re
@@ -24,7 +24,7 @@ PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa:
 _NO_ANSWER = "sudo did not answer in time"
 _NOT_ALLOWED = "the sudoers rules do not allow the user this command"
 _OTHER = "sudo does not run it"
-# What sudo, or what starts it, says, and what that means.
+# Patterns of messages of sudo or the shell, with their meaning.
 _SIGNS = (
     (r"not in the sudoers file|may not run sudo", "the user is not in the sudoers file"),
     (r"must have a tty|no tty present|requiretty", "sudo wants a terminal (requiretty)"),
@@ -36,7 +36,7 @@ _SIGNS = (
     ),
 )
 _RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
-# By a part of the sentence; where none is in it, a rule is what it takes.
+# By a part of the message. Other messages need a sudoers rule.
 _FIXES = {
     "(requiretty)": (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
@@ -52,46 +52,46 @@ _FIXES = {
 
 
 def sudo_fix(message: str, user: str) -> str:
-    """Return what mends the refusal that this text tells of."""
+    """Return how to fix the refusal in this message."""
     return next((fix for part, fix in _FIXES.items() if part in message), _RULE).format(user=user)
 
 
 def refusal(stderr: str, exit_status: int | None = None) -> str:
-    """Return half a sentence on what the complaint and the exit status of `sudo -n` mean; empty where neither is."""
-    said = last_line(stderr)
+    """Return what the stderr and the exit status of `sudo -n` mean; empty if they say nothing."""
+    complaint = last_line(stderr)
     meaning = next(
         (sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)),
-        _OTHER if said else "",
+        _OTHER if complaint else "",
     )
     if exit_status == CUT_OFF:
         meaning = _NO_ANSWER
     elif exit_status and not meaning:
-        # `sudo -l COMMAND` says nothing where the command alone is not allowed
+        # `sudo -l COMMAND` prints nothing when only this command is not allowed.
         meaning = _NOT_ALLOWED
-    return f"{meaning} ({said})" if said else meaning
+    return f"{meaning} ({complaint})" if complaint else meaning
 
 
 def wants_password(text: str) -> bool:
-    """Whether a reboot would be asked a password for, out of the rules that `sudo -n -l` prints.
+    """Return whether a reboot needs a password, by the rules that `sudo -n -l` prints.
 
-    `sudo -n -l COMMAND` tells what is permitted, not for what price: it passes without a password
-    where any rule of the user's has NOPASSWD, be it for another command. Of the rules for one
-    command the last one counts. False where the list says nothing of a reboot, or says it in a way
-    not read here.
+    `sudo -n -l COMMAND` does not tell: it succeeds if any rule of the user has NOPASSWD. The last
+    rule for a command counts. False if the rules say nothing about a reboot, or cannot be read.
     """
     if "!authenticate" in text or "^" in text:
         return False
-    free = [
-        free
-        for runas, commands in _rules(text)
-        if _as_root(runas)
-        for free in _for_a_reboot(commands)
-    ]
-    return bool(free) and not free[-1]
+    needs_password = False
+    for runas, commands in _rules(text):
+        if _as_root(runas):
+            for is_free in _for_a_reboot(commands):
+                needs_password = not is_free
+    return needs_password
 
 
 def _rules(text: str) -> Iterator[tuple[str, str]]:
-    """Whom one becomes, and the commands; sudo breaks long lines, and begins each rule in the fifth column."""
+    """Yield the target users and the commands of each rule.
+
+    sudo wraps long lines, and starts each rule in the fifth column.
+    """
     for rule in re.split(r"\n {4}(?=\()", text.replace("\r", ""))[1:]:
         rule_match = _LISTED_RULE.fullmatch(" ".join(rule.split()))
         if rule_match:
@@ -104,7 +104,10 @@ def _as_root(runas: str) -> bool:
 
 
 def _for_a_reboot(commands: str) -> Iterator[bool]:
-    """For each of the commands that a reboot may be: whether it wants no password. A tag holds for those after it."""
+    """Yield, for each command that permits a reboot, whether it has NOPASSWD.
+
+    A tag also holds for the commands after it.
+    """
     free = False
     for command in _BETWEEN.split(commands):
         before = _BEFORE_COMMAND.match(command)
