@@ -1,8 +1,9 @@
 """Calendars as programs export them, read as freezes."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from itertools import count
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,7 +14,7 @@ NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 BERLIN = "X-WR-TIMEZONE:Europe/Berlin"
 
 
-def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
+def read(tmp_path: Path, *events: str, head: str = "", zone: tzinfo = UTC) -> tuple[str, ...]:
     """What a calendar of these events freezes. Without a head, the first one's own lines begin in line 4."""
     wrapped = (f"BEGIN:VEVENT\r\n{event}\r\nEND:VEVENT" for event in events)
     path = tmp_path / "holidays.ics"
@@ -21,7 +22,7 @@ def read(tmp_path: Path, *events: str, head: str = "") -> tuple[str, ...]:
         filter(None, ("BEGIN:VCALENDAR", "VERSION:2.0", head, *wrapped, "END:VCALENDAR\r\n"))
     )
     path.write_text(text, errors="surrogateescape")
-    return read_calendar(path, NOW)
+    return read_calendar(path, NOW, zone)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ SERIES = "UID:series\r\nDTSTART;VALUE=DATE:20261201\r\nRRULE:FREQ=WEEKLY;COUNT=2
 def test_dates_are_understood_in_every_form(
     event: str, freezes: tuple[str, ...], tmp_path: Path
 ) -> None:
-    assert read(tmp_path, event, head=TIMEZONE) == freezes
+    assert read(tmp_path, event, head=f"X-WR-TIMEZONE:UTC\r\n{TIMEZONE}") == freezes
 
 
 BERLINS = "DTSTART;TZID=Europe/Berlin:20261201T220000\r\nDURATION:PT1H"
@@ -333,7 +334,7 @@ def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
     event = "BEGIN:VEVENT\r\nDTSTART;VALUE=DATE:19000101\r\nRRULE:FREQ=DAILY\r\nEND:VEVENT\r\n"
     file.write_text(f"BEGIN:VCALENDAR\r\n{event * 1000}END:VCALENDAR\r\n")
     with pytest.raises(UsageError, match=r"line \d+: VEVENT: the calendar takes too long"):
-        read_calendar(file, NOW, seconds=0.5)
+        read_calendar(file, NOW, UTC, seconds=0.5)
 
 
 def test_too_many_timezones_are_refused_in_bounded_time(tmp_path: Path) -> None:
@@ -343,7 +344,7 @@ def test_too_many_timezones_are_refused_in_bounded_time(tmp_path: Path) -> None:
     )
     file.write_text(f"BEGIN:VCALENDAR\r\n{zones}END:VCALENDAR\r\n")
     with pytest.raises(UsageError, match=r"line \d+: VTIMEZONE: the calendar takes too long"):
-        read_calendar(file, NOW, seconds=0.01)
+        read_calendar(file, NOW, UTC, seconds=0.01)
 
 
 def test_a_busy_machine_refuses_no_calendar(
@@ -367,10 +368,47 @@ def test_a_timezone_of_an_earlier_file_is_forgotten(tmp_path: Path) -> None:
         read(tmp_path, event)
 
 
+OUTLOOK = (
+    "PRODID:-//Microsoft Corporation//Outlook 16.0 MIMEDIR//EN\r\nMETHOD:PUBLISH\r\n"
+    "BEGIN:VTIMEZONE\r\nTZID:W. Europe Standard Time\r\n"
+    "BEGIN:STANDARD\r\nDTSTART:16011028T030000\r\nRRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=10\r\n"
+    "TZOFFSETFROM:+0200\r\nTZOFFSETTO:+0100\r\nEND:STANDARD\r\n"
+    "BEGIN:DAYLIGHT\r\nDTSTART:16010325T020000\r\nRRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=3\r\n"
+    "TZOFFSETFROM:+0100\r\nTZOFFSETTO:+0200\r\nEND:DAYLIGHT\r\nEND:VTIMEZONE"
+)
+TOKYO = ZoneInfo("Asia/Tokyo")
+
+
+@pytest.mark.parametrize(
+    ("head", "begin"),
+    [
+        ("", "2026-12-23T15:00"),
+        (OUTLOOK, "2026-12-23T23:00"),
+        (TIMEZONE, "2026-12-23T19:00"),
+        # two timezones are those of events, and neither is the calendar's
+        (f"{OUTLOOK}\r\n{TIMEZONE}", "2026-12-23T15:00"),
+        (f"X-WR-TIMEZONE:America/New_York\r\n{TIMEZONE}", "2026-12-24T05:00"),
+        ("X-WR-TIMEZONE:W. Europe Standard Time", "2026-12-23T23:00"),
+        ("X-WR-TIMEZONE:UTC", "2026-12-24T00:00"),
+    ],
+)
+def test_a_whole_day_is_one_of_the_calendars_timezone(
+    head: str, begin: str, tmp_path: Path
+) -> None:
+    """A calendar that names none is of the timezone that the caller says."""
+    (freeze,) = read(tmp_path, DAY, head=head, zone=TOKYO)
+    assert freeze.startswith(begin)
+
+
+def test_a_whole_day_of_summer_is_one_of_the_timezone_that_outlook_defines(tmp_path: Path) -> None:
+    (freeze,) = read(tmp_path, "DTSTART;VALUE=DATE:20270701", head=OUTLOOK, zone=TOKYO)
+    assert freeze == "2027-06-30T22:00..2027-07-01T22:00"
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"hello", b"<html>", b"BEGIN:VCALENDAR"])
 def test_what_is_no_calendar_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.ics").write_bytes(content)
     with pytest.raises(UsageError, match="the calendar"):
-        read_calendar(tmp_path / "a.ics", NOW)
+        read_calendar(tmp_path / "a.ics", NOW, UTC)
     with pytest.raises(UsageError, match="X-WR-TIMEZONE"):
         read(tmp_path, head="X-WR-TIMEZONE:Middle/Earth")

@@ -1,6 +1,7 @@
 """Settings from a file, variables, `--set` and flags: which goes before which, and mistakes are told by their place."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,29 @@ def test_what_is_wrong_in_no_setting_is_no_default(tmp_path: Path) -> None:
     """A set of alerts that is empty takes back what a file says."""
     found = read(tmp_path, '[alerts]\nprometheus-url = "http://a"\n', "alerts.prometheus-url=")
     assert policy_of(found).gates.alerts == AlertPolicy()
+
+
+@pytest.mark.parametrize(
+    ("windows", "begin"),
+    [
+        ("", "2026-12-24T05:00"),
+        ("22:00 6h Asia/Tokyo; sun 02:00 4h Asia/Tokyo", "2026-12-23T15:00"),
+        ("22:00 6h Asia/Tokyo; sun 02:00 4h", "2026-12-24T05:00"),
+    ],
+)
+def test_a_calendar_without_a_timezone_is_of_the_windows_or_of_this_machine(
+    windows: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    file = tmp_path / "holidays.ics"
+    day = "DTSTART;VALUE=DATE:20261224"
+    file.write_text(f"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\n{day}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n")
+    monkeypatch.setattr(
+        "rollout.adapters.clock.SystemClock.now", lambda _clock: datetime(2026, 12, 1, tzinfo=UTC)
+    )
+    found = read(tmp_path, "", f"gates.calendar={file}", f"gates.window={windows}")
+    (freeze,) = policy_of(found).gates.windows.freezes
+    assert freeze.startswith(begin)
 
 
 MISTAKES = [

@@ -1,14 +1,14 @@
 """Freezes from an iCalendar file (RFC 5545): every event that is not cancelled, for two years ahead.
 
-An all-day event is of the calendar's own timezone (X-WR-TIMEZONE), and of UTC where it has none; so
-are times without one. Overlapping events are one freeze. What is not understood is an error, never
+All-day events and times without a timezone are in the calendar's own timezone. If the file does not
+say which one that is, the caller does. Overlapping events are one freeze. What is not understood is an error, never
 a freeze less; and it takes a bounded time: each rule ends with the year 9999, and the processor
 time is looked at with each timezone, event and occurrence.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 from rollout.adapters.calendar.events import CalendarEvent
@@ -34,8 +34,13 @@ _METHODS = ("PUBLISH", "REQUEST")
 _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
 
-def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tuple[str, ...]:
-    """Return the events around and after `now`, as freezes are written; `UsageError` says what is not understood."""
+def read_calendar(
+    path: Path, now: datetime, zone: tzinfo, *, seconds: float = _SECONDS
+) -> tuple[str, ...]:
+    """Return the events around and after `now`, as freezes are written; `UsageError` says what is not understood.
+
+    `zone` is the timezone of a calendar that names none.
+    """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
@@ -44,7 +49,7 @@ def read_calendar(path: Path, now: datetime, *, seconds: float = _SECONDS) -> tu
         ) from error
     horizon = Opening(now - _BEHIND, now + _AHEAD)
     try:
-        freezes = join(_openings(content, horizon, Patience.of(seconds)))
+        freezes = join(_openings(content, horizon, zone, Patience.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         # a CalendarError; the others are what libraries meet in a file that no program has written
         raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
@@ -55,9 +60,11 @@ def _minute(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
-def _openings(content: bytes, horizon: Opening, patience: Patience) -> Iterator[Opening]:
+def _openings(
+    content: bytes, horizon: Opening, zone: tzinfo, patience: Patience
+) -> Iterator[Opening]:
     calendar = read_calendar_block(content)
-    zones = read_zones(calendar, patience)
+    zones = read_zones(calendar, patience, zone)
     _check_calendar(calendar)
     events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
     for event in events:

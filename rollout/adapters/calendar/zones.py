@@ -1,9 +1,9 @@
 """The timezones of an iCalendar file: of the IANA database, by Windows' names, or defined by the file itself."""
 
-from dataclasses import dataclass
-from zoneinfo import ZoneInfo
+from dataclasses import dataclass, replace
+from datetime import tzinfo
 
-from rollout.adapters.calendar.lines import Block, CalendarError, Patience
+from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine, Patience
 from rollout.adapters.calendar.repeats import read_rule
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import check_zone
@@ -16,7 +16,7 @@ _PARTS = ("STANDARD", "DAYLIGHT")
 class Zones:
     """The timezones that a file may name; `of_calendar` is that of times and days which name none."""
 
-    of_calendar: ZoneInfo
+    of_calendar: tzinfo
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
@@ -27,14 +27,28 @@ class Zones:
         return name in self.defined or name in WINDOWS_TO_OLSON or _is_in_database(name)
 
 
-def read_zones(calendar: Block, patience: Patience) -> Zones:
-    """Return the timezones of a calendar; `CalendarError` for a definition that is not understood."""
-    line = calendar.one(_OF_CALENDAR)
-    name = line.value.strip() if line else "UTC"
-    if line and not _is_in_database(name):
-        line.refuse(f"{name!r} is not in the IANA timezone database")
+def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
+    """Return the timezones of a calendar; `CalendarError` for a definition that is not understood.
+
+    `default` is the calendar's timezone if it names none. Outlook names none, but defines the
+    timezone of its events, so the only definition in a file is the calendar's timezone.
+    """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
-    return Zones(ZoneInfo(name), _define(blocks, patience))
+    zones = Zones(default, _define(blocks, patience))
+    line = calendar.one(_OF_CALENDAR)
+    if line is None and len(blocks) == 1:
+        line = blocks[0].one("TZID")
+    return replace(zones, of_calendar=_zone(line, zones)) if line else zones
+
+
+def _zone(line: ContentLine, zones: Zones) -> tzinfo:
+    from icalendar.timezone import tzp  # noqa: PLC0415 - where there is a calendar
+
+    name = line.value.strip().strip("/")
+    zone = tzp.timezone(name) if zones.has(name) else None
+    if zone is None:
+        line.refuse(f"the timezone {name!r} is not known")
+    return zone
 
 
 def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:

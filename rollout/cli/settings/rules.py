@@ -3,10 +3,18 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import tzinfo
 from pathlib import Path
 
 from rollout.cli.settings.reading import Given, SettingsFile, given
-from rollout.cli.settings.schema import Allow, FleetLockSettings, Settings, Skip, settings
+from rollout.cli.settings.schema import (
+    Allow,
+    FleetLockSettings,
+    GatesSettings,
+    Settings,
+    Skip,
+    settings,
+)
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -16,6 +24,7 @@ from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolic
 from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import order_pools
+from rollout.planning.eligibility.windows import Window
 
 
 def selection_of(settings: Settings) -> Selection:
@@ -90,7 +99,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         from rollout.adapters.calendar.freezes import read_calendar
         from rollout.adapters.clock import SystemClock
 
-        events += read_calendar(gates.calendar, SystemClock().now())
+        events += read_calendar(gates.calendar, SystemClock().now(), _calendar_zone(gates))
     return GatePolicy(
         windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *events)),
         hooks=HookPolicy(
@@ -106,6 +115,14 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
+
+
+def _calendar_zone(gates: GatesSettings) -> tzinfo:
+    """Return the timezone of a calendar that names none: that of the windows, else this machine's."""
+    from dateutil.tz import gettz, tzlocal
+
+    zones = {Window.parse(window).zone for window in gates.window}
+    return zones.pop() if len(zones) == 1 else gettz() or tzlocal()
 
 
 def refuse_another_process(settings: Given, policy: Policy) -> None:
