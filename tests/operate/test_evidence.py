@@ -146,19 +146,30 @@ def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(
     assert json.loads(rollout(lab, "evidence", VERSION).stdout)["failed"] == failed
 
 
-def test_each_version_has_a_file_of_its_own_in_a_folder_that_is_made(
+def test_each_version_of_each_cluster_has_a_file_of_its_own_in_a_folder_that_is_made(
     started: Started, rollout: Rollout, keys: Path
 ) -> None:
-    staging = started("default", 4)
     folder = keys / "made" / "evidence"
-    proved(staging, keys, rollout)
-    made = rollout(
-        staging, "evidence", *STAGING, "--out", f"{folder}/", "--sign-key", str(keys / "staging")
-    ).ends(0)
-    assert {file.name for file in folder.iterdir()} == {f"{VERSION}.json", f"{VERSION}.json.sig"}
-    assert f"Written: {folder}/{VERSION}.json" in made.stderr
+    files = set()
+    for _ in range(2):
+        # Two clusters to which their operators have given one name.
+        staging = started("default", 4)
+        proved(staging, keys, rollout)
+        signing = ("--sign-key", str(keys / "staging"))
+        made = rollout(staging, "evidence", *STAGING, "--out", f"{folder}/", *signing).ends(0)
+        uid = staging.call(partial(stored, staging, NAMESPACES, "kube-system"))["metadata"]["uid"]
+        file = f"{VERSION}-{uid[:8]}.json"
+        assert f"Written: {folder}/{file}" in made.stderr
+        files |= {file, f"{file}.sig"}
+    assert len(files) == 4
+    assert {file.name for file in folder.iterdir()} == files
+
+
+def test_a_folder_of_evidence_is_no_file(started: Started, rollout: Rollout, keys: Path) -> None:
     (keys / "a-file").touch()
-    refused = rollout(staging, "evidence", *STAGING, "--out", f"{keys}/a-file/").ends(1)
+    refused = rollout(started("default", 1), "evidence", *STAGING, "--out", f"{keys}/a-file/").ends(
+        1
+    )
     assert f"{keys}/a-file is not a directory" in refused.stderr
 
 

@@ -280,7 +280,7 @@ def evidence(
         proven_versions,
     ),
     out: str | None = option(
-        None, "File to write, or a folder/ for VERSION.json; default: stdout", "FILE"
+        None, "File to write, or a folder/ for VERSION-CLUSTER.json; default: stdout", "FILE"
     ),
     sign_key: Path | None = option(
         None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
@@ -319,7 +319,9 @@ def evidence(
     file = Path(out)
     if is_folder:
         make_folder(file)
-        file = file / f"{document.version}.json"
+        # The first part of the UID tells clusters apart that share a folder.
+        cluster_id, _, _ = cluster.uid.partition("-")
+        file = file / f"{document.version}-{cluster_id}.json"
     write_whole(file, content)
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)
