@@ -6,7 +6,7 @@ own.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -27,7 +27,8 @@ from rollout.lab.world.host import Timings
 from rollout.model.yaml_text import read_yaml
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+# More than any cluster has. A larger number would take all memory before it is refused.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class Role(StrEnum):
@@ -159,7 +160,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("two groups of nodes have the same prefix")
 
 
-def load_scenario(name_or_path: str) -> Scenario:
+def load_scenario(
+    name_or_path: str, read_file: Callable[[Path], bytes] = Path.read_bytes
+) -> Scenario:
     """Return the scenario of this name, or in this file; raises ScenarioError.
 
     A name is one without a slash or a suffix; anything else is a path.
@@ -170,9 +173,11 @@ def load_scenario(name_or_path: str) -> Scenario:
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         raise ScenarioError(f"there is no scenario named {name_or_path}", hint=_hint(name_or_path))
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"cannot read the scenario {path}: {error}") from error
+        text = read_file(path).decode()
+    except OSError as error:
+        raise ScenarioError(f"cannot read the scenario {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"the scenario {path} is not UTF-8: {error}") from error
     return _decode(_document(text, str(path)), path.stem, source=str(path))
 
 

@@ -1,5 +1,6 @@
 """Scenario files: those that ship all load; what is wrong in others is named."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,27 @@ hosts: [{select: {names: [worker-1]}, faults: {reboot: ignored}}]
     assert faults == {"worker-1": RebootFault.IGNORED, "worker-2": RebootFault.ROLLS_BACK}
 
 
+def test_a_file_that_cannot_be_read_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
+    def refuse(path: Path) -> bytes:
+        raise OSError(errno.EINVAL, "it is a named pipe, not a regular file", str(path))
+
+    path = written(tmp_path, "description: Mine.\n" + NODES)
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, refuse)
+    assert caught.value.message == (
+        f"cannot read the scenario {path}: it is a named pipe, not a regular file"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("a: [", "is not YAML"),
+        ("description: x\nnodes: [}", "line 2, column 9"),
+        (
+            f"description: x\nnodes: [{{prefix: n, count: 1{'0' * 400}}}]",
+            "nodes[0].count: expected `int` <= 100000",
+        ),
         ("", "a scenario is a mapping"),
         (NODES, "missing required field `description`"),
         ("description: x\nnodes: []", "at least one node"),

@@ -78,6 +78,7 @@ USES: dict[Use, int] = {
     as_kubeconfig: ExitCode.ERROR,
     as_plan: ExitCode.ERROR,
     as_report: ExitCode.ERROR,
+    as_scenario: ExitCode.ERROR,
 }
 named_by_use = pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 

@@ -212,10 +212,11 @@ def demo(
 
 def _load(scenario: str, nodes: int | None) -> "Scenario":
     """Return the scenario, with that many nodes where a number is given."""
+    from rollout.adapters.input_files import read_input
     from rollout.lab.hostplan import scale
     from rollout.lab.scenario import load_scenario
 
-    loaded = load_scenario(scenario)
+    loaded = load_scenario(scenario, read_input)
     return scale(loaded, nodes) if nodes else loaded
 
 
