@@ -96,7 +96,7 @@ class Slot:
     """Who holds a slot of a group. `since` is RFC 3339, `boot_id` and `version` are those before the reboot.
 
     `id` is what the host calls itself, `run` the rollout that its node's marks name. `closing`: no
-    grant is given any more, for the node is about to be given back. `released`: an operator takes
+    grant is given any more, for the node is about to be returned. `released`: an operator takes
     the slot away. `returned`: the host has reported steady state since. `awaited_since` is RFC 3339
     by the API server's clock: whichever server goes on with the node, its time-outs do not begin
     anew.

@@ -1,4 +1,4 @@
-"""What the operator wants asked before a node is begun, rebooted or given back; part of the policy."""
+"""What the operator wants asked before a node is begun, rebooted or returned; part of the policy."""
 
 import re
 from dataclasses import dataclass

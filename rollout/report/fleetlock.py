@@ -27,7 +27,7 @@ _AWAITED = {
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
     Awaited.CALM: (
-        "no reboot is expected any more: given back once its host has stayed up for a minute"
+        "no reboot is expected any more: returned once its host has stayed up for a minute"
     ),
 }
 
@@ -86,7 +86,7 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.HELD:
             what = _AWAITED.get(slot.awaited, "")
             if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
-                what = "its host gave its reboot up: given back once it has stayed up for a minute"
+                what = "its host gave its reboot up: returned once it has stayed up for a minute"
             return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 

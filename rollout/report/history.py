@@ -178,7 +178,7 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             yield from findings_text(line.findings)
             yield f"hint: {line.hint}" if line.hint else ""
         case AbortedRecord():
-            groups = ((line.reverted, "given back"), (line.left, "left as they are"))
+            groups = ((line.reverted, "returned"), (line.left, "left as they are"))
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
             yield joined(": ", f"aborted by {line.by}", given_back)
         case SummaryLine():

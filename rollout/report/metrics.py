@@ -285,7 +285,7 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase(node: NodeView) -> Phase:
-    """Where a node stands: one that was given back untouched waits as before."""
+    """Where a node stands: one that was returned untouched waits as before."""
     if node.phase:
         return node.phase
     if node.end and node.end.outcome.is_failure:

@@ -314,7 +314,8 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
 ) -> None:
     """What the host's console says decides: with another fingerprint the old key stays."""
     lab = start_lab("wrong-host-key", nodes=7)
-    (found,) = (check for check in checks(command, lab) if check["check"] == "host-key")
+    (found,) = (check for check in checks(command, lab) if check["subject"] == "worker-2")
+    assert found["check"] == "host-key"
     assert found["fix"].startswith("The connection may be intercepted.")
     line = next(
         text for text in commands_in(found["fix"]) if text.startswith("rollout known-hosts")

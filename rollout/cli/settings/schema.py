@@ -275,7 +275,7 @@ class RebootSettings(SettingsTable):
 
 
 class GatesSettings(SettingsTable):
-    """What is asked before a node is started, rebooted or given back."""
+    """What is asked before a node is started, rebooted or returned."""
 
     window: tuple[Window, ...] = flag(
         (), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"

@@ -178,7 +178,7 @@ def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
     cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
     for name, word in unfinished.given_back.items():
-        ends[name] = Outcome(word) if word in set(Outcome) else Outcome.FAILED, "given back"
+        ends[name] = Outcome(word) if word in set(Outcome) else Outcome.FAILED, "returned"
     return tuple(
         NotDone(name, outcome, f"failed before and was {how}; see: kubectl describe node {name}")
         for name, (outcome, how) in ends.items()
