@@ -26,7 +26,7 @@ from rollout.model.cluster import Budget
 from rollout.model.plan import Blocker
 from rollout.model.rivals import Coordinator, Rival
 from rollout.model.text import joined, printable, shortened
-from rollout.wording.words import Words, words
+from rollout.wording.words import Words, cause, fix, words
 
 _ALLOW = "or use --allow unhealthy"
 _BESIDE = "and no other node of the control plane may be away beside it"
@@ -35,9 +35,10 @@ _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":
 
 def blocker(node: str, subject: str, finding: BlockerFinding) -> Blocker:
     """Return the plan's entry for a finding about `subject`, such as `pdb/namespace/name`."""
-    said = words(finding)
-    message = joined(": ", said.cause, said.fix)
-    return Blocker(node, finding.kind, subject, message, cause=said.cause, fix=said.fix)
+    what = cause(finding)
+    how = fix(finding)
+    message = joined(": ", what, how)
+    return Blocker(node, finding.kind, subject, message, cause=what, fix=how)
 
 
 @words.register

@@ -36,7 +36,6 @@ from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 from rollout.wording.blockers import blocker
 
-_NAMED = 5
 _ETCD = "etcd"
 _API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"

@@ -1,0 +1,158 @@
+"""Nothing that is decided depends on words: with a placeholder for each sentence, all is the same."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.finding import Finding
+from rollout.model.host import (
+    Host,
+    HostObservation,
+    ProbeFailure,
+    ProbeFailureKind,
+    UpdateOperation,
+    UpdateStatus,
+)
+from rollout.model.memory import Memory, NodeFailures, VersionFailures
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import RunResult
+from rollout.planning.eligibility.status import NodeStatus, node_statuses
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.report.plan_screen import blocked_line
+from rollout.report.status import status_text
+from rollout.wording import words as wording
+from rollout.wording.words import Words
+from tests.planning.builders import budget, facts, inputs, node, pod, random_cluster
+
+PLACEHOLDER = "~"
+FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
+BAD = "4152.9.9"
+
+
+def nodes() -> Iterator[Node]:
+    """Yield a node for each of many reasons to leave one out, and some that are planned."""
+    yield from (node(f"planned-{number}") for number in range(4))
+    yield node("not-ready", ready=False)
+    yield node("cordoned", unschedulable=True)
+    yield node("deleting", deleting=True)
+    yield node("windows", operating_system="windows")
+    yield node("paused", annotations={marks.PAUSED: "true"})
+    yield node("paused-by-fluo", annotations={f"{FLUO}reboot-paused": "true"})
+    yield node("rival", annotations={f"{FLUO}reboot-in-progress": "true"})
+    yield node("rival-cordoned", annotations={f"{FLUO}reboot-ok": "true"}, unschedulable=True)
+    yield node("unknown-mark", annotations={f"{marks.PREFIX}strange": "1"})
+    for name in ("idle", "held", "unreachable", "unknown", "no-sudo", "inhibited", "excluded"):
+        yield node(name)
+
+
+def observations() -> dict[str, HostObservation]:
+    host = Host("unreachable", "127.0.0.1")
+    unknown = UpdateStatus(UpdateOperation.UNKNOWN, message="denied")
+    held = UpdateStatus(UpdateOperation.NEED_REBOOT, BAD)
+    return {
+        "idle": facts("idle", staged=False),
+        "held": facts("held", update=held),
+        "unreachable": ProbeFailure(host, ProbeFailureKind.UNREACHABLE, "connection refused"),
+        "unknown": facts("unknown", update=unknown),
+        "no-sudo": facts("no-sudo", may_reboot=False),
+        "inhibited": facts("inhibited", inhibited_by="backup"),
+    }
+
+
+def mixed_cluster(*, skip_blocked: bool) -> PlanInputs:
+    made = inputs(
+        nodes(),
+        pods=[pod("web-1", "planned-0"), pod("bare-1", "planned-1", owner="")],
+        budgets=[budget("web", allowed=0, expected=1)],
+        observations=observations(),
+        policy=Policy(skip_blocked=skip_blocked),
+        selection=Selection(exclude=("excluded",)),
+    )
+    return with_memory(made)
+
+
+def with_memory(made: PlanInputs) -> PlanInputs:
+    stamp = "2026-03-01T11:00:00Z"
+    memory = Memory(
+        nodes={"planned-2": NodeFailures(1, stamp, "rolled-back")},
+        versions={BAD: VersionFailures(("w-8", "w-9"), stamp, stamp)},
+    )
+    snapshot = replace(made.snapshot, memory=memory)
+    return replace(made, snapshot=snapshot)
+
+
+def rows_of(made: PlanInputs) -> tuple[NodeStatus, ...]:
+    return node_statuses(
+        made.snapshot.nodes, {}, made.observations, made.policy.pools, made.eligibility
+    )
+
+
+def decisions(made: PlanInputs) -> dict[str, object]:
+    """Return everything that is decided, without the sentences."""
+    plan = build_plan(made)
+    ended = RunResult((), excluded=plan.excluded)
+    statuses = rows_of(made)
+    return {
+        "waves": [[planned.name for planned in wave.nodes] for wave in plan.waves],
+        "estimate": plan.estimate.seconds,
+        "summary": plan.summary,
+        "excluded": [(left.node, left.reason, left.version) for left in plan.excluded],
+        "blockers": [(found.node, found.kind, found.object) for found in plan.blockers],
+        "warnings": [(found.node, found.kind, found.object) for found in plan.warnings],
+        "refusal": blocked_line(plan.blockers),
+        "complete": ended.complete,
+        "not done": [(missing.node, missing.reason) for missing in ended.not_done],
+        "left out": ended.left_out,
+        "states": [(row.node, row.state, row.reason, row.judged) for row in statuses],
+        "pending": [row.node for row in statuses if row.is_pending],
+    }
+
+
+def with_placeholders(monkeypatch: pytest.MonkeyPatch, made: PlanInputs) -> dict[str, object]:
+    def placeholder(_finding: Finding) -> Words:
+        return Words(PLACEHOLDER, PLACEHOLDER)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wording, "words", placeholder)
+        return decisions(made)
+
+
+@pytest.mark.parametrize("skip_blocked", [False, True])
+def test_each_decision_about_a_node_is_made_without_words(
+    monkeypatch: pytest.MonkeyPatch, *, skip_blocked: bool
+) -> None:
+    made = mixed_cluster(skip_blocked=skip_blocked)
+    assert with_placeholders(monkeypatch, made) == decisions(made)
+
+
+def test_the_mixed_cluster_has_many_reasons() -> None:
+    reasons = {left.reason for left in build_plan(mixed_cluster(skip_blocked=True)).excluded}
+    assert len(reasons) >= 12
+
+
+def test_the_placeholder_reaches_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER))
+    plan = build_plan(mixed_cluster(skip_blocked=False))
+    assert {left.message for left in plan.excluded} == {PLACEHOLDER}
+    assert {found.message for found in plan.blockers} == {PLACEHOLDER}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_clusters_are_planned_alike_without_words(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    made = random_cluster(seed, 30, 10)
+    assert with_placeholders(monkeypatch, made) == decisions(made)
+
+
+def test_the_rows_of_a_status_keep_their_order_and_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = mixed_cluster(skip_blocked=False)
+    before = [line.split()[0] for line in status_text(rows_of(made), width=200).splitlines()]
+    monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER))
+    after = [line.split()[0] for line in status_text(rows_of(made), width=200).splitlines()]
+    assert after[: len(made.snapshot.nodes) + 1] == before[: len(made.snapshot.nodes) + 1]
