@@ -6,8 +6,10 @@ pod away for good, as a cordon would.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly
+if TYPE_CHECKING:
+    from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,11 @@ class OwnNode:
     is_only_place: bool = False
 
     @property
-    def finding(self) -> OwnNodeOnly | OwnNodeDeferred:
+    def finding(self) -> "OwnNodeOnly | OwnNodeDeferred":
         """Return why this process does not reboot the node."""
+        # Settings and completion import this module at each start, and need no findings.
+        from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly  # noqa: PLC0415
+
         return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)
 
     @property

@@ -28,6 +28,8 @@ class SelfReboot(StrEnum):
     BOOTC = "bootc"
 
 
+RIVALS = (*Rival, *SelfReboot)
+
 # What it does, and how that is ended on the host.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (

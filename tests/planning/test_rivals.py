@@ -8,8 +8,7 @@ import pytest
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.rivals import Coordinator, SelfReboot
-from rollout.planning.eligibility.rivals import RIVALS
+from rollout.model.rivals import RIVALS, Coordinator, SelfReboot
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import facts, inputs, node, pod
 

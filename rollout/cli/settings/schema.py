@@ -55,7 +55,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.notification import NotifyEvent
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.eligibility.rivals import RIVALS
+from rollout.model.rivals import RIVALS
 
 _POLICY = Policy()
 _DRAIN = DrainPolicy()

@@ -7,10 +7,8 @@ from rollout.model.blocker_finding import CoordinatorActive
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.finding import RivalMark
 from rollout.model.plan import Blocker
-from rollout.model.rivals import Rival, SelfReboot
+from rollout.model.rivals import Rival
 from rollout.wording.blockers import blocker
-
-RIVALS = (*Rival, *SelfReboot)
 
 
 def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker, ...]:

@@ -20,14 +20,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
 
 from rollout.errors import UsageError
-from rollout.model.finding import WindowClosed
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
+
+if TYPE_CHECKING:
+    from rollout.model.finding import WindowClosed
 
 LONGEST = Duration(7 * 86400)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -378,8 +380,11 @@ class Schedule:
             if any(opening.holds(now) for opening in _openings_near([freeze], now - _BACK, now))
         )
 
-    def why_closed(self, now: datetime) -> WindowClosed | None:
+    def why_closed(self, now: datetime) -> "WindowClosed | None":
         """Return why no node may be started now, or None if one may."""
+        # Settings and completion import this module at each start, and need no findings.
+        from rollout.model.finding import WindowClosed  # noqa: PLC0415
+
         if not self or self.current(now):
             return None
         return WindowClosed(self.freezing(now), self.next_opening(now))
