@@ -8,7 +8,7 @@ from enum import StrEnum
 from rollout.errors import SshError
 from rollout.gather.hosts.answer import CUT_OFF, split_sections
 from rollout.gather.hosts.probe_command import MARKER
-from rollout.gather.hosts.sudo import refusal
+from rollout.gather.hosts.sudo import refusal, sudo_problem
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
@@ -119,5 +119,6 @@ def check_refusal(result: CommandResult) -> str:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
-    root = refusal(answers.get("sudo-bus", ""))
+    complaint = answers.get("sudo-bus", "")
+    root = refusal(sudo_problem(complaint), complaint)
     return f"{why}; and {root}" if root else why

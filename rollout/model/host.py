@@ -201,8 +201,9 @@ class HostFacts:
     """Everything one probe learnt of a host that answered.
 
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
-    `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
-    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none.
+    `systemctl reboot`, `reboot_refusal` why not, and `reboot_fix` what to do. `inhibited_by` says
+    who blocks a shutdown and why, `shutdown_pending` which one somebody else has scheduled; both
+    are empty where there is none.
     `zincati` is the strategy by which Zincati reboots the host, empty where it does not;
     `reboots_itself` what else on it does so. `users` are those who are logged in, without the one
     who asked; None where the host does not tell. `group` is the update group. `sources` are those
@@ -221,6 +222,7 @@ class HostFacts:
     locksmithd_active: bool
     may_reboot: bool
     reboot_refusal: str = ""
+    reboot_fix: str = ""
     inhibited_by: str = ""
     shutdown_pending: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import Source, SourceAnswer
 from rollout.model.host import (
@@ -86,9 +85,7 @@ def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
         )
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
-    return failed(
-        CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user)
-    )
+    return failed(CheckName.SUDO, node, facts.reboot_refusal, facts.reboot_fix)
 
 
 def _shutdown(node: str, facts: HostFacts) -> Check:

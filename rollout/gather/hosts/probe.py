@@ -18,7 +18,7 @@ from rollout.gather.hosts.shutdown import (
     zincati_strategy,
 )
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources, version
-from rollout.gather.hosts.sudo import PASSWORD, refusal, wants_password
+from rollout.gather.hosts.sudo import SudoProblem, refusal, sudo_fix, sudo_problem, wants_password
 from rollout.model.detection import Source
 from rollout.model.host import (
     Host,
@@ -141,6 +141,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     os_release = parse_assignments(answers.get("os-release", ""))
     wants_a_password = wants_password(answers.get("sudo-rules", ""))
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
+    problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
     return HostFacts(
         host=host,
         update=_update_status(answers, complaints, probe),
@@ -153,11 +154,10 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         zincati=zincati_strategy(answers.get("zincati", "")),
         reboots_itself=tuple(_reboots_itself(answers)),
         may_reboot=may_reboot,
-        reboot_refusal=(
-            ""
-            if may_reboot
-            else _refusal(host, answers, complaints, wants_a_password=wants_a_password)
-        ),
+        reboot_refusal=""
+        if may_reboot
+        else _refusal(host, problem, complaints, by_rules=wants_a_password),
+        reboot_fix="" if may_reboot else sudo_fix(problem, host.user),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
@@ -200,15 +200,18 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else ""
 
 
-def _refusal(
-    host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool
-) -> str:
+def _sudo_problem(answers: Mapping[str, str], complaints: Mapping[str, str]) -> SudoProblem | None:
     status = answers.get("may-reboot", "").removeprefix("no").strip()
-    cause = refusal(
-        complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None
-    )
-    if wants_a_password:
-        cause = f"{PASSWORD} (of its rules for it the last has no NOPASSWD)"
+    exit_status = int(status) if _STATUS.fullmatch(status) else None
+    return sudo_problem(complaints.get("may-reboot", ""), exit_status)
+
+
+def _refusal(
+    host: Host, problem: SudoProblem | None, complaints: Mapping[str, str], *, by_rules: bool
+) -> str:
+    cause = refusal(problem, complaints.get("may-reboot", ""))
+    if by_rules:
+        cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
     return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
 
 

@@ -6,6 +6,7 @@ needs a password cannot always be told apart.
 
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from rollout.gather.hosts.answer import CUT_OFF
@@ -20,55 +21,71 @@ _FOLDERS = ("/usr/bin/", "/bin/")
 _FREE = "NOPASSWD"
 
 
-PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105 - a sentence
-_NO_ANSWER = "sudo did not answer in time"
-_NOT_ALLOWED = "the sudoers rules do not allow the user this command"
-_OTHER = "sudo does not run it"
+class SudoProblem(StrEnum):
+    """Why sudo does not run a command, as half a sentence."""
+
+    NOT_IN_SUDOERS = "the user is not in the sudoers file"
+    NO_TERMINAL = "sudo wants a terminal (requiretty)"
+    PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105
+    NOT_ALLOWED = "the sudoers rules do not allow the user this command"
+    NOT_INSTALLED = "sudo is not installed"
+    NO_ANSWER = "sudo did not answer in time"
+    OTHER = "sudo does not run it"
+
+
 # Patterns of messages of sudo or the shell, with their meaning.
 _SIGNS = (
-    (r"not in the sudoers file|may not run sudo", "the user is not in the sudoers file"),
-    (r"must have a tty|no tty present|requiretty", "sudo wants a terminal (requiretty)"),
-    (r"password is required|a terminal is required to read the password", PASSWORD),
-    (r"is not allowed to", _NOT_ALLOWED),
+    (r"not in the sudoers file|may not run sudo", SudoProblem.NOT_IN_SUDOERS),
+    (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
+    (
+        r"password is required|a terminal is required to read the password",
+        SudoProblem.PASSWORD,
+    ),
+    (r"is not allowed to", SudoProblem.NOT_ALLOWED),
     (
         r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file",
-        "sudo is not installed",
+        SudoProblem.NOT_INSTALLED,
     ),
 )
 _RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
-# By a part of the message. Other messages need a sudoers rule.
+# Other problems need a sudoers rule.
 _FIXES = {
-    "(requiretty)": (
+    SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
     ),
-    "sudo is not installed": (
+    SudoProblem.NOT_INSTALLED: (
         "Install sudo there, connect as root, or reboot by a reboot.command of your own."
     ),
-    _NO_ANSWER: (
+    SudoProblem.NO_ANSWER: (
         "See on the host why sudo hangs: a directory server or a name server that does not answer?"
     ),
-    _OTHER: "See on the host what is wrong with sudo.",
+    SudoProblem.OTHER: "See on the host what is wrong with sudo.",
 }
 
 
-def sudo_fix(message: str, user: str) -> str:
-    """Return how to fix the refusal in this message."""
-    return next((fix for part, fix in _FIXES.items() if part in message), _RULE).format(user=user)
+def sudo_fix(problem: SudoProblem | None, user: str) -> str:
+    """Return how to fix the problem; without a known one, a sudoers rule."""
+    fix = _FIXES.get(problem, _RULE) if problem else _RULE
+    return fix.format(user=user)
 
 
-def refusal(stderr: str, exit_status: int | None = None) -> str:
-    """Return what the stderr and the exit status of `sudo -n` mean; empty if they say nothing."""
-    complaint = last_line(stderr)
-    meaning = next(
-        (sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)),
-        _OTHER if complaint else "",
-    )
+def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
+    """Return what the stderr and the exit status of `sudo -n` mean; None if they say nothing."""
     if exit_status == CUT_OFF:
-        meaning = _NO_ANSWER
-    elif exit_status and not meaning:
-        # `sudo -l COMMAND` prints nothing when only this command is not allowed.
-        meaning = _NOT_ALLOWED
-    return f"{meaning} ({complaint})" if complaint else meaning
+        return SudoProblem.NO_ANSWER
+    for pattern, problem in _SIGNS:
+        if re.search(pattern, stderr):
+            return problem
+    if last_line(stderr):
+        return SudoProblem.OTHER
+    # `sudo -l COMMAND` prints nothing when only this command is not allowed.
+    return SudoProblem.NOT_ALLOWED if exit_status else None
+
+
+def refusal(problem: SudoProblem | None, stderr: str) -> str:
+    """Return the problem with the complaint of sudo; empty without a problem."""
+    complaint = last_line(stderr)
+    return f"{problem} ({complaint})" if problem and complaint else problem or ""
 
 
 def wants_password(text: str) -> bool:
