@@ -95,11 +95,15 @@ class LastApiServer(BlockerFinding):
 
 @dataclass(frozen=True, slots=True)
 class CopiesLacking(BlockerFinding):
-    """Stored data would lack copies beside the nodes that are away, or already does: `problem`."""
+    """Stored data would lack copies beside the nodes that are away, or already does: `problem`.
+
+    `fix` ends that problem.
+    """
 
     kind = BlockerKind.STORAGE_UNHEALTHY
     away: tuple[str, ...]
     problem: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)

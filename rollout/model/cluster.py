@@ -263,15 +263,16 @@ class StoredData:
     """Data of which several nodes hold copies: volumes of Longhorn, or all that a Ceph cluster stores.
 
     `object` names it as `kubectl get` takes it: type.group/namespace/name. `well` are those of the
-    `nodes` whose copy can be used now, and `needed` is how many of them have to stay; `why` says
-    what is lacking where no other may go.
+    `nodes` whose copy can be used now, and `needed` is how many of them have to stay. If none may
+    go, `problem` says what is lacking, and `fix` what to do.
     """
 
     object: str
     nodes: frozenset[str]
     well: frozenset[str]
     needed: int
-    why: str
+    problem: str
+    fix: str
 
     @property
     def spare(self) -> int:

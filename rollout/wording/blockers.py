@@ -101,8 +101,9 @@ def _(_finding: LastApiServer) -> Words:
 @words.register
 def _(finding: CopiesLacking) -> Words:
     if finding.away:
-        return Words(f"would lack copies beside {', '.join(finding.away)}, {_ALLOW}")
-    return Words(f"{finding.problem}, {_ALLOW}")
+        nodes = ", ".join(finding.away)
+        return Words(f"would lack copies beside {nodes}", f"wait until {nodes} is back, {_ALLOW}")
+    return Words(finding.problem, f"{finding.fix}, {_ALLOW}")
 
 
 @words.register

@@ -168,6 +168,16 @@ def test_where_longhorn_may_lose_the_last_replica_only_pairs_are_kept_apart(lab:
     assert data.spare == 1
 
 
+def test_only_a_volume_that_longhorn_rebuilds_is_waited_for(lab: Lab) -> None:
+    with_longhorn(lab, single=("worker-2",), degraded=("worker-1", "worker-3"))
+    lab.call(lambda: fail(lab, "degraded-worker-1"))
+    fixes = {data.object.rpartition("/")[2]: data.fix for data in read(lab)}
+    assert fixes == {
+        "single": "add a replica",
+        "degraded": "wait for its rebuild, or add a replica",
+    }
+
+
 def test_ceph_that_lacks_copies_keeps_its_nodes(lab: Lab, rollout: Rollout) -> None:
     with_ceph(
         lab, "HEALTH_WARN", PG_DEGRADED={"message": "Degraded data redundancy"}, OSD_NEARFULL={}

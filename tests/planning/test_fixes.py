@@ -1,5 +1,6 @@
-"""Every fix that a blocker of a drain offers is applied, alone, and clears it."""
+"""Every fix that a blocker offers is applied, alone, and clears it."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,12 +9,27 @@ from typing import Any
 
 import pytest
 
-from rollout.model.cluster import Budget, Node, Pod, Resources
+from rollout.cli.settings.schema import Allow
+from rollout.cli.stages.refusals import refusing_blockers
+from rollout.model import marks
+from rollout.model.cluster import (
+    Budget,
+    Node,
+    PersistentVolume,
+    Pod,
+    ReadyState,
+    Resources,
+    StoredData,
+)
+from rollout.model.gates import GatePolicy
+from rollout.model.placement import NodeTerm
 from rollout.model.plan import Blocker, BlockerKind
-from rollout.model.policy import Critical, DrainPolicy, Policy
-from rollout.model.quantity import Duration
+from rollout.model.policy import Critical, DrainPolicy, Policy, Pool
+from rollout.model.quantity import Count, Duration
+from rollout.model.rivals import Coordinator, Rival
+from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import HOSTNAME, ago, budget, hosted, inputs, pod
+from tests.planning.builders import HOSTNAME, ago, budget, hosted, inputs, node, pod
 
 Fix = Callable[[PlanInputs], PlanInputs]
 
@@ -119,9 +135,80 @@ def lower_critical(given: PlanInputs, least: int) -> PlanInputs:
     return with_drain(given, critical=rules)
 
 
+def with_snapshot(given: PlanInputs, **changes: Any) -> PlanInputs:
+    return replace(given, snapshot=replace(given.snapshot, **changes))
+
+
+def copied_to(given: PlanInputs, node: str) -> PlanInputs:
+    """A healthy copy of everything is on this node as well."""
+    stored = tuple(
+        replace(data, nodes=data.nodes | {node}, well=data.well | {node})
+        for data in given.snapshot.stored
+    )
+    return with_snapshot(given, stored=stored)
+
+
+def rebuilt(given: PlanInputs) -> PlanInputs:
+    """What holds a copy that is not healthy has a healthy one."""
+    stored = tuple(replace(data, well=data.nodes) for data in given.snapshot.stored)
+    return with_snapshot(given, stored=stored)
+
+
+def with_healthy_ceph(given: PlanInputs) -> PlanInputs:
+    stored = tuple(
+        replace(data, well=data.nodes, needed=len(data.nodes) - 1) for data in given.snapshot.stored
+    )
+    return with_snapshot(given, stored=stored)
+
+
+def back(given: PlanInputs, names: Sequence[str]) -> PlanInputs:
+    """These nodes are Ready, schedulable and without marks."""
+    nodes = tuple(
+        replace(node, ready=ReadyState.TRUE, unschedulable=False, annotations={})
+        if node.name in names
+        else node
+        for node in given.snapshot.nodes
+    )
+    return with_snapshot(given, nodes=nodes)
+
+
+def away_nodes(given: PlanInputs) -> list[str]:
+    return [blocker.node for blocker in blockers(given) if blocker.object.startswith("node/")]
+
+
+def with_raised_limit(given: PlanInputs) -> PlanInputs:
+    most = Count(len(away_nodes(given)) + 1)
+    pools = tuple(replace(pool, max_unavailable=most) for pool in given.policy.pools)
+    return replace(given, policy=replace(given.policy, max_unavailable=most, pools=pools))
+
+
+def scaled(given: PlanInputs, match: re.Match[str]) -> PlanInputs:
+    """Without the coordinator's Deployment, which kubectl has scaled to no replicas."""
+    left = tuple(
+        found
+        for found in given.snapshot.coordinators
+        if (found.namespace, found.kind.lower(), found.name) != match.groups()
+    )
+    return with_snapshot(given, coordinators=left)
+
+
+def locked_by_hand(given: PlanInputs, match: re.Match[str]) -> PlanInputs:
+    holder = json.loads(match["lock"])["nodeID"]
+    (kured,) = given.snapshot.coordinators
+    assert match["name"] == kured.name
+    taken = replace(kured, holders=(holder,), locked=True)
+    return with_snapshot(given, coordinators=(taken,))
+
+
+def ignoring(given: PlanInputs, rival: str) -> PlanInputs:
+    return replace(given, policy=replace(given.policy, gates=GatePolicy(ignored_rivals=(rival,))))
+
+
 # What a clause of a blocker means; a clause without an entry fails the test.
 APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] = {
-    r"add a replica": lambda given, _: [scale(given, 1)],
+    r"add a replica": lambda given, _: [
+        copied_to(given, "w-2") if given.snapshot.stored else scale(given, 1)
+    ],
     r"add (\d+) replicas": lambda given, match: [scale(given, int(match[1]))],
     r"raise its maxUnavailable to (\d+)": lambda given, match: [
         with_budget(given, max_unavailable=match[1])
@@ -154,12 +241,63 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"leave it behind with --set drain.skip-wait-for-delete-timeout=(\w+)": lambda given, match: [
         with_drain(given, skip_wait_for_delete_timeout=Duration.parse(match[1]))
     ],
+    r"wait for its rebuild": lambda given, _: [rebuilt(given)],
+    r"wait until it is": lambda given, _: [with_healthy_ceph(given)],
+    r"wait until (\S+) is back": lambda given, match: [back(given, [match[1]])],
+    r"fix it": lambda given, _: [back(given, away_nodes(given))],
+    r"raise the limit": lambda given, _: [with_raised_limit(given)],
+    r"`rollout abort` gives it back once that rollout has ended": lambda given, _: [
+        back(given, away_nodes(given))
+    ],
+    r"pause it \(kubectl -n (\S+) scale (\S+) (\S+) --replicas=0\)": lambda given, match: [
+        scaled(given, match)
+    ],
+    r"take its lock by hand \(kubectl -n \S+ annotate daemonset (?P<name>\S+)"
+    r" weave.works/kured-node-lock='(?P<lock>.*)'\)": lambda given, match: [
+        locked_by_hand(given, match)
+    ],
+    r"remove it": lambda given, _: [with_snapshot(given, coordinators=())],
+    r"(?:pause its pools \(kubectl .*\), and then )?ignore it with --allow (\S+)": (
+        lambda given, match: [ignoring(given, match[1])]
+    ),
 }
 
 UNREADY: dict[str, Any] = {"ready": False, "unready_since": ago(900)}
 PINNED: dict[str, Any] = {"node_selector": {HOSTNAME: "w-1"}}
 TWO = (budget("web", allowed=1, expected=2), budget("web", allowed=1, expected=2, name="web-too"))
 LARGE = Resources(3000, 1 << 30, 1)
+LOCAL = PersistentVolume(
+    "pv-local",
+    "shop/data",
+    (NodeTerm((Requirement(HOSTNAME, SelectorOperator.IN, ("w-1",)),)),),
+)
+CLAIMS: dict[str, Any] = {"claims": ("data",)}
+FAILED_BEFORE = {marks.RUN: "run-1", marks.PHASE: "failed"}
+UNDER_WAY = {marks.RUN: "run-1", marks.PHASE: "rebooting"}
+
+
+def storing(data: StoredData, *nodes: Node) -> PlanInputs:
+    return with_snapshot(inputs(nodes or [hosted("w-1"), hosted("w-2")]), stored=(data,))
+
+
+def volume(*nodes: str, well: Sequence[str], fix: str) -> StoredData:
+    return StoredData(
+        object="volumes.longhorn.io/longhorn-system/pvc-1",
+        nodes=frozenset(nodes),
+        well=frozenset(well),
+        needed=1,
+        problem="has its only healthy replica there",
+        fix=fix,
+    )
+
+
+def beside(away: Node, policy: Policy | None = None) -> PlanInputs:
+    """The node `away` is not to be rebooted, but counts."""
+    labels = {"tier": "web"}
+    nodes = [node("w-1", labels=labels), node("w-2", labels=labels), away]
+    given = inputs(nodes, policy=policy)
+    return replace(given, selected=("w-1", "w-2"))
+
 
 CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
     **{
@@ -267,6 +405,83 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         ),
         BlockerKind.FITS_NOWHERE,
     ),
+    "a-volume-that-attaches-to-no-other-node": (
+        with_snapshot(
+            guarded([pod(f"web-{i}", "w-1", **CLAIMS) for i in range(2)], max_unavailable="1"),
+            volumes=(LOCAL,),
+        ),
+        BlockerKind.FITS_NOWHERE,
+    ),
+    "longhorns-only-replica": (
+        storing(volume("w-1", well=["w-1"], fix="add a replica")),
+        BlockerKind.STORAGE_UNHEALTHY,
+    ),
+    "longhorns-last-healthy-replica": (
+        storing(volume("w-1", "w-2", well=["w-1"], fix="wait for its rebuild, or add a replica")),
+        BlockerKind.STORAGE_UNHEALTHY,
+    ),
+    "longhorns-other-replica-is-on-a-node-that-is-away": (
+        storing(
+            volume("w-1", "w-3", well=["w-1", "w-3"], fix="add a replica"),
+            hosted("w-1"),
+            hosted("w-2"),
+            hosted("w-3", ready=False),
+        ),
+        BlockerKind.STORAGE_UNHEALTHY,
+    ),
+    "ceph": (
+        storing(
+            StoredData(
+                object="cephclusters.ceph.rook.io/rook-ceph/main",
+                nodes=frozenset(("w-1", "w-2")),
+                well=frozenset(("w-1",)),
+                needed=2,
+                problem="is not healthy (OSD_DOWN)",
+                fix="wait until it is",
+            )
+        ),
+        BlockerKind.STORAGE_UNHEALTHY,
+    ),
+    "a-node-is-not-ready": (
+        beside(node("w-3", ready=False)),
+        BlockerKind.NODES_UNAVAILABLE,
+    ),
+    "a-node-of-the-pool-is-not-ready": (
+        beside(
+            node("w-3", ready=False, labels={"tier": "web"}),
+            Policy(
+                max_unavailable=Count(3),
+                pools=(Pool("web", "tier=web", max_unavailable=Count(1)),),
+            ),
+        ),
+        BlockerKind.NODES_UNAVAILABLE,
+    ),
+    "a-node-failed-before": (
+        beside(node("w-3", unschedulable=True, annotations=FAILED_BEFORE)),
+        BlockerKind.NODES_UNAVAILABLE,
+    ),
+    "a-node-is-under-way": (
+        beside(node("w-3", unschedulable=True, annotations=UNDER_WAY)),
+        BlockerKind.NODES_UNAVAILABLE,
+    ),
+    **{
+        f"coordinator-{rival}": (
+            with_snapshot(
+                inputs([hosted("w-1"), hosted("w-2")]),
+                coordinators=(Coordinator(rival, "Deployment", "ops", "its-name"),),
+            ),
+            BlockerKind.RIVAL,
+        )
+        for rival in Rival
+        if rival not in (Rival.KURED, Rival.LOCKSMITHD, Rival.ZINCATI)
+    },
+    "coordinator-kured": (
+        with_snapshot(
+            inputs([hosted("w-1"), hosted("w-2")]),
+            coordinators=(Coordinator(Rival.KURED, "DaemonSet", "kube-system", "kured"),),
+        ),
+        BlockerKind.RIVAL,
+    ),
 }
 
 
@@ -275,8 +490,7 @@ def blockers(given: PlanInputs) -> tuple[Blocker, ...]:
 
 
 def clauses(blocker: Blocker) -> list[str]:
-    offered = blocker.message.rpartition(": ")[2]
-    return [clause for clause in re.split(r", or |, | or ", offered) if clause]
+    return re.split(r", or |, (?!and )| or ", blocker.fix)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -286,6 +500,9 @@ def test_each_fix_that_a_blocker_offers_clears_it(case: str) -> None:
     assert found, blockers(given)
     for blocker in found:
         for clause in clauses(blocker):
+            if clause == "use --allow unhealthy":
+                assert blocker not in refusing_blockers(build_plan(given), (Allow.UNHEALTHY,))
+                continue
             pattern = next((each for each in APPLIED if re.fullmatch(each, clause)), None)
             assert pattern, f"nobody knows how to {clause!r}"
             match = re.fullmatch(pattern, clause)

@@ -110,10 +110,15 @@ BLOCKERS = {
     BlockerKind.STORAGE_UNHEALTHY: (
         with_stored(
             StoredData(
-                "volumes.longhorn.io/longhorn-system/pvc-1", ON_ONE, ON_ONE, 1, "is there alone"
+                object="volumes.longhorn.io/longhorn-system/pvc-1",
+                nodes=ON_ONE,
+                well=ON_ONE,
+                needed=1,
+                problem="is there alone",
+                fix="add a replica",
             )
         ),
-        ("is there alone", "--allow unhealthy"),
+        ("is there alone", "add a replica", "--allow unhealthy"),
     ),
     BlockerKind.NODES_UNAVAILABLE: (
         inputs([*NODES, node("w-3", ready=False)]),

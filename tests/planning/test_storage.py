@@ -26,6 +26,7 @@ def volume(name: str, *nodes: str, well: Iterable[str] | None = None) -> StoredD
         healthy,
         1,
         "has its only one",
+        "add a replica",
     )
 
 
@@ -108,7 +109,8 @@ def osds(*, broken: str = "") -> StoredData:
         frozenset(NAMES),
         well,
         4 if broken else 3,
-        "is not healthy (OSD_DOWN): wait until it is",
+        "is not healthy (OSD_DOWN)",
+        "wait until it is",
     )
 
 

@@ -78,7 +78,8 @@ def read_stored(
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
     """Yield Longhorn's volumes. Volumes with replicas on the same nodes are one, named by the first.
 
-    If the policy allows draining the last replica, a volume with one healthy replica is left out.
+    Longhorn rebuilds only a volume with a replica that is not healthy. If the policy allows
+    draining the last replica, a volume with one healthy replica is left out.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
@@ -86,22 +87,32 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
     is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT) == _STRICT
     nodes = defaultdict[str, set[str]](set)
     healthy_nodes = defaultdict[str, set[str]](set)
+    degraded = set[str]()
     for replica in read_list(api, REPLICAS, _Replica, lambda item: item).items:
         spec = replica.spec
-        if not spec.node_id:
-            continue
         volume = f"{replica.metadata.namespace}/{spec.volume_name}"
-        nodes[volume].add(spec.node_id)
-        if spec.healthy_at and not spec.failed_at:
+        is_healthy = bool(spec.node_id and spec.healthy_at and not spec.failed_at)
+        if not is_healthy:
+            degraded.add(volume)
+        if spec.node_id:
+            nodes[volume].add(spec.node_id)
+        if is_healthy:
             healthy_nodes[volume].add(spec.node_id)
-    groups = defaultdict[tuple[frozenset[str], frozenset[str]], list[str]](list)
+    groups = defaultdict[tuple[frozenset[str], frozenset[str], bool], list[str]](list)
     for volume in sorted(nodes):
-        groups[frozenset(nodes[volume]), frozenset(healthy_nodes[volume])].append(volume)
-    for (holding, healthy), volumes in groups.items():
+        key = (frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded)
+        groups[key].append(volume)
+    for (holding, healthy, is_degraded), volumes in groups.items():
         if healthy and (is_strict or len(healthy) > 1):
             subject = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
-            why = f"{subject} only healthy replica there: wait for its rebuild, or add a replica"
-            yield StoredData(f"volumes.longhorn.io/{volumes[0]}", holding, healthy, 1, why)
+            yield StoredData(
+                object=f"volumes.longhorn.io/{volumes[0]}",
+                nodes=holding,
+                well=healthy,
+                needed=1,
+                problem=f"{subject} only healthy replica there",
+                fix="wait for its rebuild, or add a replica" if is_degraded else "add a replica",
+            )
 
 
 def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
@@ -118,9 +129,14 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
         healthy = nodes - {pod.node for pod in pods if not pod.ready}
         lacking = _missing_copies(cluster.status.ceph)
         least = len(nodes) if lacking else len(nodes) - 1
-        why = f"is not healthy ({lacking or 'OSDs are not Ready'}): wait until it is"
-        name = f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}"
-        yield StoredData(name, nodes, healthy, least, why)
+        yield StoredData(
+            object=f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}",
+            nodes=nodes,
+            well=healthy,
+            needed=least,
+            problem=f"is not healthy ({lacking or 'OSDs are not Ready'})",
+            fix="wait until it is",
+        )
 
 
 def _missing_copies(ceph: _CephHealth) -> str:

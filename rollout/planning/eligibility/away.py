@@ -240,7 +240,7 @@ def storage_blockers(
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:
             others = tuple(sorted(gone)) if data.spare > 0 else ()
-            yield blocker(node, data.object, CopiesLacking(others, data.why))
+            yield blocker(node, data.object, CopiesLacking(others, data.problem, data.fix))
 
 
 def is_storage(key: str) -> bool:
