@@ -1,26 +1,84 @@
-"""The rest of an interrupted rollout: prepared, shown, and refused if nothing of it may run."""
+"""Resume an interrupted rollout: by its own rules, with what is left of it."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
+from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
+from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow, Skip
+from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.stages import refusals, screens
 from rollout.cli.stages.cluster import read_cluster
 from rollout.cli.stages.connections import Connections
 from rollout.cli.stages.hosts import ask_hosts_of
 from rollout.cli.stages.prepare import PreparedRun, inputs_of
 from rollout.cli.stages.request import Request
-from rollout.cli.terminal import show, show_lines, warn
+from rollout.cli.terminal import say, show, show_lines, warn
+from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import continuation, pending_nodes
+from rollout.execution.rollout.continuation import continuation, pending_nodes, rules_of
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.plan.continuation import without_accepted_blockers
-from rollout.report.unfinished import resume_text
+from rollout.report.sentences import capitalize
+from rollout.report.unfinished import heading, resume_text, ways_out
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
+
+
+# What the rules of the interrupted rollout leave open.
+_OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
+_OPEN_RULES = ("nodes.allow", "nodes.skip")
+
+
+def nothing_text(unfinished: Unfinished | None) -> str:
+    if unfinished is None:
+        return "Nothing to resume: this cluster has no record of a rollout."
+    return f"Nothing to resume: {heading(unfinished)}. {capitalize(ways_out(unfinished))}."
+
+
+def refuse_without_record(unfinished: Unfinished) -> None:
+    """`BlockedError` if the record, and with it the rules, are missing or unreadable."""
+    if unfinished.record.problem:
+        raise BlockedError(
+            f"{heading(unfinished)}: without its record its rules are not known,"
+            " so it is not resumed",
+            hint="rollout abort returns the started nodes, and removes an unreadable record.",
+        )
+
+
+def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
+    """Return the rollout with the time-outs that are set now; `UsageError` for other rules."""
+    _refuse_other_rules(unfinished, settings)
+    plan = unfinished.record.plan
+    if plan is None:
+        return unfinished
+    rules = with_given_patience(plan.policy, settings)
+    changes = patience_notes(plan.policy, rules)
+    without_effect = overruled(settings, rules, plan.selection, open_settings=_OPEN_RULES)
+    for sentence in (*changes, *without_effect):
+        say(f"note: {sentence}")
+    record = replace(unfinished.record, plan=replace(plan, policy=rules))
+    return replace(unfinished, record=record)
+
+
+def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
+    if "nodes.allow" in settings.typed:
+        for word in settings.nodes.allow:
+            if word not in _OPEN:
+                raise UsageError(
+                    f"--allow {word}: the interrupted rollout has its own rules",
+                    hint=f"resume takes {', '.join(_OPEN)}.",
+                )
+    settings.refuse_typed(
+        set(PLANNED).difference(_OPEN_RULES, PATIENCE),
+        "cannot be changed now: the interrupted rollout has its own rules",
+        "Drop it; only time-outs can be changed. "
+        "For other rules: rollout abort, then rollout apply.",
+    )
+    refuse_another_process(settings, rules_of(unfinished))
 
 
 def prepare_rest(
