@@ -1,10 +1,14 @@
 """FleetLock over HTTP: hosts that reboot by themselves ask here, and are answered by the rules of a rollout.
 
-    protocol   what a client sends and is answered    nodes      which node asks, and its plan
-    admission  whether a node may begin               holders    pre-reboot and steady-state of
-    slots that are held steps      one node's way, without SSH            worker     whoever holds
-    the Lease takes slots along it state      settings, slots, Lease: what all share service    the
-    two requests, and the whole http       the wire, with its `connections`
+* `http`, with its `connections`: the wire
+* `protocol`: what a client sends, and what it is answered
+* `service`: the two requests, and the threads beside them
+* `admission`: whether a host without a slot may have one
+* `holders`: the answers to hosts that hold a slot
+* `nodes`: which node asks, and its plan
+* `state`: settings, slots and the Lease, which all parts share
+* `worker`: the replica that holds the Lease takes each slot's node through its run
+* `steps`: the steps of a node whose host asks by itself
 
 Every replica answers from what stands on the cluster; the one that holds the Lease cordons, drains
 and uncordons.

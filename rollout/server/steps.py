@@ -1,13 +1,14 @@
-"""One node's way through a reboot that its host asks for, where it differs from a rollout's over SSH.
+"""The steps of a node whose host asks by itself, and the access to such a host: none.
 
-The phases and what may follow which are the same. What a rollout does over SSH is done here by the
-host itself: it is waited for. Proof is what the kubelet reports: another boot id of the same
-machine, and Ready.
+The phases and transitions are those of a rollout over SSH. What a rollout does over SSH, the host
+does by itself, and its steps wait for it. The proof is what the kubelet reports: another boot ID of
+the same machine, and Ready.
 
-    drained    nothing is left on it, and its volumes are detached or were waited for: the host may
-    be granted rebooting  granted, which whoever answers the host has written; its boot id is
-    watched ready      the kubelet of the new boot reports Ready; the host's own report of steady
-    state is waited for
+* drained: nothing is left on the node, and its volumes are detached or were waited for. The host may
+  be granted its reboot.
+* rebooting: the reboot is granted, as the replica that answered the host has written. The boot ID is
+  watched.
+* ready: the kubelet of the new boot reports Ready. The host's report of steady state is waited for.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,9 @@
-"""Whoever holds the Lease takes the nodes of all slots on their way; every replica runs this, and one of them works.
+"""The replica that holds the Lease takes the nodes of all slots through their runs.
 
-The Lease is taken when a slot is, and given back with the last one. Where its holder dies, another
-replica sees it go unrenewed for its whole duration, takes it, and goes on with each node from its
-marks.
-
-A slot's turn is the run of a plan of one node, with the steps of a host that asks for itself: the
-node's whole way, told to whoever watches, and what the cluster needs to settle from it.
+Every replica runs a worker. The Lease is taken with the first slot, and released with the last one.
+If its holder dies, another replica sees that the Lease is not renewed, takes it, and continues each
+node from its marks. A slot is a plan of one node: the rollout's engine runs it, with the steps of a
+host that asks by itself.
 """
 
 import threading
