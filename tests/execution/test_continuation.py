@@ -180,6 +180,30 @@ def test_the_waves_of_a_resumed_rollout_keep_their_numbers(
     assert waves_of_the_rest(done=done, begun=begun) == (waves, 4)
 
 
+@pytest.mark.parametrize(
+    ("last_wave", "is_under_way", "number"), [(0, False, 1), (2, False, 3), (2, True, 2)]
+)
+def test_no_wave_gets_the_number_of_one_that_an_earlier_process_grouped_anew(
+    last_wave: int, number: int, *, is_under_way: bool
+) -> None:
+    """Of each planned wave a node is left, so none of them has ended."""
+    nodes = [node(f"w-{number}") for number in range(8)]
+    given = inputs(nodes, policy=Policy(max_unavailable=Count(2)))
+    plan = build_plan(given)
+    left = plan.nodes[1::2]
+    begun = (Begun(left[0], Phase.REBOOTING, "this", cordoned=True),) if is_under_way else ()
+    unfinished = Unfinished(
+        StoredRecord("this", "", "", ended=False, plan=plan, last_wave=last_wave),
+        begun=begun,
+        untouched=left[len(begun) :],
+        done=tuple(each.name for each in plan.nodes[::2]),
+    )
+    rest = continuation(
+        unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False
+    ).plan
+    assert rest.waves[0].index == number
+
+
 def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     """A rollout of eight nodes that an operating process left, none of them rebooted."""
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))

@@ -263,6 +263,11 @@ PLAIN: dict[str, tuple[Damage, str]] = {
     ),
     "a newer part": (_with("quorum.json", "{}"), "its key 'quorum.json'"),
     "no health": (_with("health.json", "{"), "health.json"),
+    "an endless number of waves": (
+        _with("health.json", '{"wave": 1' + "0" * 400 + "}"),
+        "health.json",
+    ),
+    "a negative wave": (_with("health.json", '{"wave": -1}'), "health.json"),
     "a path as workload": (
         _with("health.json", _health_of("../../../../api/v1/secrets")),
         "not a workload name",

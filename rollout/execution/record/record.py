@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -65,6 +65,21 @@ class Health:
         return cls(workloads, frozenset().union(*(health.ready_nodes for health in known)))
 
 
+class _StoredWave(msgspec.Struct):
+    """The number of the last wave that began, 0 if unknown, and what was well before it."""
+
+    workloads: Mapping[str, Workload] = {}
+    ready_nodes: frozenset[str] = frozenset()
+    wave: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+
+    @property
+    def health(self) -> Health | None:
+        """Return None if nothing was written down, or the run has come to its end."""
+        if not (self.workloads or self.ready_nodes):
+            return None
+        return Health(self.workloads, self.ready_nodes)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
     """A run's record as it was read.
@@ -75,6 +90,7 @@ class StoredRecord:
 
     `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before
     the wave that was under way, None where that is unknown, or the run came to an end of its own.
+    `last_wave` is the number of the last wave that began, 0 if unknown.
     `stopped`: it ended because someone stopped it. `unattended`: an operating process began it, or
     went on with it last; else a person.
     """
@@ -87,6 +103,7 @@ class StoredRecord:
     problem: str = ""
     resource_version: str = ""
     health: Health | None = None
+    last_wave: int = 0
     is_missing: bool = False
     stopped: bool = False
     unattended: bool = False
@@ -145,11 +162,11 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
     run = config_map.annotations.get(marks.RUN, "")
     problem = ""
     plan: RolloutPlan | None = None
-    health: Health | None = None
+    wave = _StoredWave()
     try:
         _check_annotations(config_map.annotations)
         plan = _plan(config_map, run)
-        health = _health(config_map)
+        wave = _last_wave(config_map)
     except NotUnderstoodError as error:
         plan = None
         problem = f"{origin}: {error.message}"
@@ -162,7 +179,8 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
         plan=plan,
         problem=problem,
         resource_version=config_map.metadata.resource_version,
-        health=health,
+        health=wave.health,
+        last_wave=wave.wave,
         unattended=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
     )
 
@@ -185,20 +203,20 @@ def _check_annotations(annotations: dict[str, str]) -> None:
             raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
 
-def _health(config_map: _ConfigMap) -> Health | None:
-    """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
+def _last_wave(config_map: _ConfigMap) -> _StoredWave:
+    """What cannot be read would have kept the next wave waiting for workloads: it is not understood."""
     try:
-        health = msgspec.json.decode(
-            (config_map.data or {}).get(HEALTH_KEY, "null"), type=Health | None
-        )
+        wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
         raise NotUnderstoodError(
             f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}"
         ) from error
-    workloads = health.workloads.values() if health else ()
-    if strange := next((workload for workload in workloads if not workload.is_named), None):
-        raise NotUnderstoodError(f"{HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
-    return health
+    for workload in wave.workloads.values():
+        if not workload.is_named:
+            raise NotUnderstoodError(
+                f"{HEALTH_KEY}: {workload.key[:_EXCERPT]!r} is not a workload name"
+            )
+    return wave
 
 
 def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
@@ -252,6 +270,7 @@ class RunRecord:
     unattended: bool = False
     # The record that replaces an older one, from `begin` until `replace_older`.
     _replacement: dict[str, Any] | None = field(default=None, init=False)
+    _last_wave: int = field(default=0, init=False)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
@@ -311,22 +330,26 @@ class RunRecord:
                 f"the record of the rollout {run} was changed or removed since it was read",
                 hint="See how it stands: rollout status --run.",
             )
+        self._last_wave = stored.last_wave
         patient = with_patience(stored.plan.policy, rules)
         changed = replace(stored.plan, policy=patient) if patient != stored.plan.policy else None
         self._mark_ended(ended=False, plan=changed)
 
-    def keep(self, health: Health) -> None:
+    def keep(self, wave: int, health: Health) -> None:
         """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
 
-        The rollout does not depend on it: where it cannot be written, the waves measure anew.
+        The rollout does not depend on it: where it cannot be written, the waves measure anew. The
+        number of the wave is written in any case, so that no later wave gets it.
         """
-        written = msgspec.json.encode(health).decode()
+        self._last_wave = wave
+        written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
         if len(written) > _MOST_HEALTH:
-            return
+            written = self._without_health()
         with suppress(ApiError):
-            self._rewrite(
-                lambda body: body.update(data={**(body.get("data") or {}), HEALTH_KEY: written})
-            )
+            self._rewrite(partial(_put_wave, written=written))
+
+    def _without_health(self) -> bytes:
+        return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed.
@@ -374,7 +397,7 @@ class RunRecord:
                 **self._origin_mark,
             }
             if ended:
-                (body.get("data") or {}).pop(HEALTH_KEY, None)
+                _put_wave(body, self._without_health())
             if plan is not None:
                 _replace_plan(body, plan)
 
@@ -415,6 +438,10 @@ class RunRecord:
             "metadata": metadata,
             **_content(encode_plan(with_id(plan))),
         }
+
+
+def _put_wave(body: dict[str, Any], written: bytes) -> None:
+    body["data"] = {**(body.get("data") or {}), HEALTH_KEY: written.decode()}
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:

@@ -5,7 +5,7 @@ for by name: the nodes that were begun, finished by their own marks.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,7 +140,7 @@ def continuation(
             {*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}
         ),
     )
-    ended = count_finished_waves(before, {*pending, *(item.node.name for item in begun)})
+    ended = _count_ended_waves(unfinished, begun, pending)
     plan = join_plans(
         unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended
     )
@@ -168,6 +168,22 @@ def continuation(
     return Continuation(
         with_earlier_exclusions(plan, before, present), inherited, selected, back_again
     )
+
+
+def _count_ended_waves(
+    unfinished: Unfinished, begun: Sequence[Begun], pending: Iterable[str]
+) -> int:
+    """Return how many waves have ended, so that no later wave gets the number of an earlier one.
+
+    A process that resumed the rollout may have grouped the nodes anew, so the waves of the record's
+    plan are not enough.
+    """
+    last = unfinished.record.last_wave
+    if any(item in unfinished.begun for item in begun):
+        # This wave goes on, with its number.
+        last -= 1
+    left = {*pending, *(item.node.name for item in begun)}
+    return max(last, count_finished_waves(unfinished.record.plan, left))
 
 
 def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:

@@ -132,7 +132,8 @@ class Rollout:
         if self.may_act():
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
-        admission = WaveAdmission(wave, self.engine.settler, self.ledger, self._keep)
+        keep = partial(self._keep, wave.index)
+        admission = WaveAdmission(wave, self.engine.settler, self.ledger, keep)
         before = None if wave.rolling else self._baseline(wave)
         with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):
             runner.run(admission)
@@ -146,12 +147,12 @@ class Rollout:
         health = self.engine.settler.baseline([node.name for node in wave.nodes])
         if self.inherited.health and self._is_begun(wave):
             health = Health.of_all((self.inherited.health, health))
-        self._keep(health)
+        self._keep(wave.index, health)
         return health
 
-    def _keep(self, health: Health) -> None:
+    def _keep(self, wave: int, health: Health) -> None:
         if self.may_act():
-            self.record.keep(health)
+            self.record.keep(wave, health)
 
     def _settle(self, before: Health, wave: Wave) -> Finding | None:
         unsettled = self._unsettled(before, wave.index, after=wave.index)
