@@ -23,8 +23,10 @@ from tests.execution.drains import (
     add_budget,
     add_node,
     add_pod,
+    allow,
     asked,
     later,
+    once,
     owner,
     pods_on,
     remove_pod,
@@ -132,6 +134,69 @@ def test_a_webhook_that_no_longer_denies_lets_the_drain_end(
     fault(server, FaultAnswer.FORBIDDEN, requests=2)
     drained()
     assert statuses(server) == [403, 403, 201]
+
+
+def test_a_webhook_and_a_budget_that_refuse_in_turns_are_waited_for(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=1)
+    fault(server, FaultAnswer.FORBIDDEN)
+    fault(server, FaultAnswer.DENIED_ERROR)
+    closing = once(lambda: len(statuses(server)) == 1, lambda: allow(server, "p", 0, has=0))
+    opening = once(lambda: "default/p" in held_by_budget(recorder), lambda: allow(server, "p", 1))
+    drained(600)
+    closing.join()
+    opening.join()
+    assert statuses(server) == [403, 500, 201]
+
+
+def held_by_budget(recorder: Recorder) -> set[str]:
+    return {event.budget for event in recorder.events if isinstance(event, PodBlocked)}
+
+
+def test_a_webhook_that_denies_the_deletion_of_a_pod_is_waited_for(
+    server: StandaloneApi, drained: Drain
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    rule = ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource="pods", requests=2)
+    server.call(lambda: server.server.faults.add(rule))
+    drained(evicting=False)
+    assert [record.status for record in asked(server, "delete", "pods")] == [403, 403, 200]
+
+
+def test_a_deletion_that_is_refused_for_good_ends_the_drain(
+    server: StandaloneApi, drained: Drain
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    rule = ApiFault(answer=FaultAnswer.INVALID, verb="delete", resource="pods")
+    server.call(lambda: server.server.faults.add(rule))
+    with pytest.raises(DrainError, match="will not delete default/p"):
+        drained(evicting=False)
+    assert len(asked(server, "delete", "pods")) == 1
+
+
+def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself(
+    server: StandaloneApi, drained: Drain
+) -> None:
+    """Its owner replaces it on the same node, whose cordon the scheduler has not seen."""
+    add_pod(server, NODE, "db-0", owned=STATEFUL)
+    success = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+    rule = ApiFault(
+        answer=FaultAnswer.WRONG_KIND, resource="pods/eviction", body=success, requests=1
+    )
+    server.call(lambda: server.server.faults.add(rule))
+
+    def replace_pod() -> None:
+        remove_pod(server, "db-0")
+        add_pod(server, NODE, "db-0", owned=STATEFUL)
+
+    replaced = once(lambda: len(statuses(server)) == 1, replace_pod)
+    task = drained(600)
+    replaced.join()
+    assert pods_on(server, NODE) == set()
+    assert len(statuses(server)) == 2
+    assert len(task.moved) == 2
 
 
 @pytest.mark.parametrize(
@@ -274,11 +339,16 @@ def rights(why: str) -> tuple[int, bytes]:
     return status(403, "Forbidden", f'pods "web-0" is forbidden: {message}')
 
 
-def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
+def asked_once(
+    tmp_path: Path,
+    answer: tuple[int, bytes],
+    headers: dict[str, str],
+    policy: DrainPolicy | None = None,
+) -> Attempt:
     code, body = answer
     with scripted(lambda exchange: exchange.answer(code, body, **headers)) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-        return request_removal(api, pod("web-0", "w-1"), DrainPolicy())
+        return request_removal(api, pod("web-0", "w-1"), policy or DrainPolicy())
 
 
 # What each answer to an eviction means, by the words of real API servers and of what stands before
@@ -391,6 +461,34 @@ def test_each_answer_has_its_meaning(
 ) -> None:
     attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message
+
+
+DELETIONS = [
+    (
+        status(403, "Forbidden", 'pods "web-0" is forbidden: User "ann" cannot delete resource'),
+        EvictionResult.REFUSED,
+    ),
+    *(
+        (webhook(code, "guard.example.com", "no"), EvictionResult.DENIED)
+        for code in (400, 403, 500)
+    ),
+    (policy(403, "Forbidden", "freeze"), EvictionResult.DENIED),
+    (
+        status(
+            409, "Conflict", 'Operation cannot be fulfilled on pods "web-0": Precondition failed'
+        ),
+        EvictionResult.LATER,
+    ),
+    (status(404, "NotFound", 'pods "web-0" not found'), EvictionResult.GONE),
+]
+
+
+@pytest.mark.parametrize(("answer", "meaning"), DELETIONS)
+def test_an_answer_to_a_deletion_means_the_same(
+    answer: tuple[int, bytes], meaning: EvictionResult, tmp_path: Path
+) -> None:
+    attempt = asked_once(tmp_path, answer, {}, DrainPolicy(disable_eviction=True))
+    assert attempt.answer is meaning
 
 
 DENIALS = [

@@ -245,8 +245,9 @@ class Evictor:
             case EvictionResult.AWAY:
                 self._pause_all(attempt, eviction)
             case EvictionResult.REFUSED:
+                verb = "delete" if self.task.policy.drain.disable_eviction else "evict"
                 raise DrainError(
-                    f"the API server will not evict {attempt.pod.key}: {attempt.message}",
+                    f"the API server will not {verb} {attempt.pod.key}: {attempt.message}",
                     hint=attempt.error.hint if attempt.error else "",
                 )
             case _:
