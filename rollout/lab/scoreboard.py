@@ -251,10 +251,10 @@ class ScoreKeeper:
                 self._below_now.discard(object_key(budget))
 
     def _budgets_of(self, pod: Json) -> list[Json]:
-        return self._cluster.picking(namespace_of(pod), labels_of(pod))
+        return self._cluster.budgets_selecting(namespace_of(pod), labels_of(pod))
 
     def _healthy_of(self, budget: Json) -> int:
-        pods = self._cluster.matching(namespace_of(budget), spec_of(budget).get("selector"))
+        pods = self._cluster.pods_matching(namespace_of(budget), spec_of(budget).get("selector"))
         return sum(map(self._is_healthy, pods))
 
     def _is_healthy(self, pod: Json) -> bool:

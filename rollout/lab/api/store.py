@@ -153,7 +153,7 @@ class ObjectStore:
             for key in sorted(self._filed.get((PODS, ("", "node", node)), ()))
         ]
 
-    def filed(self, resource: Resource, *places: Place) -> list[Json]:
+    def lookup(self, resource: Resource, *places: Place) -> list[Json]:
         """Return what is filed at the place that has least of these, in order of arrival."""
         keys = min((self._filed.get((resource, place), {}) for place in places), key=len)
         return [self._collections[resource].objects[key] for key in keys]

@@ -1,8 +1,8 @@
-"""What the world has to do: work that is due now, and one heap of timers for work that is due later.
+"""The world's work: a queue of what is due now, and a heap of timers for what is due later.
 
-Controllers never act inside a change notification: they note a key here, as real ones do with their
-work queues. That keeps every step small, folds bursts of changes into one reconciliation, and lets
-a scenario be settled at once by running the timers without waiting for them.
+Controllers never act inside a change notification. They queue a key here, as real controllers do.
+Steps stay small, many changes cause one reconciliation, and a scenario settles at once by running
+the timers without waiting for them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rollout.lab.clock import LabClock
 
-# How much may be done before other tasks of the loop (API requests, SSH sessions) get their turn.
+# How long work may run before other tasks of the loop (API requests, SSH sessions) continue.
 _SLICE_SECONDS = 0.01
 _FOREVER = 3600.0
 
@@ -25,7 +25,7 @@ Work = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class _Timer(NamedTuple):
-    """No two have the same number, so that the rest is never compared."""
+    """One entry of the heap. Numbers are unique, so that `work` is never compared."""
 
     due: float
     number: int
@@ -34,55 +34,56 @@ class _Timer(NamedTuple):
 
 
 class Agenda:
-    """Deduplicated work due now, and timers in simulated seconds; in order of due time, then of arrival.
+    """Deduplicated work that is due now, and timers in simulated seconds.
 
-    `time` is the due time of the timer that ran last. When the process was held up, the agenda
-    catches up in order, and whoever measures silence by `time` does not take the delay for it.
+    Timers run in order of their due time, then of their arrival. `time` is the due time of the
+    timer that ran last: when the process was held up, the agenda catches up in order, and
+    controllers that measure silence by `time` do not mistake the delay for silence.
     """
 
     def __init__(self, clock: LabClock) -> None:
         self.clock = clock
+        self.time = clock.monotonic()
+        self.running = False
         self._ready: OrderedDict[Work, None] = OrderedDict()
         self._timers: list[_Timer] = []
         self._waiting: set[Work] = set()
         self._numbers = count()
-        self.time = clock.monotonic()
         self._wake: asyncio.Event | None = None
         self._stopped = False
-        self.running = False
 
     def soon(self, work: Callable[..., None], *args: Any) -> None:
-        """Do it once what happens now has happened; the same work asked for twice is done once."""
+        """Queue work; the same work that is queued twice is done once."""
         self._ready[(work, args)] = None
-        self._rouse()
+        self._wake_up()
 
     def after(
         self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
     ) -> None:
-        """Do it in that many simulated seconds.
+        """Do the work after simulated seconds.
 
-        `settles` says that `settle` runs it without waiting: right for delays of a cluster's own
+        `settles` lets `settle` do it without waiting: right for delays of the cluster's own
         movement, wrong for heartbeats and deadlines.
         """
         self._at(self.clock.monotonic() + seconds, work, *args, settles=settles)
 
-    def repeat(self, seconds: float, work: Callable[..., None]) -> None:
-        """Do it every so many simulated seconds, the first time so many after `time`; never part of settling.
-
-        Not after what the clock says: whoever is held up between two such requests would have their
-        turns apart.
-        """
-        due = self.time + seconds
-        self._at(due, self._again, due, seconds, work, settles=False)
-
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        """Do the same, but asked for again while it waits it is not done twice."""
+        """Do the work after simulated seconds, unless the same work is waiting already."""
         if (work, args) not in self._waiting:
             self._waiting.add((work, args))
             self.after(seconds, self._once, work, args)
 
+    def repeat(self, seconds: float, work: Callable[..., None]) -> None:
+        """Do the work every so many simulated seconds; `settle` leaves it out.
+
+        The first time is counted from `time`, not from the clock: two requests in a process that is
+        held up between them keep the same rhythm.
+        """
+        due = self.time + seconds
+        self._at(due, self._again, due, seconds, work, settles=False)
+
     def settle(self) -> None:
-        """Run everything that is due and every settling timer, at once, until nothing is left to do."""
+        """Do all queued work and all settling timers at once, until nothing is left."""
         self._run_all_ready()
         while settling := sorted(timer for timer in self._timers if timer.settles):
             self._timers = [timer for timer in self._timers if not timer.settles]
@@ -92,7 +93,7 @@ class Agenda:
             self._run_all_ready()
 
     async def run(self) -> None:
-        """Do everything at its time, until `stop`."""
+        """Do all work at its time, until `stop`."""
         self._wake = asyncio.Event()
         self.running = True
         while not self._stopped:
@@ -100,46 +101,43 @@ class Agenda:
             self._run_slice()
             if self._ready or self._seconds_to_next() <= 0:
                 await asyncio.sleep(0)
-                continue
-            await self._sleep(self._wake)
+            else:
+                await self._sleep(self._wake)
         self.running = False
 
     def stop(self) -> None:
         """End `run`."""
         self._stopped = True
-        self._rouse()
+        self._wake_up()
 
     def do(self, work: Callable[..., None], *args: Any) -> None:
-        """Do it now.
+        """Do the work now.
 
-        While time passes by itself, a failure is logged and the rest goes on: clients can store
-        objects that no controller understands. Otherwise it is raised.
+        While `run` runs, a failure is logged and the rest goes on, because clients can store objects
+        that no controller understands. Otherwise it is raised.
         """
         try:
             work(*args)
         except Exception:
             if not self.running:
                 raise
-            _LOG.exception(
-                "the simulated cluster failed at %s", getattr(work, "__qualname__", work)
-            )
+            name = getattr(work, "__qualname__", work)
+            _LOG.exception("the simulated cluster failed at %s", name)
 
     async def _sleep(self, wake: asyncio.Event) -> None:
-        """Until the next timer, or until it is woken: not by a time-out of the waiting, which costs a task's ending."""
-        alarm = asyncio.get_running_loop().call_later(
-            self.clock.scaled(self._seconds_to_next()), wake.set
-        )
+        """Sleep until the next timer is due or `wake` is set."""
+        # A timeout of the wait would cost a task's end each time.
+        seconds = self.clock.scaled(self._seconds_to_next())
+        alarm = asyncio.get_running_loop().call_later(seconds, wake.set)
         try:
             await wake.wait()
         finally:
             alarm.cancel()
 
     def _seconds_to_next(self) -> float:
-        return (
-            self._timers[0].due - self.clock.monotonic()
-            if self._timers
-            else _FOREVER * self.clock.speed
-        )
+        if not self._timers:
+            return _FOREVER * self.clock.speed
+        return self._timers[0].due - self.clock.monotonic()
 
     def _run_slice(self) -> None:
         loop = asyncio.get_running_loop()
@@ -157,7 +155,7 @@ class Agenda:
             self._run_ready()
 
     def _run_ready(self) -> None:
-        """Do the oldest piece of work; one taken out may be asked for again while it runs."""
+        """Do the oldest queued work, which may be queued again while it runs."""
         work, _ = self._ready.popitem(last=False)
         self._do(work)
 
@@ -168,14 +166,15 @@ class Agenda:
 
     def _at(self, due: float, work: Callable[..., None], *args: Any, settles: bool) -> None:
         heapq.heappush(self._timers, _Timer(due, next(self._numbers), (work, args), settles))
-        self._rouse()
+        self._wake_up()
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
+        """Do repeated work, and set the timer for its next time."""
         self.do(work)
-        # From when it was due: reckoned from the clock, a process that is held up here would take a
-        # heartbeat for lost.
-        following = due + seconds
-        self._at(following, self._again, following, seconds, work, settles=False)
+        # Counted from when it was due: counted from the clock, a process that is held up here would
+        # look like a lost heartbeat.
+        next_due = due + seconds
+        self._at(next_due, self._again, next_due, seconds, work, settles=False)
 
     def _do(self, work: Work) -> None:
         function, args = work
@@ -185,6 +184,6 @@ class Agenda:
         self._waiting.discard((work, args))
         work(*args)
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake is not None:
             self._wake.set()

@@ -1,7 +1,7 @@
-"""Disruption budgets: their status follows the pods, a little behind them, and rounds as the real controller does."""
+"""Disruption budgets: their status follows the pods with a short lag, rounded as a real controller does."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from rollout.lab.api.resources import BUDGETS, REPLICASETS, STATEFULSETS, Resource
@@ -26,30 +26,33 @@ from rollout.lab.world.cluster import SimulatedCluster
 def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int, int]:
     """Return how many pods a budget expects, and how many of them must be healthy.
 
-    `pods` is how many pods the selector picks, `scale` the replicas of their controllers. Only a
-    plain `minAvailable` number counts the pods themselves; percentages round up.
+    `pods` is how many pods the selector selects, `scale` returns the replicas of their controllers.
+    Only a plain `minAvailable` number counts the pods themselves; percentages round up.
     """
     spec = spec_of(budget)
-    limit = spec.get("maxUnavailable")
-    least = spec.get("minAvailable", 1)
-    if limit is None and not str(least).endswith("%"):
-        return pods, int(least)
+    max_unavailable = spec.get("maxUnavailable")
+    min_available = spec.get("minAvailable", 1)
+    if max_unavailable is None and not str(min_available).endswith("%"):
+        return pods, int(min_available)
     expected = scale()
-    if limit is None:
-        return expected, _count(least, expected)
-    return expected, max(0, expected - _count(limit, expected))
+    if max_unavailable is None:
+        return expected, _count(min_available, expected)
+    return expected, max(0, expected - _count(max_unavailable, expected))
 
 
 def _count(value: str | int, total: int) -> int:
+    """Return a number, or a percentage of the total, as a number of pods."""
     text = str(value)
-    return math.ceil(total * int(text[:-1]) / 100) if text.endswith("%") else int(text)
+    if text.endswith("%"):
+        return math.ceil(total * int(text[:-1]) / 100)
+    return int(text)
 
 
-# How far the controller trails the pods, and how long an eviction counts that has led to nothing.
+# How far the controller trails the pods, and how long an eviction counts if its pod stays.
 _LAG_SECONDS = 0.2
 _EXPIRY_SECONDS = 120
 
-_SCALED: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
+_SCALABLE: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 
 
 class UnscalableError(Exception):
@@ -57,109 +60,109 @@ class UnscalableError(Exception):
 
 
 class DisruptionController:
-    """Writes each budget's counts, and forgets evictions that led to nothing."""
+    """Writes each budget's counts, and forgets evictions whose pods stayed."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
+        self._store = cluster.store
 
     def budget_changed(self, change: Change) -> None:
-        """Take in a budget that came or changed."""
         if not change.gone:
-            self._ask(change.obj)
+            self._reconcile_later(change.obj)
 
     def pod_changed(self, change: Change) -> None:
-        """Take in a pod that changed: all budgets that pick it are looked at again."""
         if change.differs(is_ready, is_deleting, labels_of):
             for pod in (change.obj, change.previous or change.obj):
-                self._ask_those_picking(namespace_of(pod), labels_of(pod))
+                self._reconcile_selecting(namespace_of(pod), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
-        """Take in a controller that changed: its scale may count in the budgets of its pods."""
+        """Handle a changed controller, whose scale may count in the budgets of its pods."""
         if change.differs(spec_of):
             labels = field_of(change.obj, "spec.template.metadata.labels") or {}
-            self._ask_those_picking(namespace_of(change.obj), labels)
+            self._reconcile_selecting(namespace_of(change.obj), labels)
 
-    def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
-        for budget in self._cluster.picking(namespace, labels):
-            self._ask(budget)
+    def _reconcile_selecting(self, namespace: str, labels: Mapping[str, str]) -> None:
+        for budget in self._cluster.budgets_selecting(namespace, labels):
+            self._reconcile_later(budget)
 
-    def _ask(self, budget: Json) -> None:
+    def _reconcile_later(self, budget: Json) -> None:
         self._cluster.agenda.later(_LAG_SECONDS, self._reconcile, *key(budget))
 
     def _reconcile(self, namespace: str, name: str) -> None:
-        budget = self._cluster.store.get(BUDGETS, name, namespace)
+        budget = self._store.get(BUDGETS, name, namespace)
         if budget is None:
             return
-        pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
-        counts: Json = {
-            "currentHealthy": 0,
-            "desiredHealthy": 0,
-            "expectedPods": 0,
-            **status_of(budget),
-        }
-        allowed = 0
-        message = ""
-        disrupted = dict[str, str]()
+        pods = self._cluster.pods_matching(namespace, spec_of(budget).get("selector"))
         try:
-            expected, desired = expectation(budget, len(pods), lambda: sum(self._scales(pods)))
+            expected, desired = expectation(budget, len(pods), lambda: self._total_scale(pods))
         except UnscalableError as error:
-            message = str(error)
+            before = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+            before |= status_of(budget) | {"disruptionsAllowed": 0}
+            self._write(budget, before, reason="SyncFailed", message=str(error))
+            return
+        disrupted = self._still_disrupted(budget, pods)
+        healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
+        allowed = max(0, healthy - desired) if expected else 0
+        status = {
+            **status_of(budget),
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "disruptedPods": disrupted,
+            "disruptionsAllowed": allowed,
+            "expectedPods": expected,
+        }
+        if disrupted:
+            # Later the oldest entry has either led to a deletion or expired.
+            agenda = self._cluster.agenda
+            agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
         else:
-            counts.pop("disruptedPods", None)
-            if disrupted := self._still_disrupted(budget, pods):
-                counts["disruptedPods"] = disrupted
-                # Looked at again once the oldest entry must have led to a deletion.
-                self._cluster.agenda.after(
-                    _EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False
-                )
-            healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
-            allowed = max(0, healthy - desired) if expected else 0
-            counts |= {
-                "currentHealthy": healthy,
-                "desiredHealthy": desired,
-                "expectedPods": expected,
-            }
+            del status["disruptedPods"]
+        self._write(budget, status, "SufficientPods" if allowed else "InsufficientPods")
+
+    def _write(self, budget: Json, status: Json, reason: str, message: str = "") -> None:
         generation = budget["metadata"].get("generation", 1)
-        counts |= {"disruptionsAllowed": allowed, "observedGeneration": generation}
         verdict = {
             "type": "DisruptionAllowed",
-            "status": "True" if allowed else "False",
-            "reason": (
-                "SyncFailed" if message else "SufficientPods" if allowed else "InsufficientPods"
-            ),
+            "status": "True" if status["disruptionsAllowed"] else "False",
+            "reason": reason,
             "message": message,
             "observedGeneration": generation,
         }
-        counted = with_condition({**budget, "status": counts}, verdict, self._cluster.now())
-        self._cluster.store.put(BUDGETS, counted)
+        status = {**status, "observedGeneration": generation}
+        counted = with_condition({**budget, "status": status}, verdict, self._cluster.now())
+        self._store.put(BUDGETS, counted)
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        """Return the evictions granted whose pods are not yet going; after two minutes they are given up."""
+        """Return the granted evictions whose pods are not yet terminating, with their times."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
         staying = {name_of(pod) for pod in pods if not is_deleting(pod)}
-        return {
-            name: moment
-            for name, moment in granted.items()
-            if name in staying
-            and self._cluster.clock.age(datetime.fromisoformat(moment)) < _EXPIRY_SECONDS
-        }
+        disrupted = {}
+        for name, moment in granted.items():
+            age = self._cluster.clock.age(datetime.fromisoformat(moment))
+            if name in staying and age < _EXPIRY_SECONDS:
+                disrupted[name] = moment
+        return disrupted
 
-    def _scales(self, pods: Iterable[Json]) -> Iterator[int]:
-        """Return the replicas of each controller of the pods; pods without one are passed over."""
-        owned = ((pod, controller_of(pod)) for pod in pods)
-        for pod, owner in {owner["uid"]: (pod, owner) for pod, owner in owned if owner}.values():
-            resource = _SCALED.get(owner["kind"])
-            scaled = (
-                self._cluster.store.get(resource, owner["name"], namespace_of(pod))
-                if resource
-                else None
-            )
-            if scaled is None or uid(scaled) != owner["uid"]:
-                raise UnscalableError(_why_unscalable(pod, owner))
-            yield int(spec_of(scaled).get("replicas", 1))
+    def _total_scale(self, pods: list[Json]) -> int:
+        """Return the replicas of all controllers of the pods; pods without a controller do not count."""
+        scales: dict[str, int] = {}
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is not None and owner["uid"] not in scales:
+                scales[owner["uid"]] = self._scale(pod, owner)
+        return sum(scales.values())
+
+    def _scale(self, pod: Json, owner: Json) -> int:
+        resource = _SCALABLE.get(owner["kind"])
+        workload = None
+        if resource is not None:
+            workload = self._store.get(resource, owner["name"], namespace_of(pod))
+        if workload is None or uid(workload) != owner["uid"]:
+            raise UnscalableError(_why_unscalable(pod, owner))
+        return int(spec_of(workload).get("replicas", 1))
 
 
-def _is_healthy(pod: Json, disrupted: dict[str, str]) -> bool:
+def _is_healthy(pod: Json, disrupted: Mapping[str, str]) -> bool:
     return not is_deleting(pod) and name_of(pod) not in disrupted and is_ready(pod)
 
 

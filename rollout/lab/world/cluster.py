@@ -1,4 +1,4 @@
-"""What every controller of the world works with: store, agenda, and questions about pods and budgets."""
+"""What all controllers of the world share: store, agenda, and queries for pods and budgets."""
 
 import random
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from rollout.lab.world.host import Timings
 class SimulatedCluster:
     """The shared store, agenda and random numbers.
 
-    `own_deletions` holds the UIDs of what the cluster itself deletes (scaling down, garbage,
+    `own_deletions` has the UIDs of objects that the cluster itself deletes (scaling down, garbage,
     taints), so that the scoreboard can tell them from deletions by clients.
     """
 
@@ -34,36 +34,32 @@ class SimulatedCluster:
         """Return the wall clock's time, UTC."""
         return self.clock.now()
 
-    def owned_by(self, owner_uid: str) -> list[Json]:
-        """Return the pods with an owner reference to this object."""
-        return self.store.filed(PODS, ("", "owner", owner_uid))
+    def pods_owned_by(self, owner_uid: str) -> list[Json]:
+        return self.store.lookup(PODS, ("", "owner", owner_uid))
 
-    def matching(self, namespace: str, selector: Json | None) -> list[Json]:
-        """Return the pods of a namespace that a LabelSelector picks."""
-        wanted: Json = (selector or {}).get("matchLabels") or {}
-        pods = self.store.filed(
-            PODS, (namespace, "", ""), *((namespace, *label) for label in wanted.items())
-        )
+    def pods_matching(self, namespace: str, selector: Json | None) -> list[Json]:
+        """Return the pods of a namespace that a LabelSelector selects."""
+        labels: Json = (selector or {}).get("matchLabels") or {}
+        index_keys = [(namespace, "", "")]
+        index_keys += [(namespace, label, value) for label, value in labels.items()]
+        pods = self.store.lookup(PODS, *index_keys)
         return [pod for pod in pods if matches(selector, labels_of(pod))]
 
-    def picking(self, namespace: str, labels: Mapping[str, str]) -> list[Json]:
-        """Return the budgets that a pod with these labels falls under."""
-        filed = (
-            self.store.filed(BUDGETS, (namespace, *label)) for label in (("", ""), *labels.items())
-        )
-        return [
-            budget
-            for budgets in filed
-            for budget in budgets
-            if matches(spec_of(budget).get("selector"), labels)
-        ]
+    def budgets_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[Json]:
+        """Return the budgets that cover a pod with these labels."""
+        budgets = self.store.lookup(BUDGETS, (namespace, "", ""))
+        for label, value in labels.items():
+            budgets += self.store.lookup(BUDGETS, (namespace, label, value))
+        return [budget for budget in budgets if matches(spec_of(budget).get("selector"), labels)]
 
     def delete(self, resource: Resource, obj: Json, *, grace_seconds: int | None = None) -> None:
-        """Delete an object on the cluster's own account; one that is going already goes on as before."""
+        """Delete an object as the cluster itself; a deletion that has begun continues."""
         self.own_deletions.add(uid(obj))
         begin_deletion(self.store, resource, obj, grace_seconds=grace_seconds)
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
-        """Return the object as it stands now, unless it is gone or another one took its name."""
-        standing = self.store.get(resource, name_of(obj), namespace_of(obj))
-        return standing if standing is not None and uid(standing) == uid(obj) else None
+        """Return the object as stored now; None if it is gone or another object has its name."""
+        stored = self.store.get(resource, name_of(obj), namespace_of(obj))
+        if stored is None or uid(stored) != uid(obj):
+            return None
+        return stored

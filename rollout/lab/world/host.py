@@ -1,4 +1,4 @@
-"""What a machine's kubelet registers and reports, as pure functions, and how long that takes."""
+"""What a kubelet registers and reports, as pure functions, and how long that takes."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -9,12 +9,12 @@ from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.objects import condition, labels_of, status_of, with_condition, with_status
 
-# What a node offers where its settings say nothing else.
+# What a node offers unless its settings say otherwise.
 _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long nodes and pods take to be ready, in simulated seconds; a scenario may say otherwise."""
+    """How long nodes and pods take to become ready, in simulated seconds."""
 
     kubelet_ready: float = 5
     startup_min: float = 2
@@ -34,7 +34,7 @@ def new_node(host: Machine) -> Json:
         spec["unschedulable"] = True
     labels = {
         "kubernetes.io/arch": "amd64",
-        # What a label can hold: of a long name the end, which tells nodes of one group apart.
+        # A label holds 63 characters. The end of a long name tells nodes of one group apart.
         "kubernetes.io/hostname": host.name[-63:].lstrip("-."),
         "kubernetes.io/os": "linux",
         **settings.labels,
@@ -46,16 +46,14 @@ def new_node(host: Machine) -> Json:
 
 
 def register_node(node: Json, host: Machine, address: str) -> Json:
-    """Return the Node with what the kubelet found on its host: identity of the boot, system, capacity, this address."""
+    """Return the Node with what the kubelet found on its host, and this address."""
     capacity = {**_CAPACITY, **host.settings.capacity}
+    hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
     return with_status(
         node,
         addresses=[
             {"type": "InternalIP", "address": address},
-            {
-                "type": "Hostname",
-                "address": labels_of(node).get("kubernetes.io/hostname", host.name),
-            },
+            {"type": "Hostname", "address": hostname},
         ],
         capacity=capacity,
         allocatable=capacity,
@@ -72,7 +70,7 @@ def register_node(node: Json, host: Machine, address: str) -> Json:
 
 
 def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
-    """Return the Node with the condition of a kubelet that is alive."""
+    """Return the Node with the Ready condition that a running kubelet reports."""
     verdict = {
         "type": "Ready",
         "status": "True" if ready else "False",
@@ -84,15 +82,17 @@ def report_ready(node: Json, now: datetime, *, ready: bool) -> Json:
 
 
 def mark_silent(node: Json, now: datetime) -> Json:
-    """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
-    known = condition(node, "Ready")
-    reason, word = (
-        ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
-    )
-    message = f"Kubelet {word} posting node status."
-    return with_condition(
-        node, {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}, now
-    )
+    """Return the Node with the Ready condition that a silent kubelet leads to."""
+    unknown = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+    }
+    if condition(node, "Ready") is None:
+        unknown["reason"] = "NodeStatusNeverUpdated"
+        unknown["message"] = "Kubelet never posted node status."
+    return with_condition(node, unknown, now)
 
 
 def new_lease(name: str, now: datetime) -> Json:
@@ -104,15 +104,15 @@ def new_lease(name: str, now: datetime) -> Json:
 
 
 def micro_time(moment: datetime) -> str:
-    """Return a time as Leases have it."""
+    """Return a time in UTC as Leases have it, with microseconds."""
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: timedelta) -> Json:
-    """Return the pod with its containers running, for the first time or again.
+    """Return the pod with its containers running.
 
-    It has the address of its host: no network is played. It had its node at least as long ago as
-    its start took: in a world that is made at rest no time has passed.
+    The pod gets its host's address, because the lab has no pod network. Its binding is dated back
+    by `starting`, as no time passes while a world settles.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
@@ -120,33 +120,26 @@ def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: 
 
 
 def _bind_before(pod: Json, latest: str) -> Json:
-    """Return the pod with a node since then, or longer."""
-    conditions = [
-        (
-            {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
-            if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
-            else condition
-        )
-        for condition in status_of(pod).get("conditions") or ()
-    ]
-    return with_status(pod, conditions=conditions)
+    """Return the pod with its PodScheduled condition dated at this time or earlier."""
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled is None or not scheduled.get("lastTransitionTime"):
+        return pod
+    moved = {**scheduled, "lastTransitionTime": min(scheduled["lastTransitionTime"], latest)}
+    conditions = status_of(pod)["conditions"]
+    return with_status(pod, conditions=[moved if old is scheduled else old for old in conditions])
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
-    """Return the pod with the conditions of a running one that is ready, or not yet.
+    """Return the running pod with its conditions for ready or not ready.
 
-    A hurried reboot lasts less than the second that times are told in: each change is later than
-    the one before.
+    Times have whole seconds, and a fast reboot may take less. Each transition is therefore dated at
+    least a second after the one before.
     """
     before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
     if before:
         now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))
-    explained = (
-        {}
-        if ready
-        else {"reason": "ContainersNotReady", "message": "containers with unready status"}
-    )
-    judged = with_condition(
-        pod, {"type": "Ready", "status": "True" if ready else "False", **explained}, now
-    )
-    return with_condition(judged, {"type": "PodScheduled", "status": "True"}, now)
+    verdict = {"type": "Ready", "status": "True" if ready else "False"}
+    if not ready:
+        verdict |= {"reason": "ContainersNotReady", "message": "containers with unready status"}
+    pod = with_condition(pod, verdict, now)
+    return with_condition(pod, {"type": "PodScheduled", "status": "True"}, now)

@@ -1,4 +1,4 @@
-"""Kubelets: each runs the pods bound to its node, as long as its host is up; one tick beats for all of them."""
+"""Kubelets: each runs the pods bound to its node while its host is up. One timer sends all heartbeats."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,9 +17,9 @@ from rollout.lab.objects import (
     node_name,
     phase,
     setting,
-    spec_of,
     uid,
     with_metadata,
+    with_spec,
 )
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import (
@@ -34,36 +34,38 @@ from rollout.lab.world.host import (
 )
 
 _NEVER = "never"
-_REQUEST = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
+_REBOOT_NEEDED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
 _AGENT_SECONDS = 5.0
 _START_SECONDS = 1.0
 _SYNC_SECONDS = 1.0
 _TERMINATION_SECONDS = (1.0, 2.5)
 _HEARTBEAT_SECONDS = 10.0
-_BEATS_A_REPORT = 30
+_HEARTBEATS_PER_REPORT = 30
+# Kubelets send their heartbeats in so many groups, which are spread over the interval.
+_HEARTBEAT_GROUPS = 10
 
 
 class Kubelet:
-    """Registers its Node, renews its Lease, and starts and ends containers.
+    """Registers its Node, renews its Lease, and starts and stops containers.
 
-    `_runs` says of the pods, by UID, whether their containers run or are being started; all of it
-    is lost when the host goes down.
+    A reboot of the host ends all containers and cancels all timers of the kubelet.
     """
 
     def __init__(self, cluster: SimulatedCluster, host: Machine) -> None:
         self.host = host
         self.alive = False
-        self._runs: dict[str, bool] = {}
         self._cluster = cluster
         self._store = cluster.store
         self._address = host.address
         self._ready = False
-        # Counts lives: what was planned in an earlier life is not done in a later one.
-        self._life = 0
-        self._ending: dict[str, float] = {}
+        self._boots = 0
+        # By UID of the pod: whether its containers run (True) or are starting (False).
+        self._containers: dict[str, bool] = {}
+        # By UID of the pod: the shortest grace period, in seconds, that its termination was given.
+        self._grace_seconds: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Join the cluster with the host as it is: ready, or known but silent."""
+        """Join the cluster: ready if the host runs, otherwise registered but silent."""
         if self.host.running:
             self.alive = True
             self._register(ready=True)
@@ -71,17 +73,17 @@ class Kubelet:
             self._store.put(NODES, mark_silent(self._node(), self._cluster.now()))
 
     def follow(self, event: HostEvent) -> None:
-        """End with the host: containers die at once, and nobody reports it. Register a little after it has booted."""
+        """Stop when the host goes down, without a report, and start again after it has booted."""
         if event is HostEvent.DOWN:
             self.alive = False
-            self._life += 1
-            self._runs.clear()
-            self._ending.clear()
+            self._boots += 1
+            self._containers.clear()
+            self._grace_seconds.clear()
         elif event is HostEvent.UP:
-            self._after(_START_SECONDS, self._come_up)
+            self._after(_START_SECONDS, self._start_service)
 
     def renew(self) -> None:
-        """Renew the Lease: the heartbeat."""
+        """Renew the Lease, which is the heartbeat."""
         if not self.alive:
             return
         name = self.host.name
@@ -90,29 +92,27 @@ class Kubelet:
         if lease is None:
             self._store.create(LEASES, new_lease(name, now))
         else:
-            self._store.put(
-                LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}}
-            )
+            self._store.put(LEASES, with_spec(lease, renewTime=micro_time(now)))
 
     def report(self) -> None:
-        """Write the node's conditions; a Node that somebody deleted stays away until the kubelet starts again."""
+        """Write the node's conditions. Only `restart` creates a deleted Node again."""
         node = self._store.get(NODES, self.host.name)
         if self.alive and node is not None:
             self._store.put(NODES, report_ready(node, self._cluster.now(), ready=self._ready))
 
     def restart(self) -> None:
-        """Start its service again: it registers its Node as after a boot, if somebody deleted that."""
+        """Restart the service, which registers the Node again if it was deleted."""
         if self.alive:
             self._register(ready=self._ready)
 
     def report_address(self, address: str) -> None:
-        """From now on this is the address that its Node has, whatever its host's is."""
+        """Report this address for the Node from now on, instead of the host's."""
         self._address = address
         if self.alive:
             self._register(ready=self._ready)
 
     def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
-        """Become ready or not, and say so."""
+        """Change the node's readiness and report it."""
         if not self.alive:
             return
         self._ready = ready
@@ -122,64 +122,60 @@ class Kubelet:
                 self._sync(pod)
 
     def pod_changed(self, change: Change) -> None:
-        """Take in a pod bound to this node that came, changed or went."""
         if not self.alive:
             return
         if change.gone:
-            self._runs.pop(uid(change.obj), None)
-            self._ending.pop(uid(change.obj), None)
+            self._containers.pop(uid(change.obj), None)
+            self._grace_seconds.pop(uid(change.obj), None)
         else:
             self._sync(change.obj)
 
-    def _come_up(self) -> None:
+    def _start_service(self) -> None:
         self.alive = True
         self._register(ready=False)
         for pod in self._store.pods_on(self.host.name):
             self._recover(pod)
-        self._after(
-            max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS), self._become_ready
-        )
+        seconds = max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS)
+        self._after(seconds, self._become_ready)
 
     def _become_ready(self) -> None:
         self.set_ready(ready=True)
         for seconds, ready in self.host.settings.flaps or ():
             self._after(seconds, self.set_ready, ready)
         if self.host.settings.agent:
-            self._after(_AGENT_SECONDS, self._take_request_back)
+            self._after(_AGENT_SECONDS, self._clear_reboot_needed)
 
-    def _take_request_back(self) -> None:
+    def _clear_reboot_needed(self) -> None:
         """Do what FLUO's agent does when it starts after a reboot."""
         node = self._store.get(NODES, self.host.name)
         if node is not None:
-            self._store.put(
-                NODES, with_metadata(node, annotations={**annotations_of(node), _REQUEST: "false"})
-            )
+            annotations = {**annotations_of(node), _REBOOT_NEEDED: "false"}
+            self._store.put(NODES, with_metadata(node, annotations=annotations))
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
-        fresh = register_node(self._node(), self.host, self._address)
-        self._store.put(NODES, report_ready(fresh, self._cluster.now(), ready=ready))
+        node = register_node(self._node(), self.host, self._address)
+        self._store.put(NODES, report_ready(node, self._cluster.now(), ready=ready))
         self.renew()
 
     def _node(self) -> Json:
-        """Return the Node as stored; made where there is none."""
-        return self._store.get(NODES, self.host.name) or self._store.create(
-            NODES, new_node(self.host)
-        )
+        """Return the stored Node, which is created if it does not exist."""
+        node = self._store.get(NODES, self.host.name)
+        return node or self._store.create(NODES, new_node(self.host))
 
     def _sync(self, pod: Json) -> None:
-        """Do what one pod needs."""
+        """Start, stop or correct one pod, whichever its stored state asks for."""
         if is_deleting(pod):
-            self._end(pod)
+            self._terminate(pod)
         elif is_finished(pod):
             return
-        elif uid(pod) not in self._runs:
+        elif uid(pod) not in self._containers:
             self._begin_start(pod)
-        elif self._runs[uid(pod)] and self._is_misreported(pod):
+        elif self._containers[uid(pod)] and self._is_misreported(pod):
             self._after(_SYNC_SECONDS, self._correct, pod)
 
     def _recover(self, pod: Json) -> None:
-        """See to a pod of the time before the boot: its containers are gone."""
+        """Handle a pod from before the boot: its containers are gone."""
         if is_deleting(pod):
             self._remove(pod)
         elif phase(pod) == "Running":
@@ -189,77 +185,76 @@ class Kubelet:
             self._sync(current)
 
     def _begin_start(self, pod: Json) -> None:
-        self._runs[uid(pod)] = False
-        timings = self._cluster.timings
-        wanted = setting(pod, "startup-seconds")
-        seconds = (
-            float(wanted)
-            if wanted
-            else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
-        )
+        self._containers[uid(pod)] = False
+        configured = setting(pod, "startup-seconds")
+        if configured:
+            seconds = float(configured)
+        else:
+            timings = self._cluster.timings
+            seconds = self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
         self._after(seconds, self._start, pod, seconds)
 
     def _start(self, created: Json, seconds: float) -> None:
         pod = self._cluster.current(PODS, created)
         if pod is None or not is_active(pod):
-            self._runs.pop(uid(created), None)
+            self._containers.pop(uid(created), None)
             return
-        self._runs[uid(pod)] = True
-        ready = setting(pod, "ready") != _NEVER
-        starting = timedelta(seconds=seconds)
-        address = self.host.address
-        now = self._cluster.now()
-        self._store.put(PODS, start_pod(pod, now, address=address, ready=ready, starting=starting))
+        self._containers[uid(pod)] = True
+        running = start_pod(
+            pod,
+            self._cluster.now(),
+            address=self.host.address,
+            ready=setting(pod, "ready") != _NEVER,
+            starting=timedelta(seconds=seconds),
+        )
+        self._store.put(PODS, running)
 
-    def _end(self, pod: Json) -> None:
-        """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""
+    def _terminate(self, pod: Json) -> None:
+        """Terminate a pod whose deletion has begun; a second deletion may only shorten the grace."""
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        if self._ending.get(uid(pod), float("inf")) <= grace:
+        if self._grace_seconds.get(uid(pod), float("inf")) <= grace:
             return
-        self._ending[uid(pod)] = grace
-        wanted = setting(pod, "termination-seconds")
-        if wanted == _NEVER:
+        self._grace_seconds[uid(pod)] = grace
+        configured = setting(pod, "termination-seconds")
+        if configured == _NEVER:
             return
-        usual = self._cluster.rng.uniform(*_TERMINATION_SECONDS)
-        self._after(min(grace, float(wanted) if wanted else usual), self._remove, pod)
+        seconds = self._cluster.rng.uniform(*_TERMINATION_SECONDS)
+        if configured:
+            seconds = float(configured)
+        self._after(min(grace, seconds), self._remove, pod)
 
-    def _remove(self, ended: Json) -> None:
-        """Let a pod go whose containers have ended, or leave it to its finalizers."""
-        pod = self._cluster.current(PODS, ended)
+    def _remove(self, terminated: Json) -> None:
+        """Remove a pod whose containers have ended, unless finalizers keep it."""
+        pod = self._cluster.current(PODS, terminated)
         if pod is not None:
-            self._runs.pop(uid(pod), None)
+            self._containers.pop(uid(pod), None)
             begin_deletion(self._store, PODS, pod, grace_seconds=0)
 
     def _is_misreported(self, pod: Json) -> bool:
+        """Whether the pod is stored as not ready although it is."""
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
 
     def _correct(self, misreported: Json) -> None:
-        """Say again that a running pod is ready, after the node lifecycle had given it up."""
+        """Report a running pod as ready after the node lifecycle marked it as not ready."""
         pod = self._cluster.current(PODS, misreported)
-        if (
-            pod is not None
-            and self._runs.get(uid(pod))
-            and not is_deleting(pod)
-            and self._is_misreported(pod)
-        ):
+        if pod is None or not self._containers.get(uid(pod)) or is_deleting(pod):
+            return
+        if self._is_misreported(pod):
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        life = self._life
+        """Do the work after simulated seconds, unless the host goes down before."""
+        boot = self._boots
 
-        def work_in_life() -> None:
-            if life == self._life:
+        def work_unless_rebooted() -> None:
+            if boot == self._boots:
                 work(*args)
 
-        self._cluster.agenda.after(seconds, work_in_life)
-
-
-# Kubelets do not all beat at once: each has its place within the interval.
-_PLACES = 10
+        self._cluster.agenda.after(seconds, work_unless_rebooted)
 
 
 class Kubelets(dict[str, Kubelet]):
-    """The kubelets by node name; of Nodes that only clients made there is none."""
+    """The kubelets by node name. Nodes that only clients created have none."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__()
@@ -267,13 +262,13 @@ class Kubelets(dict[str, Kubelet]):
         self._ticks = 0
 
     def add(self, host: Machine) -> None:
-        """Have a host join the cluster: its kubelet registers a Node of the host's name, and follows the host."""
-        kubelet = self[host.name] = Kubelet(self._cluster, host)
+        """Let a host join the cluster with a kubelet that registers a Node of the host's name."""
+        kubelet = Kubelet(self._cluster, host)
+        self[host.name] = kubelet
         host.observers.append(kubelet.follow)
         kubelet.begin()
 
     def pod_changed(self, change: Change) -> None:
-        """Tell the kubelet of the pod's node."""
         kubelet = self.get(node_name(change.obj))
         if kubelet is not None:
             kubelet.pod_changed(change)
@@ -282,13 +277,13 @@ class Kubelets(dict[str, Kubelet]):
         """Renew all Leases now and regularly from now on, and report conditions more rarely."""
         for kubelet in self.values():
             kubelet.renew()
-        self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _PLACES, self._tick)
+        self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _HEARTBEAT_GROUPS, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
-        rounds, place = divmod(self._ticks, _PLACES)
+        interval, group = divmod(self._ticks, _HEARTBEAT_GROUPS)
         kubelets = list(self.values())
-        for kubelet in kubelets[place::_PLACES]:
+        for kubelet in kubelets[group::_HEARTBEAT_GROUPS]:
             kubelet.renew()
-            if rounds % _BEATS_A_REPORT == place:
+            if interval % _HEARTBEATS_PER_REPORT == group:
                 kubelet.report()

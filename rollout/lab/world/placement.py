@@ -1,6 +1,6 @@
 """Where a pod may run: the scheduler's rules, as pure functions of a node's room and a pod's demand.
 
-A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
+A refusal is a phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """
 
 from collections import Counter
@@ -11,11 +11,21 @@ from typing import Any
 from rollout.gather.cluster.demands import whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.objects import is_deleting, labels_of, name_of, namespace_of, spec_of, status_of
+from rollout.lab.objects import (
+    field_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    spec_of,
+    status_of,
+)
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Taint = Mapping[str, Any]
 
@@ -44,21 +54,15 @@ def untolerated_taints(
     ]
 
 
-def seconds_on(pod_spec: Json, taint: Taint) -> float | None:
-    """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all."""
-    fitting = [
-        toleration
-        for toleration in pod_spec.get("tolerations") or ()
-        if tolerates(toleration, taint)
-    ]
-    if not fitting:
-        # A pod that came without the tolerations which an API server adds at admission has theirs.
+def toleration_seconds(pod_spec: Json, taint: Taint) -> float | None:
+    """Return how long a pod may stay under a NoExecute taint: None means for ever, 0 not at all."""
+    tolerations = pod_spec.get("tolerations") or ()
+    matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+    if not matching:
+        # Such a pod was stored without the tolerations of 300 seconds that admission adds.
         return 300 if taint["key"] in {NOT_READY, UNREACHABLE} else 0
-    limits = [
-        entry["tolerationSeconds"]
-        for entry in fitting
-        if entry.get("tolerationSeconds") is not None
-    ]
+    limits = [toleration.get("tolerationSeconds") for toleration in matching]
+    limits = [limit for limit in limits if limit is not None]
     return max(0, min(limits)) if limits else None
 
 
@@ -66,8 +70,8 @@ _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 
 @dataclass(slots=True)
-class Used:
-    """What is taken of a node: CPU in thousandths, memory in bytes, pods, and other resources by name."""
+class NodeUsage:
+    """What a node's pods use: thousandths of a CPU, bytes of memory, other resources by name."""
 
     cpu: int = 0
     memory: int = 0
@@ -77,7 +81,7 @@ class Used:
 
 @dataclass(slots=True)
 class NodeRoom:
-    """What a node offers, in the same units."""
+    """What a node offers, and in the same units what its pods use."""
 
     name: str
     labels: Mapping[str, str]
@@ -86,27 +90,24 @@ class NodeRoom:
     cpu: int
     memory: int
     pods: int
-    used: Used
+    used: NodeUsage
     others: Mapping[str, int] = field(default_factory=dict)
 
     def free_share(self) -> float:
-        """How empty the node is, between 0 and 3: the least allocated one wins."""
-        used = self.used
-        return (
-            _share(used.cpu, self.cpu)
-            + _share(used.memory, self.memory)
-            + _share(used.pods, self.pods)
-        )
+        """Return the sum of the free shares of CPU, memory and pods, between 0 and 3."""
+        cpu = _free_share(self.used.cpu, self.cpu)
+        memory = _free_share(self.used.memory, self.memory)
+        return cpu + memory + _free_share(self.used.pods, self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementDemand:
-    """What a pod asks of a node, and what the pods already placed forbid it.
+    """What a pod asks of a node, and which nodes the pods already placed rule out.
 
-    `forbidden` are labels with the values that are out, `crowded` those that have too many of its
-    like. `drawn` are the values of which one is needed for each term of pod affinity, None for any.
-    `volume_terms` are, for each of the pod's volumes, the alternatives of which one must hold for
-    the node.
+    `forbidden` are node labels ruled out by anti-affinity, `crowded` values by topology key that
+    have too many similar pods. `attracting` has a topology key and the allowed values (None: any)
+    for each term of pod affinity. `volume_terms` has node selector terms for each of the pod's
+    volumes, one of which must hold.
     """
 
     pod: Json
@@ -115,13 +116,15 @@ class PlacementDemand:
     others: Mapping[str, int] = field(default_factory=dict)
     forbidden: frozenset[tuple[str, str]] = frozenset()
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
+    attracting: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
 
 
-def room_of(node: Json, used: Used) -> NodeRoom:
-    """Return the room of a node of which that much is used."""
+def room_of(node: Json, used: NodeUsage) -> NodeRoom:
     allocatable: Json = status_of(node).get("allocatable") or {}
+    others = {name: whole(str(amount)) for name, amount in allocatable.items()}
+    for name in ("cpu", "memory", "pods"):
+        others.pop(name, None)
     return NodeRoom(
         name=name_of(node),
         labels=labels_of(node),
@@ -131,20 +134,15 @@ def room_of(node: Json, used: Used) -> NodeRoom:
         memory=whole(str(allocatable.get("memory", 0))),
         pods=whole(str(allocatable.get("pods", 110))),
         used=used,
-        others={
-            name: whole(str(amount)) for name, amount in allocatable.items() if name not in _COUNTED
-        },
+        others=others,
     )
 
 
-_COUNTED = ("cpu", "memory", "pods")
-
-
 def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
-    """Return the CPU (thousandths), the memory (bytes) and the other resources, by name, that a pod requests.
+    """Return the CPU (thousandths), memory (bytes) and other resources that a pod requests.
 
-    Containers request together; an init container runs alone, and at most the largest request of
-    one counts. What has a limit and no request requests as much as its limit.
+    Containers request together. An init container runs alone, so that only the largest request of
+    one counts. A container that has a limit and no request requests its limit.
     """
     spec = spec_of(pod)
     together = Counter[str]()
@@ -164,16 +162,15 @@ def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
 def _requests_of_container(container: Json) -> dict[str, int]:
     resources = container.get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {
-        name: whole(str(amount), 1000 if name == "cpu" else 1) for name, amount in amounts.items()
-    }
+    scales = {"cpu": 1000}
+    return {name: whole(str(amount), scales.get(name, 1)) for name, amount in amounts.items()}
 
 
 def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
-    """Why the node does not take the pod; None: it does."""
+    """Return why the node does not take the pod; None if it does."""
     return (
         _why_node_refuses(demand.pod, room)
-        or _short_of(demand, room)
+        or _why_too_full(demand, room)
         or _why_pods_refuse(demand, room)
     )
 
@@ -189,7 +186,7 @@ def _why_node_refuses(pod: Json, room: NodeRoom) -> str | None:
     return None
 
 
-def _short_of(demand: PlacementDemand, room: NodeRoom) -> str | None:
+def _why_too_full(demand: PlacementDemand, room: NodeRoom) -> str | None:
     used = room.used
     if used.pods + 1 > room.pods:
         return "Too many pods"
@@ -198,9 +195,9 @@ def _short_of(demand: PlacementDemand, room: NodeRoom) -> str | None:
     if demand.memory and used.memory + demand.memory > room.memory:
         return "Insufficient memory"
     for name, amount in demand.others.items():
-        # a node that does not tell its disk has one all the same
-        is_offered = name in room.others or name != "ephemeral-storage"
-        if is_offered and used.others[name] + amount > room.others.get(name, 0):
+        # A node that does not report its disk has one nevertheless.
+        is_unreported_disk = name == "ephemeral-storage" and name not in room.others
+        if not is_unreported_disk and used.others[name] + amount > room.others.get(name, 0):
             return f"Insufficient {name}"
     return None
 
@@ -211,21 +208,17 @@ def _why_pods_refuse(demand: PlacementDemand, room: NodeRoom) -> str | None:
         return "node(s) had volume node affinity conflict"
     if demand.forbidden and not demand.forbidden.isdisjoint(labels.items()):
         return "node(s) didn't match pod anti-affinity rules"
-    if not all(_draws(labels.get(label), values) for label, values in demand.drawn):
-        return "node(s) didn't match pod affinity rules"
-    if any(
-        label not in labels or labels[label] in values for label, values in demand.crowded.items()
-    ):
-        return "node(s) didn't match pod topology spread constraints"
+    for label, allowed in demand.attracting:
+        if label not in labels or (allowed is not None and labels[label] not in allowed):
+            return "node(s) didn't match pod affinity rules"
+    for label, crowded in demand.crowded.items():
+        if label not in labels or labels[label] in crowded:
+            return "node(s) didn't match pod topology spread constraints"
     return None
 
 
-def _draws(value: str | None, values: frozenset[str] | None) -> bool:
-    return value is not None and (values is None or value in values)
-
-
 def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether nodeSelector and required node affinity let a pod of this spec run on a node."""
+    """Whether nodeSelector and required node affinity let a pod with this spec run on a node."""
     selector: Json = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -234,14 +227,14 @@ def node_affinity_holds(spec: Json, node_name: str, labels: Mapping[str, str]) -
 
 
 def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, str]) -> bool:
-    """Whether one of the alternatives of a node selector holds for a node."""
+    """Whether one of the terms of a node selector holds for a node."""
     return any(_term_holds(term, node_name, labels) for term in terms)
 
 
 def required_node_terms(spec: Json) -> list[Json] | None:
-    """Return the alternatives of required node affinity; None where there is none."""
+    """Return the terms of required node affinity; None if there is none."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = affinity.get(_REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or []
 
 
@@ -250,74 +243,66 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
     fields = term.get("matchFields") or ()
     if not expressions and not fields:
         return False
-    name = {"metadata.name": node_name}
-    return all(holds(expression, labels) for expression in expressions) and all(
-        holds(field, name) for field in fields
-    )
+    node_fields = {"metadata.name": node_name}
+    labels_match = all(holds(expression, labels) for expression in expressions)
+    return labels_match and all(holds(field, node_fields) for field in fields)
 
 
 def pinned_node(pod: Json) -> str | None:
-    """Return the one node that a DaemonSet's pod was made for."""
+    """Return the node that a DaemonSet's pod was created for; None for other pods."""
     terms = required_node_terms(pod["spec"])
     if not terms or len(terms) != 1:
         return None
-    fields: list[Json] = terms[0].get("matchFields") or []
-    if len(fields) == 1 and fields[0]["key"] == "metadata.name" and len(fields[0]["values"]) == 1:
-        return str(fields[0]["values"][0])
-    return None
+    match terms[0].get("matchFields"):
+        case [{"key": "metadata.name", "values": [name]}]:
+            return str(name)
+        case _:
+            return None
 
 
 def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
-    """Return the required terms of pod affinity, or of `podAntiAffinity`."""
-    affinity = (pod["spec"].get("affinity") or {}).get(kind) or {}
-    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+    """Return the required terms of `podAffinity` or `podAntiAffinity`."""
+    return field_of(pod, f"spec.affinity.{kind}.{_REQUIRED}") or []
 
 
 def strict_spreads(pod: Json) -> list[Json]:
     """Return the topology spread constraints that must hold."""
-    constraints = pod["spec"].get("topologySpreadConstraints") or ()
-    return [
-        constraint
-        for constraint in constraints
-        if constraint.get("whenUnsatisfiable") == "DoNotSchedule"
-    ]
+    spreads = pod["spec"].get("topologySpreadConstraints") or ()
+    return [spread for spread in spreads if spread.get("whenUnsatisfiable") == "DoNotSchedule"]
 
 
 def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[str]:
-    """Those of the namespaces in which an affinity term looks for pods."""
-    chosen = term.get("namespaceSelector")
-    named = list(term.get("namespaces") or ())
-    if chosen is None:
-        return named or [namespace_of(pod)]
-    return named + [
-        name_of(namespace) for namespace in namespaces if matches(chosen, labels_of(namespace))
-    ]
+    """Return the names of the namespaces in which an affinity term looks for pods."""
+    names = list(term.get("namespaces") or ())
+    selector = term.get("namespaceSelector")
+    if selector is None:
+        return names or [namespace_of(pod)]
+    selected = [space for space in namespaces if matches(selector, labels_of(space))]
+    return names + [name_of(namespace) for namespace in selected]
 
 
 def crowded_values(
     pod: Json, spread: Json, rooms: Iterable[NodeRoom], placed: Iterable[tuple[Json, NodeRoom]]
 ) -> frozenset[str]:
-    """Return the values of the topology key where one more pod would exceed the skew.
+    """Return the values of the topology key for which one more pod would exceed the skew.
 
-    As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their
-    way out do not.
+    As in a real cluster by default, cordoned and tainted nodes count as nodes, and terminating pods
+    do not count as pods.
     """
     topology = spread["topologyKey"]
-    spec = pod["spec"]
-    places = [
-        room
-        for room in rooms
-        if topology in room.labels and node_affinity_holds(spec, room.name, room.labels)
-    ]
-    counts = {room.labels[topology]: 0 for room in places}
-    names = {room.name for room in places}
+    eligible = set()
+    counts: dict[str, int] = {}
+    for room in rooms:
+        if topology in room.labels and node_affinity_holds(pod["spec"], room.name, room.labels):
+            eligible.add(room.name)
+            counts[room.labels[topology]] = 0
     for other, room in placed:
-        if room.name in names and not is_deleting(other):
+        if room.name in eligible and not is_deleting(other):
             counts[room.labels[topology]] += 1
     own = int(matches(spread.get("labelSelector"), labels_of(pod)))
     limit = min(counts.values(), default=0) + spread["maxSkew"] - own
     return frozenset(value for value, count in counts.items() if count > limit)
 
 
-def _share(used: int, total: int) -> float:
+def _free_share(used: int, total: int) -> float:
     return (total - used) / total if total else 0.0

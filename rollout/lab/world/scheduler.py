@@ -1,4 +1,4 @@
-"""The scheduler: binds pending pods to nodes, and tries the others again when something changed."""
+"""The scheduler: binds pending pods to nodes, and retries unschedulable pods after changes."""
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from rollout.lab.objects import (
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.placement import (
     NodeRoom,
+    NodeUsage,
     PlacementDemand,
-    Used,
     affinity_terms,
     crowded_values,
     pinned_node,
@@ -36,8 +36,7 @@ from rollout.lab.world.placement import (
 )
 from rollout.lab.world.volumes import volume_terms
 
-# Like a real scheduler, which on large clusters stops looking once it has found this many feasible
-# nodes.
+# Like a real scheduler on large clusters, which stops looking once it has found enough nodes.
 _ENOUGH_NODES = 100
 _RETRY_SECONDS = 0.5
 
@@ -48,44 +47,44 @@ class SimulatedScheduler:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._rooms: dict[str, NodeRoom] = {}
-        self._used: defaultdict[str, Used] = defaultdict(Used)
+        self._used: defaultdict[str, NodeUsage] = defaultdict(NodeUsage)
         self._names: list[str] = []
         self._next = 0
         self._queue: OrderedDict[Key, None] = OrderedDict()
+        # True for pods that may fit after another pod was placed: by affinity or spread.
         self._unschedulable: dict[Key, bool] = {}
         self._placed: set[Key] = set()
+        # How many pods an owner has on a node.
         self._siblings: Counter[tuple[str, str]] = Counter()
-        # Placed pods with anti-affinity, which counts both ways: their node, and the terms and
-        # where these look.
+        # The node of each placed pod with anti-affinity, which counts both ways, and its terms with
+        # their namespaces.
         self._repelling: dict[Key, tuple[str, list[tuple[list[str], Json]]]] = {}
 
     def node_changed(self, change: Change) -> None:
-        """Take in a change of a Node."""
         name = name_of(change.obj)
         if change.gone:
             self._rooms.pop(name, None)
         else:
-            fresh = room_of(change.obj, self._used[name])
-            if fresh == self._rooms.get(name):
+            room = room_of(change.obj, self._used[name])
+            if room == self._rooms.get(name):
                 return
-            self._rooms[name] = fresh
+            self._rooms[name] = room
             self._retry()
         self._names = list(self._rooms)
 
     def pod_changed(self, change: Change) -> None:
-        """Take in a change of a pod."""
         pod = change.obj
-        where = key(change.obj)
-        ended = change.gone or is_finished(pod)
-        if ended or node_name(pod):
-            self._queue.pop(where, None)
-            self._unschedulable.pop(where, None)
-            if ended and where in self._placed:
-                self._release(where, pod)
-            elif not ended and where not in self._placed:
-                self._take(where, pod)
-        elif not is_deleting(pod) and where not in self._unschedulable:
-            self._queue[where] = None
+        pod_key = key(pod)
+        has_ended = change.gone or is_finished(pod)
+        if has_ended or node_name(pod):
+            self._queue.pop(pod_key, None)
+            self._unschedulable.pop(pod_key, None)
+            if has_ended and pod_key in self._placed:
+                self._release(pod_key, pod)
+            elif not has_ended and pod_key not in self._placed:
+                self._occupy(pod_key, pod)
+        elif not is_deleting(pod) and pod_key not in self._unschedulable:
+            self._queue[pod_key] = None
             self._cluster.agenda.soon(self._schedule)
 
     def _retry(self) -> None:
@@ -98,51 +97,55 @@ class SimulatedScheduler:
         self._cluster.agenda.soon(self._schedule)
 
     def _schedule(self) -> None:
-        """Bind one pod; the rest follows, so that a long queue does not hold up everything else."""
-        if self._queue:
-            where, _ = self._queue.popitem(last=False)
-            pod = self._cluster.store.get(PODS, where[1], where[0])
-            if pod is not None and not node_name(pod) and not is_deleting(pod):
-                self._place(where, pod)
-            self._cluster.agenda.soon(self._schedule)
+        """Place one pod and queue the next run, so that a long queue does not delay other work."""
+        if not self._queue:
+            return
+        pod_key, _ = self._queue.popitem(last=False)
+        namespace, name = pod_key
+        pod = self._cluster.store.get(PODS, name, namespace)
+        if pod is not None and not node_name(pod) and not is_deleting(pod):
+            self._place(pod_key, pod)
+        self._cluster.agenda.soon(self._schedule)
 
-    def _place(self, where: Key, pod: Json) -> None:
-        spreads = {
-            constraint["topologyKey"]: self._crowded_topology_values(pod, constraint)
-            for constraint in strict_spreads(pod)
+    def _place(self, pod_key: Key, pod: Json) -> None:
+        cpu, memory, others = requests_of(pod)
+        crowded = {
+            spread["topologyKey"]: self._crowded_values(pod, spread)
+            for spread in strict_spreads(pod)
         }
         demand = PlacementDemand(
-            pod,
-            *requests_of(pod),
+            pod=pod,
+            cpu=cpu,
+            memory=memory,
+            others=others,
             forbidden=frozenset(self._repelling_values(pod)),
-            crowded=spreads,
-            drawn=tuple(self._attracting_values(pod)),
+            crowded=crowded,
+            attracting=tuple(self._attracting_values(pod)),
             volume_terms=volume_terms(self._cluster.store, pod),
         )
         refusals: Counter[str] = Counter()
         feasible = list(islice(self._feasible(demand, refusals), _ENOUGH_NODES))
-        if not feasible:
-            self._unschedulable[where] = bool(affinity_terms(pod) or spreads)
-            self._report(pod, refusals)
-            return
-        self._bind(pod, self._best(pod, feasible).name)
+        if feasible:
+            self._bind(pod, self._best(pod, feasible).name)
+        else:
+            self._unschedulable[pod_key] = bool(affinity_terms(pod) or crowded)
+            self._report_unschedulable(pod, refusals)
 
     def _best(self, pod: Json, feasible: Sequence[NodeRoom]) -> NodeRoom:
-        """Return the node with the fewest soft taints, then of the owner's other pods, then the least allocated one.
+        """Return the best node: fewest soft taints, then fewest pods of the owner, then most room.
 
         A real scheduler adds these up, and its default weights (3, 2 and 1) put them in this order.
         """
         owner = _owner(pod)
-        return min(
-            feasible,
-            key=lambda room: (
-                len(untolerated_taints(pod["spec"], room.taints, ("PreferNoSchedule",))),
-                self._siblings[owner, room.name],
-                -room.free_share(),
-            ),
-        )
+
+        def rank(room: NodeRoom) -> tuple[int, int, float]:
+            taints = untolerated_taints(pod["spec"], room.taints, ("PreferNoSchedule",))
+            return len(taints), self._siblings[owner, room.name], -room.free_share()
+
+        return min(feasible, key=rank)
 
     def _feasible(self, demand: PlacementDemand, refusals: Counter[str]) -> Iterator[NodeRoom]:
+        """Yield the nodes that take the pod, and count the reasons of the others."""
         for room in self._candidates(demand.pod):
             reason = refusal(demand, room)
             if reason is None:
@@ -151,7 +154,7 @@ class SimulatedScheduler:
                 refusals[reason] += 1
 
     def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
-        """Return the pinned node, or all of them, beginning behind the one where the last search ended."""
+        """Yield the node that the pod is pinned to, or all nodes from where the last search ended."""
         pinned = pinned_node(pod)
         if pinned is not None:
             if pinned in self._rooms:
@@ -162,96 +165,95 @@ class SimulatedScheduler:
             yield self._rooms[self._names[self._next]]
 
     def _attracting_values(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
-        """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
+        """Yield the topology key and the allowed values of each term of pod affinity.
+
+        All values are allowed (None) for the first of several pods that attract each other.
+        """
         terms = affinity_terms(pod)
-        meant = [(term["topologyKey"], list(self._rooms_selected_by(term, pod))) for term in terms]
-        first = not any(rooms for _, rooms in meant) and all(
-            matches(term.get("labelSelector"), labels_of(pod)) for term in terms
-        )
-        for topology, rooms in meant:
+        rooms_by_term = [list(self._rooms_selected_by(term, pod)) for term in terms]
+        selects_itself = all(matches(term.get("labelSelector"), labels_of(pod)) for term in terms)
+        is_first = selects_itself and not any(rooms_by_term)
+        for term, rooms in zip(terms, rooms_by_term, strict=True):
+            topology = term["topologyKey"]
             values = frozenset(room.labels[topology] for room in rooms if topology in room.labels)
-            yield topology, None if first else values
+            yield topology, None if is_first else values
 
     def _rooms_selected_by(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
-        """Return the rooms of the placed pods that an affinity term selects, once for each."""
+        """Yield the node of each placed pod that an affinity term selects."""
         for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
             for _, room in self._placed_matching(namespace, term.get("labelSelector")):
                 yield room
 
     def _repelling_values(self, pod: Json) -> Iterator[tuple[str, str]]:
-        """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
-        terms = affinity_terms(pod, "podAntiAffinity")
-        rooms = [
-            (term["topologyKey"], room)
-            for term in terms
-            for room in self._rooms_selected_by(term, pod)
-        ]
+        """Yield the topology values that anti-affinity of this or of placed pods forbids."""
+        for term in affinity_terms(pod, "podAntiAffinity"):
+            for room in self._rooms_selected_by(term, pod):
+                if term["topologyKey"] in room.labels:
+                    yield term["topologyKey"], room.labels[term["topologyKey"]]
         namespace = namespace_of(pod)
         labels = labels_of(pod)
-        for node, repelling in self._repelling.values():
-            room = self._rooms.get(node)
-            for namespaces, term in repelling:
-                if (
-                    room is not None
-                    and namespace in namespaces
-                    and matches(term.get("labelSelector"), labels)
-                ):
-                    rooms.append((term["topologyKey"], room))
-        for topology, room in rooms:
-            if topology in room.labels:
-                yield topology, room.labels[topology]
+        for node, terms in self._repelling.values():
+            node_labels = self._rooms[node].labels if node in self._rooms else {}
+            for namespaces, term in terms:
+                topology = term["topologyKey"]
+                is_selected = namespace in namespaces and matches(term.get("labelSelector"), labels)
+                if is_selected and topology in node_labels:
+                    yield topology, node_labels[topology]
 
-    def _crowded_topology_values(self, pod: Json, spread: Json) -> frozenset[str]:
+    def _crowded_values(self, pod: Json, spread: Json) -> frozenset[str]:
         placed = self._placed_matching(namespace_of(pod), spread.get("labelSelector"))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
     def _placed_matching(
         self, namespace: str, selector: Json | None
     ) -> list[tuple[Json, NodeRoom]]:
-        placed = (
-            pod for pod in self._cluster.matching(namespace, selector) if key(pod) in self._placed
-        )
-        return [
-            (pod, self._rooms[node_name(pod)]) for pod in placed if node_name(pod) in self._rooms
-        ]
+        """Return the placed pods that the selector selects, each with its node."""
+        placed = []
+        for pod in self._cluster.pods_matching(namespace, selector):
+            room = self._rooms.get(node_name(pod))
+            if room is not None and key(pod) in self._placed:
+                placed.append((pod, room))
+        return placed
 
     def _bind(self, pod: Json, node: str) -> None:
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
         scheduled = {"type": "PodScheduled", "status": "True"}
-        bound = with_condition(
-            {**pod, "spec": {**pod["spec"], "nodeName": node}}, scheduled, self._cluster.now()
-        )
-        self._cluster.store.put(PODS, bound)
+        self._cluster.store.put(PODS, with_condition(bound, scheduled, self._cluster.now()))
 
-    def _report(self, pod: Json, refusals: Counter[str]) -> None:
-        total = len(self._rooms)
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+    def _report_unschedulable(self, pod: Json, refusals: Counter[str]) -> None:
+        message = "no nodes available"
+        if refusals:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+            message = f"0/{len(self._rooms)} nodes are available: {reasons}."
         unscheduled = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": (
-                f"0/{total} nodes are available: {reasons}." if reasons else "no nodes available"
-            ),
+            "message": message,
         }
         self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
 
-    def _take(self, where: Key, pod: Json) -> None:
+    def _occupy(self, pod_key: Key, pod: Json) -> None:
+        """Count a pod that was bound to a node."""
         self._account(pod, 1)
-        self._placed.add(where)
-        if terms := affinity_terms(pod, "podAntiAffinity"):
+        self._placed.add(pod_key)
+        terms = affinity_terms(pod, "podAntiAffinity")
+        if terms:
             namespaces = self._cluster.store.items(NAMESPACES)
             repelling = [(term_namespaces(term, pod, namespaces), term) for term in terms]
-            self._repelling[where] = node_name(pod), repelling
+            self._repelling[pod_key] = node_name(pod), repelling
         if any(self._unschedulable.values()):
             self._retry()
 
-    def _release(self, where: Key, pod: Json) -> None:
+    def _release(self, pod_key: Key, pod: Json) -> None:
+        """No longer count a pod that has ended."""
         self._account(pod, -1)
-        self._placed.discard(where)
-        self._repelling.pop(where, None)
+        self._placed.discard(pod_key)
+        self._repelling.pop(pod_key, None)
         self._retry()
 
     def _account(self, pod: Json, sign: int) -> None:
+        """Add a pod to what is used of its node (1), or take it off (-1)."""
         node = node_name(pod)
         cpu, memory, others = requests_of(pod)
         used = self._used[node]
@@ -264,5 +266,6 @@ class SimulatedScheduler:
 
 
 def _owner(pod: Json) -> str:
+    """Return the UID of the pod's controller, or else its own."""
     owner = controller_of(pod)
     return str(owner["uid"]) if owner else str(pod["metadata"].get("uid", ""))

@@ -1,7 +1,6 @@
-"""Controllers that keep pods running: they differ in naming, in order, and in when they replace a pod.
+"""Controllers that keep pods running, and the garbage collector.
 
-A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out. And the
-garbage collector.
+A Deployment keeps the ReplicaSet of its first template: nothing here rolls out a new one.
 """
 
 from abc import ABC, abstractmethod
@@ -52,12 +51,12 @@ from rollout.lab.world.placement import (
     untolerated_taints,
 )
 
-# Stands in a StatefulSet's template for a pod's number: each pod has claims of its own.
+# In a StatefulSet's template it stands for a pod's ordinal, as each pod has its own claims.
 ORDINAL = "$(ordinal)"
 
 
 class WorkloadController(ABC):
-    """Reconciles one kind of object: the world asks it to, whenever the object or its pods changed."""
+    """Reconciles one kind of object. The world calls it when an object or its pods changed."""
 
     resource: ClassVar[Resource]
 
@@ -66,19 +65,20 @@ class WorkloadController(ABC):
         self._store = cluster.store
 
     def reconcile(self, namespace: str, name: str) -> None:
-        """Bring the pods, then the status, of one object to what its spec asks for."""
+        """Bring the pods of one object to what its spec asks for, then update its status."""
         obj = self._store.get(self.resource, name, namespace)
         if obj is None or is_deleting(obj):
             return
         self._act(obj)
         current = self._cluster.current(self.resource, obj)
         if current is not None:
-            seen = {"observedGeneration": current["metadata"].get("generation", 1)}
-            self._store.put(self.resource, {**current, "status": {**self._status(current), **seen}})
+            status = self._status(current)
+            status["observedGeneration"] = current["metadata"].get("generation", 1)
+            self._store.put(self.resource, {**current, "status": status})
 
     @abstractmethod
     def _act(self, obj: Json) -> None:
-        """Create and delete what is missing and too much."""
+        """Create missing objects and delete those that are too many."""
 
     def _status(self, obj: Json) -> Json:
         """Return the counts that follow from the pods."""
@@ -86,42 +86,48 @@ class WorkloadController(ABC):
         return {"replicas": len(active), "readyReplicas": sum(map(is_ready, active))}
 
     def _active(self, obj: Json) -> list[Json]:
-        return [pod for pod in self._cluster.owned_by(uid(obj)) if is_active(pod)]
+        return [pod for pod in self._cluster.pods_owned_by(uid(obj)) if is_active(pod)]
 
     def _create(
         self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
     ) -> None:
-        """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
+        """Store a new pod of the owner with this spec, unless its namespace is terminating."""
         where = namespace_of(obj)
-        prefix = f"{obj['metadata']['name']}-"
         namespace = self._store.get(NAMESPACES, where)
         if namespace is not None and is_deleting(namespace):
             return
         template: Json = spec_of(obj)["template"].get("metadata") or {}
-        known = {
-            "name": name or self._store.free_name(PODS, prefix, where, self._cluster.rng),
+        metadata: Json = {
             "namespace": where,
             "labels": {**(template.get("labels") or {}), **(labels or {})},
             "ownerReferences": [owner_reference(obj, self.resource)],
             "generation": 1,
-            **({} if name else {"generateName": prefix}),
             "annotations": template.get("annotations") or {},
         }
-        # Its parts are shared with the template, so that many pods take little memory.
-        self._store.create(
-            PODS, {"metadata": known, "spec": admit(spec), "status": {"phase": "Pending"}}
-        )
+        if name:
+            metadata["name"] = name
+        else:
+            prefix = f"{name_of(obj)}-"
+            metadata["generateName"] = prefix
+            metadata["name"] = self._store.free_name(PODS, prefix, where, self._cluster.rng)
+        # The spec shares its parts with the template, so that many pods take little memory.
+        pod = {"metadata": metadata, "spec": admit(spec), "status": {"phase": "Pending"}}
+        self._store.create(PODS, pod)
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
-    """Return the reference that makes an object the managing owner of another."""
-    named = {"name": name_of(owner), "uid": uid(owner)}
-    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
+    """Return the reference that makes an object the controller of another."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": name_of(owner),
+        "uid": uid(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def template_spec(obj: Json) -> Json:
-    """Return the pod spec of a workload's template."""
     return spec_of(spec_of(obj)["template"])
 
 
@@ -144,8 +150,8 @@ class Deployments(WorkloadController):
 
     @override
     def _status(self, obj: Json) -> Json:
-        below = status_of(self._owned_replica_set(obj) or {})
-        return {name: below.get(name, 0) for name in ("replicas", "readyReplicas")}
+        status = status_of(self._owned_replica_set(obj) or {})
+        return {field: status.get(field, 0) for field in ("replicas", "readyReplicas")}
 
     def _owned_replica_set(self, obj: Json) -> Json | None:
         return self._store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
@@ -165,16 +171,16 @@ def _replica_set(obj: Json) -> Json:
         "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
         "generation": 1,
     }
-    kept = {
+    set_spec = {
         "replicas": _replicas(obj),
         "selector": spec.get("selector") or {},
         "template": spec["template"],
     }
-    return {"metadata": metadata, "spec": kept, "status": {"replicas": 0}}
+    return {"metadata": metadata, "spec": set_spec, "status": {"replicas": 0}}
 
 
 class ReplicaSets(WorkloadController):
-    """Keeps each ReplicaSet's number of pods: one that is leaving or has failed is replaced at once."""
+    """Keeps each ReplicaSet's number of pods; terminating and failed pods are replaced at once."""
 
     resource = REPLICASETS
 
@@ -185,58 +191,49 @@ class ReplicaSets(WorkloadController):
         for _ in range(missing):
             self._create(obj, spec=template_spec(obj))
         if missing < 0:
-            # pods without a node go first, then unready ones
-            for pod in sorted(active, key=lambda pod: (bool(node_name(pod)), is_ready(pod)))[
-                :-missing
-            ]:
+            # Pods without a node go first, then pods that are not ready.
+            active.sort(key=lambda pod: (bool(node_name(pod)), is_ready(pod)))
+            for pod in active[:-missing]:
                 self._cluster.delete(PODS, pod)
 
 
 class StatefulSets(WorkloadController):
-    """Keeps each StatefulSet's ordinals, in order; one is replaced when the old pod is gone."""
+    """Keeps each StatefulSet's pods in order; a pod is replaced once the old one is gone."""
 
     resource = STATEFULSETS
 
     @override
     def _act(self, obj: Json) -> None:
-        pods = {
-            int(name_of(pod).rpartition("-")[2]): pod for pod in self._cluster.owned_by(uid(obj))
+        owned = self._cluster.pods_owned_by(uid(obj))
+        pods = {int(name_of(pod).rpartition("-")[2]): pod for pod in owned}
+        for ordinal in range(_replicas(obj)):
+            pod = pods.get(ordinal)
+            if pod is None:
+                self._create_ordinal(obj, ordinal)
+                return
+            if is_finished(pod):
+                self._cluster.delete(PODS, pod)
+            if not is_ready(pod) or not is_active(pod):
+                # The next pod follows once this one is ready.
+                return
+        last = max(pods, default=-1)
+        if last >= _replicas(obj):
+            self._cluster.delete(PODS, pods[last])
+
+    def _create_ordinal(self, obj: Json, ordinal: int) -> None:
+        name = f"{name_of(obj)}-{ordinal}"
+        labels = {
+            "statefulset.kubernetes.io/pod-name": name,
+            "apps.kubernetes.io/pod-index": str(ordinal),
         }
-        if all(self._fill(obj, ordinal, pods.get(ordinal)) for ordinal in range(_replicas(obj))):
-            last = max(pods, default=-1)
-            if last >= _replicas(obj):
-                self._cluster.delete(PODS, pods[last])
-
-    def _fill(self, obj: Json, ordinal: int, pod: Json | None) -> bool:
-        """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
-        if pod is None:
-            name = f"{obj['metadata']['name']}-{ordinal}"
-            labels = {
-                "statefulset.kubernetes.io/pod-name": name,
-                "apps.kubernetes.io/pod-index": str(ordinal),
-            }
-            self._create(
-                obj,
-                name,
-                labels=labels,
-                spec={**_spec_with_number(template_spec(obj), ordinal), "hostname": name},
-            )
-            return False
-        if is_finished(pod):
-            self._cluster.delete(PODS, pod)
-        return is_ready(pod) and is_active(pod)
+        template = template_spec(obj)
+        volumes = msgspec.json.encode(template.get("volumes") or [])
+        volumes = volumes.replace(ORDINAL.encode(), b"%d" % ordinal)
+        spec = {**template, "hostname": name, "volumes": msgspec.json.decode(volumes)}
+        self._create(obj, name, labels=labels, spec=spec)
 
 
-def _spec_with_number(spec: Json, ordinal: int) -> Json:
-    """Return the spec of the pod with this number."""
-    volumes = msgspec.json.encode(spec.get("volumes") or [])
-    return {
-        **spec,
-        "volumes": msgspec.json.decode(volumes.replace(ORDINAL.encode(), b"%d" % ordinal)),
-    }
-
-
-# Nothing plays the pressures that the real controller has them tolerate as well.
+# A real controller also adds tolerations of pressures, which the lab does not simulate.
 _TOLERATED = ((NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute"), (UNSCHEDULABLE, "NoSchedule"))
 
 
@@ -246,43 +243,44 @@ class DaemonSets(WorkloadController):
     resource = DAEMONSETS
 
     def node_changed(self, change: Change) -> None:
-        """Look at all DaemonSets again when a node came, went, or changed what decides about its pods."""
+        """Reconcile all DaemonSets if the node may take or lose pods of them."""
         if change.differs(spec_of, labels_of):
             for obj in self._store.items(DAEMONSETS):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     @override
     def _act(self, obj: Json) -> None:
-        present = self._by_node(obj)
+        pods_by_node = self._by_node(obj)
         spec = _daemon_spec(obj)
         for node in self._store.items(NODES):
             name = name_of(node)
-            pods = present.pop(name, [])
+            pods = pods_by_node.pop(name, [])
             if not pods and _fits(spec, node):
                 self._create(obj, spec={**spec, "affinity": _pin_to_node(spec, name)})
             elif pods and not _fits(spec, node, ("NoExecute",)):
                 self._delete(pods)
             else:
                 self._delete(filter(is_finished, pods))
-        for pods in present.values():
+        for pods in pods_by_node.values():
             self._delete(pods)
 
     @override
     def _status(self, obj: Json) -> Json:
         spec = _daemon_spec(obj)
-        present = self._by_node(obj)
-        wanted = {name_of(node) for node in self._store.items(NODES) if _fits(spec, node)}
-        ready = [
-            name
-            for name in wanted
-            if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))
-        ]
-        return {"desiredNumberScheduled": len(wanted), "numberReady": len(ready)}
+        pods_by_node = self._by_node(obj)
+        desired = 0
+        ready = 0
+        for node in self._store.items(NODES):
+            if _fits(spec, node):
+                desired += 1
+                pods = pods_by_node.get(name_of(node), ())
+                ready += any(is_active(pod) and is_ready(pod) for pod in pods)
+        return {"desiredNumberScheduled": desired, "numberReady": ready}
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
         """Return the DaemonSet's pods by the node they run on or are meant for."""
         pods: dict[str, list[Json]] = {}
-        for pod in self._cluster.owned_by(uid(obj)):
+        for pod in self._cluster.pods_owned_by(uid(obj)):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
         return pods
 
@@ -306,19 +304,19 @@ def _pin_to_node(spec: Json, node: str) -> Json:
 
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
-    """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
-    held = node_affinity_holds(spec, name_of(node), labels_of(node))
-    return held and not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
+    """Whether a pod may be placed on the node, or with `NoExecute` as the only effect stay there."""
+    if not node_affinity_holds(spec, name_of(node), labels_of(node)):
+        return False
+    return not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
 
 
 OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)
 
 
 class GarbageCollector:
-    """Lets go what a deleted workload owned, and empties a deleted namespace.
+    """Deletes what a deleted workload owned, and empties a deleted namespace.
 
-    Only owners that were seen to go count: a pod whose owner never existed is left alone, because
-    clients of the lab make such pods to try things.
+    Pods whose owner never existed stay, because clients of the lab create such pods to try things.
     """
 
     def __init__(self, cluster: SimulatedCluster) -> None:
@@ -326,38 +324,32 @@ class GarbageCollector:
         self._store = cluster.store
 
     def changed(self, change: Change) -> None:
-        """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
+        """Handle a changed namespace, a deleted workload, or another deleted object."""
         if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
-        namespace = (
-            name_of(change.obj) if change.resource is NAMESPACES else namespace_of(change.obj)
-        )
-        standing = self._store.get(NAMESPACES, namespace)
-        if standing is not None and is_deleting(standing):
-            self._cluster.agenda.soon(self._empty, namespace)
+        is_namespace = change.resource is NAMESPACES
+        name = name_of(change.obj) if is_namespace else namespace_of(change.obj)
+        namespace = self._store.get(NAMESPACES, name)
+        if namespace is not None and is_deleting(namespace):
+            self._cluster.agenda.soon(self._empty, name)
 
     def _collect(self, owner_uid: str) -> None:
-        sets = self._store.items(REPLICASETS)
-        self._remove(
-            (REPLICASETS, item)
-            for item in sets
-            if (controller_of(item) or {}).get("uid") == owner_uid
-        )
-        self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
+        for replica_set in self._store.items(REPLICASETS):
+            owner = controller_of(replica_set)
+            if owner is not None and owner.get("uid") == owner_uid:
+                self._cluster.delete(REPLICASETS, replica_set)
+        for pod in self._cluster.pods_owned_by(owner_uid):
+            self._cluster.delete(PODS, pod)
 
-    def _empty(self, namespace: str) -> None:
-        """Delete what lies in it; once the last of that is gone, the namespace goes."""
-        standing = self._store.get(NAMESPACES, namespace)
-        if standing is None or not is_deleting(standing):
+    def _empty(self, name: str) -> None:
+        """Delete what a terminating namespace contains, and then the namespace."""
+        namespace = self._store.get(NAMESPACES, name)
+        if namespace is None or not is_deleting(namespace):
             return
-        kinds = (resource for resource in STORED if resource.namespaced)
-        content = [
-            (resource, obj) for resource in kinds for obj in self._store.items(resource, namespace)
-        ]
-        self._remove(content)
-        if not content and not standing["metadata"].get("finalizers"):
-            self._store.remove(NAMESPACES, namespace)
-
-    def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
-        for resource, obj in objects:
-            self._cluster.delete(resource, obj)
+        is_empty = True
+        for resource in STORED:
+            for obj in self._store.items(resource, name) if resource.namespaced else ():
+                is_empty = False
+                self._cluster.delete(resource, obj)
+        if is_empty and not namespace["metadata"].get("finalizers"):
+            self._store.remove(NAMESPACES, name)

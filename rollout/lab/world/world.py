@@ -1,7 +1,7 @@
-"""The world: the simulated cluster behind the API, put together.
+"""The world: all controllers and kubelets of the simulated cluster behind the API.
 
-It hears every change of the store once, tells the controllers concerned, and lets the agenda decide
-when they act.
+It observes every change of the store, passes it to the controllers concerned, and lets the agenda
+decide when they act.
 """
 
 import random
@@ -41,8 +41,8 @@ from rollout.lab.world.workloads import (
 class World:
     """Control plane and kubelets of the simulated cluster.
 
-    All methods belong into the event loop that also serves the API. `settle` brings a seeded
-    cluster to rest at once; `run` then lets time pass until `stop`. Hosts join by `kubelets`.
+    All methods belong to the event loop that also serves the API. `settle` brings a new cluster to
+    rest, and `run` then lets time pass until `stop`. Hosts join through `kubelets`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class World:
         self._began = False
 
     def settle(self) -> None:
-        """Bring everything to rest at once, without waiting for any delay of the cluster's own movement."""
+        """Bring the cluster to rest at once, without waiting for its own delays."""
         self.agenda.settle()
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class World:
         self.agenda.stop()
 
     def _begin(self) -> None:
-        """Start what recurs: only now, lest the time that seeding took be taken for silence."""
+        """Start heartbeats and monitoring, now that no set-up can look like silent kubelets."""
         if not self._began:
             self._began = True
             self.agenda.time = self.cluster.clock.monotonic()
@@ -96,7 +96,7 @@ class World:
             self._lifecycle.begin_monitoring()
 
     def _observe(self, change: Change) -> None:
-        """Tell those whom the change concerns."""
+        """Pass a change to the controllers that it concerns."""
         resource = change.resource
         if resource is LEASES:
             self._lifecycle.lease_changed(change)
@@ -113,7 +113,7 @@ class World:
 
     def _pod_changed(self, change: Change) -> None:
         self._scheduler.pod_changed(change)
-        # came, went, or turned into something that its controller counts differently
+        # The owner counts a pod by these.
         if change.differs(is_ready, phase, is_deleting):
             self._wake_owner(change)
         self._budgets.pod_changed(change)
@@ -131,12 +131,12 @@ class World:
         controller = self._controllers[change.resource.kind]
         self._wake_owner(change)
         self._budgets.scale_changed(change)
-        # more than a controller that wrote what it had seen
+        # A controller that only wrote the status of its object needs no other run.
         if change.differs(spec_of, is_deleting):
             self.agenda.soon(controller.reconcile, *key(change.obj))
 
     def _wake_owner(self, change: Change) -> None:
         owner = controller_of(change.obj)
-        controller = self._controllers.get(owner["kind"]) if owner is not None else None
-        if owner is not None and controller is not None:
+        if owner is not None and owner["kind"] in self._controllers:
+            controller = self._controllers[owner["kind"]]
             self.agenda.soon(controller.reconcile, namespace_of(change.obj), owner["name"])

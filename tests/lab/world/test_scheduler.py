@@ -8,7 +8,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.machine import HostSettings
 from rollout.lab.objects import condition
-from rollout.lab.world.placement import NodeRoom, PlacementDemand, Used, refusal, requests_of
+from rollout.lab.world.placement import NodeRoom, NodeUsage, PlacementDemand, refusal, requests_of
 from tests.lab.world.simulation import Simulation
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -59,8 +59,8 @@ def affinity(operator: str, *values: str) -> Json:
             {},
             "node(s) didn't match Pod's node affinity/selector",
         ),
-        ({"cpu": "500m"}, {"used": Used(cpu=3500)}, None),
-        ({"cpu": "501m"}, {"used": Used(cpu=3500)}, "Insufficient cpu"),
+        ({"cpu": "500m"}, {"used": NodeUsage(cpu=3500)}, None),
+        ({"cpu": "501m"}, {"used": NodeUsage(cpu=3500)}, "Insufficient cpu"),
         ({"cpu": "5"}, {}, "Insufficient cpu"),
         ({"memory": "9Gi"}, {}, "Insufficient memory"),
         ({"example.com/gpu": "1"}, {}, "Insufficient example.com/gpu"),
@@ -83,7 +83,7 @@ def affinity(operator: str, *values: str) -> Json:
             "Insufficient memory",
         ),
         ({"cpu": "2", "initContainers": [{"resources": {"requests": {"cpu": "3"}}}]}, {}, None),
-        ({}, {"used": Used(pods=10)}, "Too many pods"),
+        ({}, {"used": NodeUsage(pods=10)}, "Too many pods"),
     ],
 )
 def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | None) -> None:
@@ -100,7 +100,7 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
         "cpu": 4000,
         "memory": 2**33,
         "pods": 10,
-        "used": Used(),
+        "used": NodeUsage(),
     }
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
     assert refusal(PlacementDemand(pod, *requests_of(pod)), offered) == reason
