@@ -1,9 +1,8 @@
 """The lab's time: simulated durations run `speed` times faster than the wall clock.
 
-Timestamps are the wall clock's, so that what clients compute from them agrees with their own clock,
-unless the lab is told to be that far `ahead` of it (seconds; below 0: behind), as machines are
-whose clocks are not kept by NTP. Durations (boots, heartbeats, grace periods) are simulated
-seconds.
+Timestamps are the wall clock's, so that clients can compare them with their own clock. `ahead`
+(seconds, negative for behind) simulates machines without NTP. Durations such as boots, heartbeats
+and grace periods are simulated seconds.
 """
 
 import time
@@ -19,7 +18,7 @@ class LabClock:
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """Return the time that the lab's machines believe it is, UTC."""
+        """Return the time by the clocks of the lab's machines, UTC."""
         return datetime.now(UTC) + self._ahead
 
     def monotonic(self) -> float:
@@ -27,13 +26,13 @@ class LabClock:
         return (time.monotonic() - self._started) * self.speed
 
     def scaled(self, seconds: float) -> float:
-        """How many real seconds that many simulated seconds take."""
+        """Return how many real seconds these simulated seconds take."""
         return seconds / self.speed
 
     def skip(self, seconds: float) -> None:
-        """Let the machines believe that it is that much later, as after a night in which nobody looked."""
+        """Set the machines' clocks forward, as if that much time had passed."""
         self._ahead += timedelta(seconds=seconds)
 
     def age(self, moment: datetime) -> float:
-        """How many simulated seconds ago a timestamp was given."""
+        """Return how many simulated seconds have passed since a moment."""
         return (self.now() - moment).total_seconds() * self.speed

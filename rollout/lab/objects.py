@@ -1,4 +1,4 @@
-"""Reading and rebuilding stored objects: pure, because stored dictionaries are shared and never changed."""
+"""Views and copies of stored objects. All are pure: stored dictionaries are shared and never changed."""
 
 from datetime import datetime
 from typing import Any
@@ -12,47 +12,41 @@ Key = tuple[str, str]
 
 
 def key(obj: Json) -> Key:
-    """Namespace and name."""
+    """Return namespace and name."""
     return namespace_of(obj), name_of(obj)
 
 
 def name_of(obj: Json) -> str:
-    """Return its name."""
     return str(obj["metadata"]["name"])
 
 
 def namespace_of(obj: Json) -> str:
-    """Return its namespace; empty where it is in none."""
+    """Return the namespace; empty for cluster-scoped objects."""
     return str(obj["metadata"].get("namespace", ""))
 
 
 def uid(obj: Json) -> str:
-    """Return the identity that no second object of the same name shares."""
     return str(obj["metadata"]["uid"])
 
 
 def labels_of(obj: Json) -> dict[str, str]:
-    """Return the labels; empty where there are none."""
     return obj["metadata"].get("labels") or {}
 
 
 def annotations_of(obj: Json) -> dict[str, str]:
-    """Return the annotations; empty where there are none."""
     return obj["metadata"].get("annotations") or {}
 
 
 def spec_of(obj: Json) -> Json:
-    """Return the spec; empty where there is none."""
     return obj.get("spec") or {}
 
 
 def status_of(obj: Json) -> Json:
-    """Return the status; empty where there is none."""
     return obj.get("status") or {}
 
 
 def field_of(obj: Json, path: str) -> Any:
-    """Return a field by its dotted path, None where anything on the way is missing."""
+    """Return the field at a dotted path; None if any part of the path is missing."""
     value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -65,32 +59,29 @@ def setting(pod: Json, name: str) -> str | None:
 
 
 def phase(pod: Json) -> str:
-    """Return the pod's phase; a new one is Pending."""
     return str(status_of(pod).get("phase") or "Pending")
 
 
 def is_finished(pod: Json) -> bool:
-    """Whether its containers have ended for good."""
     return phase(pod) in {"Succeeded", "Failed"}
 
 
 def is_deleting(obj: Json) -> bool:
-    """Whether its deletion has begun."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def is_active(pod: Json) -> bool:
-    """Whether controllers count it as one of theirs that works or will work."""
+    """Whether controllers count the pod among their replicas."""
     return not is_finished(pod) and not is_deleting(pod)
 
 
 def is_mirror(pod: Json) -> bool:
-    """Whether it only mirrors a static pod of its kubelet."""
+    """Whether the pod mirrors a static pod of a kubelet."""
     return MIRROR_ANNOTATION in annotations_of(pod)
 
 
 def node_name(pod: Json) -> str:
-    """Return the node it is bound to; empty where it is not."""
+    """Return the node that the pod is bound to; empty for none."""
     return str(spec_of(pod).get("nodeName") or "")
 
 
@@ -101,27 +92,19 @@ def controller_of(obj: Json) -> Json | None:
 
 
 def is_daemon(pod: Json) -> bool:
-    """Whether a DaemonSet runs it."""
     owner = controller_of(pod)
     return owner is not None and owner.get("kind") == "DaemonSet"
 
 
 def condition(obj: Json, kind: str) -> Json | None:
-    """One of its conditions."""
-    return next(
-        (
-            condition
-            for condition in status_of(obj).get("conditions") or ()
-            if condition["type"] == kind
-        ),
-        None,
-    )
+    conditions = status_of(obj).get("conditions") or ()
+    return next((entry for entry in conditions if entry["type"] == kind), None)
 
 
 def is_ready(obj: Json) -> bool:
-    """Whether a pod or node is Ready."""
-    standing = condition(obj, "Ready")
-    return standing is not None and standing["status"] == "True"
+    """Whether a pod or a node is Ready."""
+    ready = condition(obj, "Ready")
+    return ready is not None and ready["status"] == "True"
 
 
 def with_status(obj: Json, **fields: Any) -> Json:
@@ -135,24 +118,23 @@ def with_metadata(obj: Json, **fields: Any) -> Json:
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """Return the object with these fields of its spec replaced; its generation counts the change."""
+    """Return the object with these fields of its spec replaced, and its generation raised if any."""
+    spec = {**spec_of(obj), **fields}
+    changed = {**obj, "spec": spec}
     generation = obj["metadata"].get("generation")
-    changed = {**obj, "spec": {**spec_of(obj), **fields}}
-    if generation is None or changed["spec"] == spec_of(obj):
+    if generation is None or spec == spec_of(obj):
         return changed
     return with_metadata(changed, generation=generation + 1)
 
 
 def with_condition(obj: Json, new: Json, now: datetime) -> Json:
-    """Return the object with a condition set; the transition time moves only with the status.
-
-    One that a client wrote may have no time.
-    """
+    """Return the object with a condition set, whose transition time moves only with its status."""
     old = condition(obj, new["type"])
-    same = old is not None and old["status"] == new["status"]
-    since = old.get("lastTransitionTime") if same and old is not None else None
-    full = {"lastTransitionTime": since or timestamp(now), **new}
-    others = status_of(obj).get("conditions") or []
+    conditions = status_of(obj).get("conditions") or []
     if old is None:
-        return with_status(obj, conditions=[*others, full])
-    return with_status(obj, conditions=[full if other is old else other for other in others])
+        added = {"lastTransitionTime": timestamp(now), **new}
+        return with_status(obj, conditions=[*conditions, added])
+    # A condition that a client wrote may have no time.
+    since = old.get("lastTransitionTime") if old["status"] == new["status"] else None
+    changed = {"lastTransitionTime": since or timestamp(now), **new}
+    return with_status(obj, conditions=[changed if entry is old else entry for entry in conditions])

@@ -117,7 +117,7 @@ class Endpoints:
         return self._object(call, self._writer.create(call, body), _CREATED)
 
     def _update(self, call: Call) -> EndpointResponse:
-        status = _CREATED if self._writer.is_made_by_update(call.target) else _OK
+        status = _CREATED if self._writer.is_created_by_update(call.target) else _OK
         return self._object(call, self._writer.update(call, _body(call)), status)
 
     def _patch(self, call: Call) -> EndpointResponse:

@@ -18,7 +18,7 @@ import msgspec
 from rollout.lab.api.endpoints import EndpointResponse, refused
 from rollout.lab.api.reads import Watch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.statuses import StatusError
+from rollout.lab.api.statuses import STALE, StatusError
 
 
 class FaultAnswer(StrEnum):
@@ -162,9 +162,6 @@ _HALF_EVENT: Final = (
     b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'
 )
 _HALVES: Final = frozenset({FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF})
-_STALE: Final = (
-    "the object has been modified; please apply your changes to the latest version and try again"
-)
 _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
     FaultAnswer.INTERNAL_ERROR: (
         "InternalError",
@@ -179,7 +176,7 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
         "Timeout: request did not complete within the allotted timeout",
     ),
     FaultAnswer.BAD_REQUEST: ("BadRequest", "the request is not understood"),
-    FaultAnswer.CONFLICT: ("Conflict", _STALE),
+    FaultAnswer.CONFLICT: ("Conflict", STALE),
     FaultAnswer.INVALID: ("Invalid", "the object is invalid: an admission webhook says so"),
     FaultAnswer.FORBIDDEN: (
         "Forbidden",

@@ -1,8 +1,7 @@
-"""How objects come and go: what a server adds to those it stores, and grace periods, finalizers and the end.
+"""How objects are created and deleted: defaults, admission, grace periods and finalizers.
 
-The API front and the world's controllers and kubelets make and delete through the same functions,
-so that a pod deleted by a controller terminates exactly like one deleted by a client. Added are the
-defaults and admission's additions that readers rely on.
+The API, the controllers and the kubelets use the same functions, so that a pod that a controller
+deletes terminates exactly like a pod that a client deletes.
 """
 
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ _BUDGET_STATUS: Final = {
     "desiredHealthy": 0,
     "expectedPods": 0,
 }
-# The server counts the changes of their specs.
+# The server counts spec changes of these.
 WITH_GENERATION: Final = frozenset(
     {PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS}
 )
@@ -57,56 +56,57 @@ _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
-    """Return the object as a server stores it; `creating` adds what admission adds to new objects only."""
-    metadata = {
-        key: value for key, value in without_nulls(obj["metadata"]).items() if value not in ({}, [])
-    }
+    """Return the object as a server stores it.
+
+    `creating` adds what admission adds to new objects only.
+    """
+    fields = without_nulls(obj["metadata"])
+    metadata = {key: value for key, value in fields.items() if value not in ({}, [])}
     if creating and resource in WITH_GENERATION:
         metadata["generation"] = 1
-    typed: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-    defaulted = {
+    typed = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+    defaulted: Json = {
         **{key: without_nulls(value) for key, value in obj.items() if key not in typed},
         **typed,
     }
     spec = spec_of(defaulted)
+    status = status_of(defaulted)
     if resource is NODES:
-        spec = {key: value for key, value in spec.items() if value not in (False, [])}
-        if creating and NOT_READY_TAINT not in spec.get("taints", ()):
-            spec["taints"] = [*spec.get("taints", ()), NOT_READY_TAINT]
-        defaulted |= {"spec": spec, "status": status_of(defaulted)}
+        defaulted |= {"spec": _node_spec(spec, creating=creating), "status": status}
     elif resource is NAMESPACES:
-        metadata["labels"] = {
-            **metadata.get("labels", {}),
-            "kubernetes.io/metadata.name": metadata["name"],
-        }
+        name_label = {"kubernetes.io/metadata.name": metadata["name"]}
+        metadata["labels"] = {**metadata.get("labels", {}), **name_label}
         if creating:
-            defaulted |= {"status": {"phase": "Active"}}
+            defaulted["status"] = {"phase": "Active"}
     elif resource is PODS:
-        status = {"phase": "Pending", **status_of(defaulted)}
-        defaulted |= {
-            "spec": admit(spec) if creating else {**_POD_SPEC, **spec},
-            "status": status,
-        }
+        defaulted["spec"] = admit(spec) if creating else {**_POD_SPEC, **spec}
+        defaulted["status"] = {"phase": "Pending", **status}
     elif resource is BUDGETS:
-        defaulted |= {"spec": spec, "status": {**_BUDGET_STATUS, **status_of(defaulted)}}
+        defaulted |= {"spec": spec, "status": {**_BUDGET_STATUS, **status}}
     elif resource in _REPLICATED:
-        defaulted |= {"spec": {"replicas": 1, **spec}}
+        defaulted["spec"] = {"replicas": 1, **spec}
     return defaulted
+
+
+def _node_spec(spec: Json, *, creating: bool) -> Json:
+    spec = {key: value for key, value in spec.items() if value not in (False, [])}
+    taints = spec.get("taints", ())
+    if creating and NOT_READY_TAINT not in taints:
+        spec["taints"] = [*taints, NOT_READY_TAINT]
+    return spec
 
 
 def ensure_namespace(
     store: ObjectStore, name: str, labels: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Create the namespace where it is not there."""
+    """Create the namespace unless it exists."""
     if store.get(NAMESPACES, name) is None:
-        store.create(
-            NAMESPACES,
-            with_defaults(NAMESPACES, {"metadata": {"name": name, "labels": dict(labels)}}),
-        )
+        namespace = {"metadata": {"name": name, "labels": dict(labels)}}
+        store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
 
 
 def without_nulls(value: Any) -> Any:
-    """Return the value without the fields that are null: a typed server drops them."""
+    """Return the value without fields that are null, which a typed server drops."""
     if isinstance(value, dict):
         return {key: without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
@@ -122,33 +122,28 @@ def admit(spec: Json) -> Json:
 
 
 def _tolerates(default: Json, tolerations: list[Json]) -> bool:
-    """Whether the pod says itself how long it stays on such a node."""
-    return any(
-        toleration.get("key") in {None, "", default["key"]}
-        and toleration.get("effect") in {None, "", "NoExecute"}
-        for toleration in tolerations
-    )
+    """Whether the pod's own tolerations cover a default toleration."""
+    for toleration in tolerations:
+        has_key = toleration.get("key") in {None, "", default["key"]}
+        if has_key and toleration.get("effect") in {None, "", "NoExecute"}:
+            return True
+    return False
 
 
 def begin_deletion(
     store: ObjectStore, resource: Resource, obj: Json, *, grace_seconds: int | None = None
 ) -> Json | None:
-    """Delete an object as a server does: the object that remains (terminating), or None when it is gone."""
-    return settle(
-        store, resource, deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
-    )
+    """Delete an object as a server does; return what remains of it while it terminates, or None."""
+    terminating = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
+    return settle(store, resource, terminating)
 
 
 def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
-    """Store the object, or remove it for good where nothing holds the deleted object any more: None then."""
+    """Store the object, or remove a deleted object that nothing keeps any more and return None."""
     metadata = obj["metadata"]
-    # A namespace goes when the collector has emptied it.
-    stays = (
-        metadata.get("deletionGracePeriodSeconds")
-        or metadata.get("finalizers")
-        or resource is NAMESPACES
-    )
-    if stays or not is_deleting(obj):
+    is_kept = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")
+    # The garbage collector removes a namespace once it is empty.
+    if is_kept or resource is NAMESPACES or not is_deleting(obj):
         return store.put(resource, obj)
     store.remove(resource, metadata["name"], metadata.get("namespace", ""))
     return None
@@ -157,31 +152,31 @@ def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
 def deleted_form(
     resource: Resource, obj: Json, now: datetime, *, grace_seconds: int | None
 ) -> Json:
-    """Return the object as the deletion leaves it; changes nothing. A second deletion may only shorten the grace."""
+    """Return the object as the deletion leaves it. A second deletion may only shorten the grace."""
     metadata = obj["metadata"]
     if is_deleting(obj):
         granted = metadata.get("deletionGracePeriodSeconds") or 0
         if grace_seconds is None or grace_seconds >= granted:
             return obj
-        due = datetime.fromisoformat(metadata["deletionTimestamp"]) - timedelta(
-            seconds=granted - grace_seconds
-        )
+        due = datetime.fromisoformat(metadata["deletionTimestamp"])
+        due -= timedelta(seconds=granted - grace_seconds)
         return with_metadata(
             obj, deletionTimestamp=timestamp(due), deletionGracePeriodSeconds=grace_seconds
         )
     grace = pod_grace(obj, grace_seconds) if resource is PODS else 0
-    counted = {"generation": metadata["generation"] + 1} if metadata.get("generation") else {}
-    marked = with_metadata(
-        obj, deletionTimestamp=timestamp(now + timedelta(seconds=grace)), **counted
-    )
+    marked = with_metadata(obj, deletionTimestamp=timestamp(now + timedelta(seconds=grace)))
+    if metadata.get("generation"):
+        marked = with_metadata(marked, generation=metadata["generation"] + 1)
     if resource is NAMESPACES:
         return with_status(marked, phase="Terminating")
     return with_metadata(marked, deletionGracePeriodSeconds=grace)
 
 
-def pod_grace(pod: Json, asked: int | None) -> int:
-    """How long the pod may take to terminate, in seconds; one without a node or that has ended, no time."""
+def pod_grace(pod: Json, requested: int | None) -> int:
+    """Return the seconds that a pod may take to terminate; 0 if it has no node or has finished."""
     if not node_name(pod) or is_finished(pod):
         return 0
-    grace = asked if asked is not None else spec_of(pod).get("terminationGracePeriodSeconds", 30)
+    grace = requested
+    if grace is None:
+        grace = spec_of(pod).get("terminationGracePeriodSeconds", 30)
     return 1 if grace < 0 else int(grace)

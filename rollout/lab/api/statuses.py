@@ -1,6 +1,6 @@
-"""The Status answers of a real API server, word for word where a recording shows them.
+"""The Status answers of a real API server, word for word where a recording has them.
 
-Clients decide by code, reason and causes; people read the message. One constructor per refusal
+Clients decide by code, reason and causes, and people read the message. One function per refusal
 keeps all four together.
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 from rollout.lab.api.resources import Resource
 from rollout.lab.api.store import Json
 
-# By reason; an error of the server's own has none.
+# By reason; an internal error of the server may have none.
 CODES: Final = {
     "BadRequest": 400,
     "Unauthorized": 401,
@@ -29,15 +29,24 @@ CODES: Final = {
     "Timeout": 504,
 }
 BUDGET_RETRY_SECONDS: Final = 10
+STALE: Final = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
 
 
 def cause(reason: str, message: str, field: str = "") -> Json:
     """Return one entry of `details.causes`."""
-    return {"reason": reason, "message": message, **({"field": field} if field else {})}
+    entry = {"reason": reason, "message": message}
+    if field:
+        entry["field"] = field
+    return entry
 
 
 class StatusError(Exception):
-    """A refusal: what the client gets instead of the object it asked for; `retry_seconds` stand in a header, too."""
+    """A refusal, which the client gets as a Status object.
+
+    `retry_seconds` is also sent as the header Retry-After.
+    """
 
     def __init__(
         self, reason: str, message: str, details: Json | None = None, *, retry_seconds: int = 0
@@ -46,28 +55,45 @@ class StatusError(Exception):
         self.code = CODES[reason]
         self.reason = reason
         self.message = message
-        self.details = (
-            {**(details or {}), "retryAfterSeconds": retry_seconds} if retry_seconds else details
-        )
-        self.headers = {"Retry-After": str(retry_seconds)} if retry_seconds else {}
+        self.details = details
+        self.headers: dict[str, str] = {}
+        if retry_seconds:
+            self.details = {**(details or {}), "retryAfterSeconds": retry_seconds}
+            self.headers["Retry-After"] = str(retry_seconds)
 
     def body(self) -> Json:
         """Return the Status object."""
         body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        explained = {"message": self.message, **({"reason": self.reason} if self.reason else {})}
-        details = {} if self.details is None else {"details": self.details}
-        return {**body, **explained, **details, "code": self.code}
+        body["message"] = self.message
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
 
 
 def evicted() -> Json:
-    """Return the Status that says that an eviction worked."""
+    """Return the Status of a successful eviction."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def _about(resource: Resource, name: str, causes: Iterable[Json] = (), *, kind: str = "") -> Json:
-    """Return the details of a refusal: by the plural as a rule, by the kind where an object's content is refused."""
-    pairs: Json = {"name": name, "group": resource.group, "kind": kind or resource.plural}
-    return {key: value for key, value in {**pairs, "causes": list(causes)}.items() if value}
+def _details(resource: Resource, name: str, causes: Iterable[Json] = (), kind: str = "") -> Json:
+    """Return the details of a refusal.
+
+    `kind` is the plural as a rule, and the kind if the content of an object is refused.
+    """
+    details = {
+        "name": name,
+        "group": resource.group,
+        "kind": kind or resource.plural,
+        "causes": list(causes),
+    }
+    return {key: value for key, value in details.items() if value}
+
+
+def _quote(resource: Resource, name: str) -> str:
+    return f'{resource.qualified} "{name}"'
 
 
 def _full_kind(resource: Resource) -> str:
@@ -75,56 +101,44 @@ def _full_kind(resource: Resource) -> str:
 
 
 def bad_request(message: str) -> StatusError:
-    """Say that the request is not understood."""
     return StatusError("BadRequest", message)
 
 
 def unauthorized() -> StatusError:
-    """Nobody has the token."""
     return StatusError("Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: Iterable[Json] = ()) -> StatusError:
-    """About an object, or (without a name) about its whole resource."""
-    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return StatusError(
-        "Forbidden", f"{subject} is forbidden: {why}", _about(resource, name, causes)
-    )
+    """Refuse access to an object, or without a name to its resource."""
+    subject = _quote(resource, name) if name else resource.qualified
+    details = _details(resource, name, causes)
+    return StatusError("Forbidden", f"{subject} is forbidden: {why}", details)
 
 
 def namespace_terminating(resource: Resource, name: str, namespace: str) -> StatusError:
-    """Nothing new in a namespace that is going away."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    going = cause(
-        "NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace"
-    )
-    return forbidden(resource, name, why, [going])
+    message = f"namespace {namespace} is being terminated"
+    terminating = cause("NamespaceTerminating", message, "metadata.namespace")
+    return forbidden(resource, name, why, [terminating])
 
 
 def unknown_path() -> StatusError:
-    """There is no such resource."""
     return StatusError("NotFound", "the server could not find the requested resource", {})
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
-    """There is no such object."""
-    return StatusError(
-        "NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name)
-    )
+    message = f"{_quote(resource, name)} not found"
+    return StatusError("NotFound", message, _details(resource, name))
 
 
 def method_not_allowed() -> StatusError:
-    """Say that the resource has no such verb."""
-    return StatusError(
-        "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
-    )
+    message = "the server does not allow this method on the requested resource"
+    return StatusError("MethodNotAllowed", message, {})
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
-    """Say that the name of a new object is taken."""
-    return StatusError(
-        "AlreadyExists", f'{resource.qualified} "{name}" already exists', _about(resource, name)
-    )
+    message = f"{_quote(resource, name)} already exists"
+    return StatusError("AlreadyExists", message, _details(resource, name))
 
 
 def _conflict(subject: str, why: str, details: Json) -> StatusError:
@@ -132,48 +146,43 @@ def _conflict(subject: str, why: str, details: Json) -> StatusError:
 
 
 def stale_version(resource: Resource, name: str) -> StatusError:
-    """Say that the object was changed since the version that the client read."""
+    """Refuse an update that is based on an older version of the object."""
+    return _conflict(_quote(resource, name), STALE, _details(resource, name))
+
+
+def wrong_uid_on_update(resource: Resource, name: str, requested: str, actual: str) -> StatusError:
+    """Refuse an update that was meant for an earlier object of that name."""
+    why = f"Precondition failed: UID in precondition: {requested}, UID in object meta: {actual}"
+    return _conflict(_quote(resource, name), why, _details(resource, name))
+
+
+def wrong_precondition(resource: Resource, name: str, requested: str, actual: str) -> StatusError:
+    """Refuse a deletion that was meant for an earlier object of that name."""
     why = (
-        "the object has been modified; please apply your changes to the latest version and try"
-        " again"
+        f"the UID in the precondition ({requested}) does not match the UID in record ({actual})."
+        " The object might have been deleted and then recreated"
     )
-    return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
-
-
-def wrong_uid_on_update(resource: Resource, name: str, asked: str, actual: str) -> StatusError:
-    """Say that the update was meant for an earlier object of that name."""
-    why = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {actual}"
-    return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
-
-
-def wrong_precondition(resource: Resource, name: str, asked: str, actual: str) -> StatusError:
-    """Say that the deletion was meant for an earlier object of that name."""
-    why = (
-        f"the UID in the precondition ({asked}) does not match the UID in record ({actual}). The"
-        " object might have been deleted and then recreated"
-    )
-    return _conflict(
-        f'{_full_kind(resource)} "{name}"', why, _about(resource, name, kind=resource.kind)
-    )
+    details = _details(resource, name, kind=resource.kind)
+    return _conflict(f'{_full_kind(resource)} "{name}"', why, details)
 
 
 def expired(message: str) -> StatusError:
-    """Say that the version asked for is forgotten."""
+    """Refuse a request for a version that is no longer kept."""
     return StatusError("Expired", message)
 
 
 def unsupported_media_type() -> StatusError:
-    """Say that the body is in a form that is not read, as a real server's client library words it."""
+    """Refuse a body in an unknown encoding, in the words of a real server's client library."""
     return StatusError("UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Json]) -> StatusError:
-    """Refuse an object, with a cause per broken rule; the message names each rule once."""
-    listed = list(causes)
-    sentences = list(dict.fromkeys(f"{broken['field']}: {broken['message']}" for broken in listed))
+    """Refuse an object with a cause per broken rule; the message names each rule once."""
+    causes = list(causes)
+    sentences = list(dict.fromkeys(f"{broken['field']}: {broken['message']}" for broken in causes))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     message = f'{_full_kind(resource)} "{name}" is invalid: {text}'
-    return StatusError("Invalid", message, _about(resource, name, listed, kind=resource.kind))
+    return StatusError("Invalid", message, _details(resource, name, causes, resource.kind))
 
 
 def server_error(message: str) -> StatusError:
@@ -182,7 +191,7 @@ def server_error(message: str) -> StatusError:
 
 
 def budget_refuses(why: str, *, retry_seconds: int = 0) -> StatusError:
-    """Say that a disruption budget stands against the eviction; `why` says how it stands."""
+    """Refuse an eviction that a disruption budget does not allow."""
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     details = {"causes": [cause("DisruptionBudget", why)]}
     return StatusError("TooManyRequests", message, details, retry_seconds=retry_seconds)

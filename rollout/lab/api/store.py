@@ -25,7 +25,10 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object after it (`gone`: as last stored, with the deletion's version) and before it."""
+    """One write: the object after it and before it.
+
+    If the object is `gone`, `obj` is its last form with the version of the deletion.
+    """
 
     resource: Resource
     obj: Json
@@ -34,61 +37,59 @@ class Change:
     gone: bool = False
 
     def differs(self, *views: Callable[[Json], object]) -> bool:
-        """Whether the object came, went, or looks different in one of these."""
+        """Whether the object was created, deleted, or changed in one of these views."""
         before = self.previous
         return before is None or self.gone or any(view(before) != view(self.obj) for view in views)
 
 
-# Where an object can be looked up: a namespace, a label and its value; or no namespace, a word, and
-# a node or a UID.
-Place = tuple[str, str, str]
+# Objects are indexed by (namespace, label, value), and pods also by ("", "owner", UID) and
+# ("", "node", name). An empty label stands for all pods of a namespace.
+IndexKey = tuple[str, str, str]
 
 
-def _places_of_pod(pod: Json) -> list[Place]:
-    """Return the place of all pods of its namespace, and those of its labels, owners and node."""
+def _index_keys_of_pod(pod: Json) -> list[IndexKey]:
     metadata = pod["metadata"]
-    node = (pod.get("spec") or {}).get("nodeName")
     namespace = metadata.get("namespace", "")
-    return [
-        (namespace, "", ""),
-        *((namespace, *label) for label in (metadata.get("labels") or {}).items()),
-        *(("", "owner", owner["uid"]) for owner in metadata.get("ownerReferences") or ()),
-        *([("", "node", node)] if node else []),
-    ]
+    keys = [(namespace, "", "")]
+    keys += [(namespace, *label) for label in (metadata.get("labels") or {}).items()]
+    keys += [("", "owner", owner["uid"]) for owner in metadata.get("ownerReferences") or ()]
+    node = (pod.get("spec") or {}).get("nodeName")
+    if node:
+        keys.append(("", "node", node))
+    return keys
 
 
-def _places_of_budget(budget: Json) -> list[Place]:
-    """Return the place of one label that a pod it picks must carry."""
+def _index_keys_of_budget(budget: Json) -> list[IndexKey]:
+    """Return the key of one label that every pod of the budget has."""
     selector: Json = (budget.get("spec") or {}).get("selector") or {}
     label, value = next(iter((selector.get("matchLabels") or {}).items()), ("", ""))
     return [(budget["metadata"].get("namespace", ""), label, value)]
 
 
-# With tens of thousands of pods nobody can afford to scan them all for each ReplicaSet or budget.
-_PLACES: Final[Mapping[Resource, Callable[[Json], list[Place]]]] = {
-    PODS: _places_of_pod,
-    BUDGETS: _places_of_budget,
+# With tens of thousands of pods, a scan of all for each ReplicaSet or budget would take too long.
+_INDEXED: Final[Mapping[Resource, Callable[[Json], list[IndexKey]]]] = {
+    PODS: _index_keys_of_pod,
+    BUDGETS: _index_keys_of_budget,
 }
 
 
 class CompactedError(Exception):
-    """The history asked for is no longer kept."""
+    """The requested history is no longer kept."""
 
 
 def key_of(name: str, namespace: str = "") -> str:
-    """Return the ordering key: etcd's, so that lists come in the order of a real server's."""
+    """Return the key that orders lists, which is etcd's, as on a real server."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def object_key(obj: Json) -> str:
-    """Return the key of an object as it stands."""
     metadata = obj["metadata"]
     return key_of(metadata["name"], metadata.get("namespace", ""))
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time, which is in UTC, as object metadata has it: whole seconds."""
-    # `strftime` takes ten times as long, for every change of an object.
+    """Return a time in UTC as metadata has it, in whole seconds."""
+    # `strftime` takes ten times as long, and this runs for every change of an object.
     return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
 
@@ -110,11 +111,11 @@ class _Collection:
         del self.objects[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def of(self, namespace: str) -> list[Json]:
-        """Objects of a namespace, of all where it is empty."""
+    def items(self, namespace: str) -> list[Json]:
+        """Return the objects of a namespace; an empty one stands for all."""
         keys = self.keys
         if namespace:
-            # "0" is the character behind "/": the first key that can belong to another namespace.
+            # "0" follows "/" in ASCII, so it begins the first key after those of the namespace.
             keys = keys[bisect_left(keys, f"{namespace}/") : bisect_left(keys, f"{namespace}0")]
         return [self.objects[key] for key in keys]
 
@@ -122,8 +123,8 @@ class _Collection:
 class ObjectStore:
     """All objects of the cluster, their versions, and the recent history of changes.
 
-    `history` bounds how many changes are kept for watches and for pages of older lists; `now` gives
-    UTC. Only one event loop may use it.
+    `history` is how many changes are kept for watches and for pages of older lists. `now` returns
+    UTC. Only one event loop may use the store.
     """
 
     def __init__(self, *, now: Callable[[], datetime], history: int = 50_000) -> None:
@@ -136,49 +137,40 @@ class ObjectStore:
         self._observers: list[Callable[[Change], None]] = []
         self._unannounced: deque[Change] = deque()
         self._announcing = False
-        self._filed: dict[tuple[Resource, Place], dict[str, None]] = {}
+        self._index: dict[tuple[Resource, IndexKey], dict[str, None]] = {}
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """Return the stored object, or None."""
         return self._collections[resource].objects.get(key_of(name, namespace))
 
     def items(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Objects in key order, of one namespace or of all."""
-        return self._collections[resource].of(namespace)
+        """Return the objects of one namespace or of all, in key order."""
+        return self._collections[resource].items(namespace)
 
     def pods_on(self, node: str) -> list[Json]:
         """Return the pods bound to a node, in key order."""
-        return [
-            self._collections[PODS].objects[key]
-            for key in sorted(self._filed.get((PODS, ("", "node", node)), ()))
-        ]
+        keys = sorted(self._index.get((PODS, ("", "node", node)), ()))
+        return [self._collections[PODS].objects[key] for key in keys]
 
-    def lookup(self, resource: Resource, *places: Place) -> list[Json]:
-        """Return what is filed at the place that has least of these, in order of arrival."""
-        keys = min((self._filed.get((resource, place), {}) for place in places), key=len)
-        return [self._collections[resource].objects[key] for key in keys]
+    def lookup(self, resource: Resource, *index_keys: IndexKey) -> list[Json]:
+        """Return the objects at the index key that has the fewest, in order of arrival."""
+        entries = [self._index.get((resource, index_key), {}) for index_key in index_keys]
+        return [self._collections[resource].objects[key] for key in min(entries, key=len)]
 
     def create(self, resource: Resource, obj: Json) -> Json:
-        """Store a new object: fills name (from generateName), uid, creationTimestamp, resourceVersion."""
+        """Store a new object, with name (from generateName), uid, creation time and version set."""
         metadata = dict(obj.get("metadata") or {})
         namespace = metadata.get("namespace", "")
         if not metadata.get("name"):
-            metadata["name"] = self.free_name(
-                resource, metadata["generateName"], namespace, SystemRandom()
-            )
-        key = key_of(metadata["name"], namespace)
+            prefix = metadata["generateName"]
+            metadata["name"] = self.free_name(resource, prefix, namespace, SystemRandom())
         metadata["uid"] = str(uuid4())
         metadata["creationTimestamp"] = timestamp(self.now())
-        typed = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            **obj,
-            "metadata": metadata,
-        }
-        return self._write(resource, key, typed)
+        typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        key = key_of(metadata["name"], namespace)
+        return self._write(resource, key, {**typed, "metadata": metadata})
 
     def put(self, resource: Resource, obj: Json) -> Json:
-        """Replace a stored object; an unchanged one keeps its version and makes no event."""
+        """Replace a stored object; an unchanged object keeps its version and causes no event."""
         key = object_key(obj)
         current = self._collections[resource].objects[key]
         version = current["metadata"]["resourceVersion"]
@@ -188,35 +180,34 @@ class ObjectStore:
         return self._write(resource, key, obj)
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """Take an object away for good."""
+        """Remove an object, whatever finalizers or grace it has."""
         key = key_of(name, namespace)
         self._write(resource, key, self._collections[resource].objects[key], gone=True)
 
     def subscribe(self, observer: Callable[[Change], None]) -> None:
-        """Have `observer` called, synchronously, after every change.
+        """Call `observer` synchronously after every change.
 
-        Changes that an observer makes itself are told once the change at hand was told to all.
+        A change that an observer makes itself is announced after all have seen the current one.
         """
         self._observers.append(observer)
 
     def unsubscribe(self, observer: Callable[[Change], None]) -> None:
-        """End a subscription."""
         self._observers.remove(observer)
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
-        """Return what happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
+        """Return the changes of a resource after `revision`, oldest first; raises CompactedError."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
         newer = takewhile(lambda change: change.revision > revision, reversed(self._history))
         return [change for change in newer if change.resource is resource][::-1]
 
     def compact(self) -> None:
-        """Forget the history: watches and pages from before now are answered 410 Gone."""
+        """Forget the history: older watches and pages are answered with 410 Gone."""
         self._history.clear()
         self.compacted = self.revision
 
     def free_name(self, resource: Resource, prefix: str, namespace: str, draw: Random) -> str:
-        """Return a generated name that no object has."""
+        """Return a generated name that no object of the namespace has."""
         while True:
             name = prefix + "".join(draw.choices(ALPHABET, k=5))
             if self.get(resource, name, namespace) is None:
@@ -231,36 +222,35 @@ class ObjectStore:
             collection.drop(key)
         else:
             collection.set(key, stored)
-        if resource in _PLACES:
-            self._file(resource, key, previous, None if gone else stored)
+        if resource in _INDEXED:
+            self._update_index(resource, key, previous, None if gone else stored)
         self._announce(Change(resource, stored, previous, self.revision, gone))
         return stored
 
-    def _file(
+    def _update_index(
         self, resource: Resource, key: str, previous: Json | None, stored: Json | None
     ) -> None:
-        before, after = (_PLACES[resource](obj) if obj else [] for obj in (previous, stored))
+        index_keys = _INDEXED[resource]
+        before = index_keys(previous) if previous else []
+        after = index_keys(stored) if stored else []
         if before == after:
             return
-        for place in {*before}:
-            filed = self._filed[resource, place]
-            del filed[key]
-            if not filed:
-                del self._filed[resource, place]
-        for place in after:
-            self._filed.setdefault((resource, place), {})[key] = None
+        for index_key in set(before):
+            entry = self._index[resource, index_key]
+            del entry[key]
+            if not entry:
+                del self._index[resource, index_key]
+        for index_key in after:
+            self._index.setdefault((resource, index_key), {})[key] = None
 
     def _announce(self, change: Change) -> None:
         self._history.append(change)
         while len(self._history) > self._limit:
             self.compacted = self._history.popleft().revision
         self._unannounced.append(change)
-        # An observer may write: its change waits here, so that every observer sees all changes in
-        # order.
-        if not self._announcing:
-            self._tell_observers()
-
-    def _tell_observers(self) -> None:
+        # An observer may write: its change waits here, so that all observers see changes in order.
+        if self._announcing:
+            return
         self._announcing = True
         try:
             while self._unannounced:

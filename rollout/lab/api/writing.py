@@ -1,8 +1,7 @@
-"""Create, update, patch and delete: what a write over the wire does to the store.
+"""Create, update, patch and delete: what a client's write does to the store.
 
-Everything here is synchronous, so a write is one step of the event loop and nothing can come
-between the reading of an object and its replacement. A dry run takes the same way and stops before
-the store.
+Everything here is synchronous: a write is one step of the event loop, and nothing changes an object
+between its reading and its replacement. A dry run does the same without the store.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,10 @@ from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.validation import check
 from rollout.lab.objects import status_of, with_metadata
 
-# Fields of the metadata that no client decides.
+_OTHER_NAMESPACE: Final = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
+# Metadata fields that clients cannot set.
 _SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -39,15 +41,15 @@ _SERVER_OWNED = (
     "generation",
     "managedFields",
 )
-# An update of these must name the version it is based on.
+# An update of these must name the version that it is based on.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
-# An update of one of these that is not there makes it.
-_MADE_BY_UPDATE = frozenset({LEASES, EVENTS})
+# An update creates one of these if it does not exist.
+_CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionRequest:
-    """The DeleteOptions of a request, from its body or its query; empty strings and None: not given."""
+    """The DeleteOptions of a request; None and empty strings mean not given."""
 
     grace_seconds: int | None = None
     uid: str = ""
@@ -55,34 +57,35 @@ class DeletionRequest:
 
 
 def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
-    """Read how a deletion is to be done; the body wins over the query."""
+    """Read the options of a deletion; the body wins over the query."""
     options = body or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    dry_run = (query.get("dryRun"), *(options.get("dryRun") or ()))
     try:
         return DeletionRequest(
             grace_seconds=None if grace is None else int(grace),
             uid=(options.get("preconditions") or {}).get("uid") or "",
-            dry_run="All" in (query.get("dryRun"), *(options.get("dryRun") or ())),
+            dry_run="All" in dry_run,
         )
     except ValueError as error:
         raise bad_request(f"invalid DeleteOptions: {error}") from error
 
 
 class Writer:
-    """The writing half of the API."""
+    """The writes of the API."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     def current(self, resource: Resource, name: str, namespace: str) -> Json:
-        """Return the stored object; 404."""
+        """Return the stored object; raises a 404."""
         obj = self._store.get(resource, name, namespace if resource.namespaced else "")
         if obj is None:
             raise not_found(resource, name)
         return obj
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        """Refuse new content in a namespace that is not there (404) or is going away (403)."""
+        """Refuse new content if the namespace does not exist (404) or is terminating (403)."""
         if self.current(NAMESPACES, namespace, "")["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
@@ -90,92 +93,86 @@ class Writer:
         """Store a new object."""
         resource = call.target.resource
         namespace = call.target.namespace
-        metadata = {**(body.get("metadata") or {})}
+        metadata = dict(body.get("metadata") or {})
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
         for field in _SERVER_OWNED:
             metadata.pop(field, None)
         if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the"
-                " request"
-            )
+            raise bad_request(_OTHER_NAMESPACE)
         obj = with_defaults(resource, {**body, "metadata": metadata})
         check(resource, obj)
         name = metadata.get("name", "")
-        now = timestamp(self._store.now())
         if resource.namespaced:
             self.check_namespace(resource, namespace, name)
         if name and self._store.get(resource, name, metadata.get("namespace", "")) is not None:
             raise already_exists(resource, name)
-        obj = with_writers(call, {}, obj, now)
+        now = timestamp(self._store.now())
+        obj = with_managers(call, {}, obj, now)
         if not call.dry_run:
             return self._store.create(resource, obj)
-        identity = {
-            "name": name or metadata["generateName"],
-            "uid": str(uuid4()),
-            "creationTimestamp": now,
-        }
-        return with_metadata(obj, **identity)
+        name = name or metadata["generateName"]
+        return with_metadata(obj, name=name, uid=str(uuid4()), creationTimestamp=now)
 
     def update(self, call: Call, body: Json) -> Json:
-        """Replace an object, or make it where its kind allows that (PUT)."""
-        target, resource = call.target, call.target.resource
+        """Replace an object, or create it if its kind allows that (PUT)."""
+        target = call.target
+        resource = target.resource
         metadata = body.get("metadata") or {}
-        named = (metadata.get("name"), metadata.get("namespace", target.namespace))
-        if named != (target.name, target.namespace):
+        name = metadata.get("name")
+        namespace = metadata.get("namespace", target.namespace)
+        if name != target.name or namespace != target.namespace:
             raise bad_request(
-                f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it"
+                f"the object ({namespace}/{name}) does not match the URL or the namespace on it"
             )
-        if self.is_made_by_update(target):
-            # whatever version it names is not looked at, only whom it means
+        if self.is_created_by_update(target):
+            # The version does not matter here, but the UID does.
             if metadata.get("uid"):
                 raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
             return self.create(call, {**body, "metadata": {**metadata, "resourceVersion": ""}})
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             message = "Invalid value: 0: must be specified for an update"
-            raise invalid(
-                resource,
-                target.name,
-                [cause("FieldValueInvalid", message, "metadata.resourceVersion")],
-            )
+            missing = cause("FieldValueInvalid", message, "metadata.resourceVersion")
+            raise invalid(resource, target.name, [missing])
         return self.replace(call, current, body)
 
-    def is_made_by_update(self, target: Target) -> bool:
-        """Whether there is no such object, and an update would make it."""
-        resource = target.resource
-        return resource in _MADE_BY_UPDATE and not self._store.get(
-            resource, target.name, target.namespace
-        )
+    def is_created_by_update(self, target: Target) -> bool:
+        """Whether the object does not exist and an update would create it."""
+        if target.resource not in _CREATED_BY_UPDATE:
+            return False
+        return self._store.get(target.resource, target.name, target.namespace) is None
 
     def patch(self, call: Call, patch: Any) -> Json:
         """Patch an object."""
-        current = self.current(call.target.resource, call.target.name, call.target.namespace)
+        target = call.target
+        current = self.current(target.resource, target.name, target.namespace)
         patched = apply_patch(call.content_type, current, patch)
-        if (patched.get("metadata") or {}).get("name") != call.target.name:
+        metadata = patched.get("metadata") or {}
+        if metadata.get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         return self.replace(call, current, patched)
 
     def replace(self, call: Call, current: Json, wanted: Json) -> Json:
-        """Bring an object to its wanted form, as far as the write may; 409 if it was based on another version."""
+        """Replace an object as far as the write may; raises a 409 for another version."""
         resource = call.target.resource
-        now = timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
-        obj = with_defaults(resource, _within(call.target, current, wanted), creating=False)
+        allowed = _without_protected_changes(call.target, current, wanted)
+        obj = with_defaults(resource, allowed, creating=False)
         check(resource, obj, current)
-        obj = with_writers(call, current, obj, now)
+        obj = with_managers(call, current, obj, timestamp(self._store.now()))
         if call.dry_run:
             return with_metadata(obj, resourceVersion=current["metadata"]["resourceVersion"])
         return settle(self._store, resource, obj) or obj
 
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
-        """Delete under the request's precondition; the object as the deletion leaves or last saw it."""
+        """Delete an object, and return it as the deletion leaves it or last found it."""
         check_uid(resource, current, request.uid)
-        after = deleted_form(
-            resource, current, self._store.now(), grace_seconds=request.grace_seconds
-        )
-        return after if request.dry_run else settle(self._store, resource, after) or after
+        now = self._store.now()
+        after = deleted_form(resource, current, now, grace_seconds=request.grace_seconds)
+        if request.dry_run:
+            return after
+        return settle(self._store, resource, after) or after
 
 
 def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
@@ -183,79 +180,74 @@ def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
     uid = metadata.get("uid") or stored["uid"]
     if uid != stored["uid"]:
         raise wrong_uid_on_update(resource, stored["name"], uid, stored["uid"])
-    # "0" is no version: whatever stands there is meant.
+    # "0" means any version.
     if metadata.get("resourceVersion") not in {None, "", "0", stored["resourceVersion"]}:
         raise stale_version(resource, stored["name"])
 
 
 def check_uid(resource: Resource, current: Json, uid: str) -> None:
-    """Refuse the deletion of another object than the one that was meant, if one was."""
+    """Refuse a deletion that is meant for another UID; an empty one means any."""
     stored = current["metadata"]
     if uid not in {"", stored["uid"]}:
         raise wrong_precondition(resource, stored["name"], uid, stored["uid"])
 
 
-def _within(target: Target, current: Json, wanted: Json) -> Json:
-    """Return the wanted object with everything that this write may not change as it was."""
+def _without_protected_changes(target: Target, current: Json, wanted: Json) -> Json:
+    """Return the wanted object with everything as it was that this write may not change."""
     before = current["metadata"]
-    owned = (*_SERVER_OWNED, "namespace")
-    sent = {key: value for key, value in (wanted.get("metadata") or {}).items() if key not in owned}
-    metadata = {
-        **sent,
-        "name": before["name"],
-        **{field: before[field] for field in owned if field in before},
-    }
-    kept = _keep_status_apart(target, current, wanted)
-    if target.resource in WITH_GENERATION and kept.get("spec") != current.get("spec"):
+    metadata = dict(wanted.get("metadata") or {})
+    for field in (*_SERVER_OWNED, "namespace"):
+        metadata.pop(field, None)
+        if field in before:
+            metadata[field] = before[field]
+    metadata["name"] = before["name"]
+    obj = wanted
+    if "status" in target.resource.subresources:
+        # A subresource changes only the status, and the object itself everything else.
+        obj = {**current, "status": status_of(wanted)}
+        if not target.subresource:
+            obj = {**wanted, "status": status_of(current)}
+    if target.resource in WITH_GENERATION and obj.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
-    return {**kept, "metadata": metadata}
+    return {**obj, "metadata": metadata}
 
 
-def _keep_status_apart(target: Target, current: Json, wanted: Json) -> Json:
-    """Return the object with its new status alone, or with all but that."""
-    if "status" not in target.resource.subresources:
-        return wanted
-    rest, of_status = (current, wanted) if target.subresource else (wanted, current)
-    return {**rest, "status": status_of(of_status)}
+# The parts whose field managers are kept. Unlike on a real server, `fieldsV1` has only one level.
+_MANAGED: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
 
 
-# Of these objects it is kept who has written which fields last, in these parts. A client can tell
-# that all stand on one level of `fieldsV1`.
-_WRITTEN: Final = {LEASES: ("spec", "annotations", "labels"), NODES: ("annotations",)}
-
-
-def with_writers(call: Call, current: Json, obj: Json, now: str) -> Json:
-    """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
+def with_managers(call: Call, current: Json, obj: Json, now: str) -> Json:
+    """Return a Lease or a Node with its field managers; `now` is the server's time, RFC 3339."""
     resource = call.target.resource
-    before = _fields_of(resource, current)
-    after = _fields_of(resource, obj)
+    before = _managed_fields(resource, current)
+    after = _managed_fields(resource, obj)
     changed: Json = {field: {} for field, value in after.items() if before.get(field) != value}
-    entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
-    times = {entry["manager"]: entry["time"] for entry in entries}
-    written: dict[str, Json] = {
-        entry["manager"]: {
-            field: {} for field in entry["fieldsV1"] if field in after and field not in changed
-        }
-        for entry in entries
-    }
+    times: dict[str, str] = {}
+    fields: dict[str, Json] = {}
+    for entry in (current.get("metadata") or {}).get("managedFields") or []:
+        manager = entry["manager"]
+        kept = [field for field in entry["fieldsV1"] if field in after and field not in changed]
+        times[manager] = entry["time"]
+        fields[manager] = {field: {} for field in kept}
     if changed:
-        times[call.manager], written[call.manager] = (
-            now,
-            {**written.get(call.manager, {}), **changed},
-        )
-    known = {"operation": "Update", "apiVersion": resource.api_version, "fieldsType": "FieldsV1"}
+        times[call.manager] = now
+        fields[call.manager] = {**fields.get(call.manager, {}), **changed}
+    common = {"operation": "Update", "apiVersion": resource.api_version, "fieldsType": "FieldsV1"}
     entries = [
-        {**known, "manager": name, "time": times[name], "fieldsV1": fields}
-        for name, fields in written.items()
-        if fields
+        {**common, "manager": manager, "time": times[manager], "fieldsV1": managed}
+        for manager, managed in fields.items()
+        if managed
     ]
     return with_metadata(obj, managedFields=entries) if entries else obj
 
 
-def _fields_of(resource: Resource, obj: Json) -> Json:
+def _managed_fields(resource: Resource, obj: Json) -> Json:
     parts = {"spec": obj.get("spec"), **(obj.get("metadata") or {})}
-    counted = (parts.get(part) or {} for part in _WRITTEN.get(resource, ()))
-    return {f"f:{name}": value for part in counted for name, value in part.items()}
+    fields = {}
+    for part in _MANAGED.get(resource, ()):
+        for name, value in (parts.get(part) or {}).items():
+            fields[f"f:{name}"] = value
+    return fields
 
 
 MERGE: Final = "application/merge-patch+json"
@@ -267,11 +259,12 @@ _MERGE_KEYS: Final = {
 }
 
 
-# Of a strategic merge only what clients of this cluster patch is known: lists of the fields above
-# are merged by their key, any other list is replaced whole, as a real server does with lists that
-# have no merge key (a node's taints). Directives (`$patch`) are not followed.
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
-    """Return the object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
+    """Return the object after a merge patch or a strategic merge patch; raises a 415 or a 400.
+
+    A strategic merge merges the lists above by their keys and replaces other lists, such as taints.
+    Directives (`$patch`) are ignored.
+    """
     if media_type not in {MERGE, STRATEGIC}:
         raise unsupported_media_type()
     if not isinstance(patch, dict):
@@ -283,7 +276,7 @@ def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
 
 
 def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
-    """RFC 7386, but for lists with a merge key, as a strategic merge has them."""
+    """Merge a patch by RFC 7386, except for lists with a merge key."""
     merged = dict(current)
     for key, value in patch.items():
         before = merged.get(key)
@@ -299,10 +292,11 @@ def merge(current: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
 
 
 def _merge_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
-    known = {element.get(key): element for element in current}
-    changed = {
-        element[key]: merge(known.get(element[key], {}), element, _MERGE_KEYS) for element in patch
-    }
-    # A real server puts the elements that a patch adds before those that were there.
-    added = [element for name, element in changed.items() if name not in known]
-    return [*added, *(changed.get(name, element) for name, element in known.items())]
+    existing = {element.get(key): element for element in current}
+    merged = {}
+    for element in patch:
+        name = element[key]
+        merged[name] = merge(existing.get(name, {}), element, _MERGE_KEYS)
+    # A real server puts added elements before the existing ones.
+    added = [element for name, element in merged.items() if name not in existing]
+    return added + [merged.get(name, element) for name, element in existing.items()]
