@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 
 from rollout.adapters.kube.api import USER_AGENT
-from rollout.lab.api.access import Act
+from rollout.lab.api.access import AccessAttributes
 from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
@@ -30,7 +30,7 @@ class Grant(msgspec.Struct, frozen=True, rename="camel"):
     resource_names: tuple[str, ...] = ()
     namespace: str = ""
 
-    def covers(self, act: Act) -> bool:
+    def covers(self, act: AccessAttributes) -> bool:
         """Whether it allows the act: a rule with names never allows what has none, as creating and listing have not."""
         right_object = not self.resource_names or act.name in self.resource_names
         right_place = self.namespace in {"", act.namespace} and right_object
@@ -47,7 +47,7 @@ def grants_of(roles: Iterable[Json]) -> tuple[Grant, ...]:
     )
 
 
-def used(lab: Lab) -> list[Act]:
+def used(lab: Lab) -> list[AccessAttributes]:
     """What the program asked for that not every account may, each once."""
 
     def asked() -> list[Target]:
@@ -59,18 +59,24 @@ def used(lab: Lab) -> list[Act]:
     return [act for act in dict.fromkeys(acts) if act is not None]
 
 
-def _act(target: Target) -> Act | None:
+def _act(target: Target) -> AccessAttributes | None:
     if target.resource is not NOTHING:
-        act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
+        act = AccessAttributes(
+            target.verb, target.resource.group, target.plural, target.namespace, target.name
+        )
         return None if act.resource == _OWN_REVIEW else act
     if unserved := _UNSERVED.fullmatch(target.path):
-        return Act(
+        return AccessAttributes(
             "list" if target.verb == "get" else target.verb, unserved["group"], unserved["plural"]
         )
-    return None if _EVERYBODYS.fullmatch(target.path) else Act(target.verb, "", target.path)
+    return (
+        None
+        if _EVERYBODYS.fullmatch(target.path)
+        else AccessAttributes(target.verb, "", target.path)
+    )
 
 
-def unprinted(lab: Lab) -> list[Act]:
+def unprinted(lab: Lab) -> list[AccessAttributes]:
     """Those that no printed role allows, wherever the lock is, and whether pods are evicted or deleted."""
     return [
         act

@@ -214,7 +214,7 @@ class Lines:
         self._watch = watch
         store = self._behind.store
         with self._behind.turn:
-            self._events += watch.first(store)
+            self._events += watch.initial_events(store)
             store.subscribe(self._observe)
         self._end = time.monotonic() + watch.timeout
         self._next_bookmark = watch.next_bookmark(time.monotonic(), self._end)

@@ -1,7 +1,6 @@
-"""From a request to its answer: which part of the API a verb on a resource leads to.
+"""The endpoints of the API: from a request to its response, or to a watch.
 
-Nothing here knows about connections; the server turns an `EndpointResponse` into bytes and a `Watch` into a
-stream.
+Nothing here knows about connections.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,10 +42,7 @@ _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/pi
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """What goes back: encoded already, so that the server need not know what it is.
-
-    Of one that `breaks_off` more is announced than is sent.
-    """
+    """An encoded response. If it `breaks_off`, more is announced than is sent."""
 
     status: int
     payload: bytes
@@ -56,12 +52,11 @@ class EndpointResponse:
 
 
 def refused(refusal: StatusError) -> EndpointResponse:
-    """Return a refusal as an answer."""
     return EndpointResponse(refusal.code, encode_body(refusal.body()), headers=refusal.headers)
 
 
 class Endpoints:
-    """The whole API but for its transport."""
+    """The whole API except its transport."""
 
     def __init__(self, store: ObjectStore, access: AccessControl) -> None:
         self._store = store
@@ -82,29 +77,30 @@ class Endpoints:
     def answer(self, call: Call) -> EndpointResponse | Watch:
         """Answer a request; raises StatusError for every refusal."""
         resource = call.target.resource
-        part = call.target.subresource
+        subresource = call.target.subresource
+        verb = call.target.verb
         if resource is NOTHING:
-            return self._plain(call)
-        if part and part not in resource.subresources:
+            return self._answer_other(call)
+        if subresource and subresource not in resource.subresources:
             raise unknown_path()
-        if call.target.verb not in (SUBRESOURCES[part] if part else resource.verbs):
+        if verb not in (SUBRESOURCES[subresource] if subresource else resource.verbs):
             raise method_not_allowed()
-        match part:
+        match subresource:
             case "eviction":
-                return self._evict(call)
+                status = self._evictor.evict(call.target, _body(call), call.query)
+                return EndpointResponse(_CREATED, encode_body(status))
             case "scale":
                 return EndpointResponse(_OK, encode_body(self._scale(call)))
             case _:
-                return self._verbs[call.target.verb](call)
+                return self._verbs[verb](call)
 
     def _get(self, call: Call) -> EndpointResponse:
         return self._object(call, self._current(call))
 
     def _list(self, call: Call) -> EndpointResponse:
         objects, metadata = self._lists.page(call)
-        body = list_body(
-            call.target.resource, objects, metadata, self._store.now(), object_inclusion(call)
-        )
+        now = self._store.now()
+        body = list_body(call.target.resource, objects, metadata, now, object_inclusion(call))
         return EndpointResponse(_OK, encode_body(body))
 
     def _create(self, call: Call) -> EndpointResponse:
@@ -125,14 +121,9 @@ class Endpoints:
 
     def _delete(self, call: Call) -> EndpointResponse:
         request = deletion_request(call.query, _body(call) if call.payload else None)
-        return self._object(
-            call, self._writer.delete_object(call.target.resource, self._current(call), request)
-        )
-
-    def _evict(self, call: Call) -> EndpointResponse:
-        return EndpointResponse(
-            _CREATED, encode_body(self._evictor.evict(call.target, _body(call), call.query))
-        )
+        current = self._current(call)
+        after = self._writer.delete_object(call.target.resource, current, request)
+        return self._object(call, after)
 
     def _scale(self, call: Call) -> Json:
         match call.target.verb:
@@ -147,20 +138,17 @@ class Endpoints:
         return self._writer.current(call.target.resource, call.target.name, call.target.namespace)
 
     def _object(self, call: Call, obj: Json, status: int = _OK) -> EndpointResponse:
-        return EndpointResponse(
-            status,
-            encode_body(
-                object_body(call.target.resource, obj, self._store.now(), object_inclusion(call))
-            ),
-        )
+        now = self._store.now()
+        body = object_body(call.target.resource, obj, now, object_inclusion(call))
+        return EndpointResponse(status, encode_body(body))
 
-    def _plain(self, call: Call) -> EndpointResponse:
-        """Addresses that are no resource's: health, version, discovery."""
+    def _answer_other(self, call: Call) -> EndpointResponse:
+        """Answer URLs that belong to no resource: health, version, discovery."""
         path = call.target.path.rstrip("/")
-        _, base, *parts = f"{path}/".split("/")
-        if base == "apis" and parts[2:] and resource_list(*parts[:2]) is None:
-            # What no part of the server knows is not answered by the API proper.
-            return EndpointResponse(_NOT_FOUND, b"404 page not found\n", _TEXT)
+        match path.split("/"):
+            case ["", "apis", group, version, *_] if resource_list(group, version) is None:
+                # A URL below an unknown group does not reach the API proper on a real server.
+                return EndpointResponse(_NOT_FOUND, b"404 page not found\n", _TEXT)
         if call.target.verb != "get":
             raise unknown_path()
         if path in _HEALTH:
@@ -179,7 +167,7 @@ def _decode(payload: bytes) -> Any:
 
 
 def _body(call: Call) -> Json:
-    """Return the object in the body: 415 for another encoding, 400 for something that is no object."""
+    """Return the object in the body; raises a 415 for other encodings, a 400 for no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:

@@ -1,9 +1,8 @@
-"""The eviction subresource: a deletion that asks the disruption budgets first.
+"""The eviction subresource: a deletion that disruption budgets may refuse.
 
-The order of the checks is a real server's, its oddities included: the budget is taken down before
-the UID precondition is looked at, so an eviction meant for another pod costs the budget a
-disruption; and a dry run takes nothing, so two dry runs can both succeed where only one eviction is
-allowed.
+The order of the checks is a real server's, with its oddities. The budget is charged before the UID
+precondition is checked, so that an eviction meant for another pod costs the budget a disruption. A
+dry run costs nothing, so that two dry runs succeed if one eviction is allowed.
 """
 
 from collections.abc import Mapping
@@ -34,8 +33,8 @@ from rollout.lab.objects import (
 )
 
 _TOO_MANY_BUDGETS = (
-    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
-    " support."
+    "This pod has more than one PodDisruptionBudget, "
+    "which the eviction subresource does not support."
 )
 _DISRUPTION_TARGET = {
     "type": "DisruptionTarget",
@@ -53,9 +52,9 @@ class EvictionEndpoint:
         self._writer = writer
 
     def evict(self, target: Target, eviction: Json, query: Mapping[str, str]) -> Json:
-        """Evict a pod; raises what a real server answers instead of 201.
+        """Evict a pod, or raise the StatusError of a real server.
 
-        No budget protects pods that do not run yet or any more, and those already going.
+        Budgets do not protect pods that are pending, finished or terminating.
         """
         if (eviction.get("metadata") or {}).get("name") != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
@@ -63,33 +62,34 @@ class EvictionEndpoint:
         request = deletion_request(query, eviction.get("deleteOptions"))
         pod = self._writer.current(PODS, target.name, target.namespace)
         if phase(pod) == "Running" and not is_deleting(pod):
-            self._ask_budget(pod, dry_run=request.dry_run)
+            self._charge_budget(pod, dry_run=request.dry_run)
             check_uid(PODS, pod, request.uid)
             if not request.dry_run:
-                pod = self._store.put(
-                    PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now())
-                )
+                marked = with_condition(pod, _DISRUPTION_TARGET, self._store.now())
+                pod = self._store.put(PODS, marked)
         self._writer.delete_object(PODS, pod, request)
         return evicted()
 
-    def _ask_budget(self, pod: Json, *, dry_run: bool) -> None:
-        budgets = self._store.items(BUDGETS, namespace_of(pod))
-        covering = [
-            budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))
+    def _charge_budget(self, pod: Json, *, dry_run: bool) -> None:
+        """Charge the pod's budget with a disruption; raises a 429 if it allows none."""
+        budgets = [
+            budget
+            for budget in self._store.items(BUDGETS, namespace_of(pod))
+            if matches(budget["spec"].get("selector"), labels_of(pod))
         ]
-        if len(covering) > 1:
+        if len(budgets) > 1:
             raise server_error(_TOO_MANY_BUDGETS)
-        for budget in covering:
-            if is_ready(pod) or not _unhealthy_may_go(budget):
-                _check_budget(budget)
-                if not dry_run:
-                    self._store.put(
-                        BUDGETS, _use_disruption(budget, name_of(pod), self._store.now())
-                    )
+        for budget in budgets:
+            if not is_ready(pod) and _unhealthy_may_go(budget):
+                continue
+            _check_budget(budget)
+            if not dry_run:
+                charged = _use_disruption(budget, name_of(pod), self._store.now())
+                self._store.put(BUDGETS, charged)
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
-    """Whether an unready pod may be evicted without costing the budget anything."""
+    """Whether pods that are not ready may be evicted without a charge to the budget."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget["status"]
@@ -98,46 +98,40 @@ def _unhealthy_may_go(budget: Json) -> bool:
 
 
 def _check_budget(budget: Json) -> None:
-    metadata = budget["metadata"]
-    status = budget["status"]
-    if status.get("observedGeneration", 0) < metadata.get("generation", 0):
-        still = f"The disruption budget {metadata['name']} is still being processed by the server."
-        raise budget_refuses(still, retry_seconds=BUDGET_RETRY_SECONDS)
-    if not status.get("disruptionsAllowed"):
-        raise budget_refuses(_why_exhausted(budget))
-
-
-def _why_exhausted(budget: Json) -> str:
+    """Raise a 429 unless the budget allows a disruption."""
     name = name_of(budget)
     status = budget["status"]
-    failed = condition(budget, "DisruptionAllowed")
-    if failed is not None and failed.get("reason") == "SyncFailed":
-        why = failed.get("message", "")
-        return (
-            f"The disruption budget {name} does not allow evicting pods currently because it failed"
-            f" sync: {why}"
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise budget_refuses(why, retry_seconds=BUDGET_RETRY_SECONDS)
+    if status.get("disruptionsAllowed"):
+        return
+    verdict = condition(budget, "DisruptionAllowed")
+    if verdict is not None and verdict.get("reason") == "SyncFailed":
+        raise budget_refuses(
+            f"The disruption budget {name} does not allow evicting pods currently because it"
+            f" failed sync: {verdict.get('message', '')}"
         )
     desired = status.get("desiredHealthy", 0)
     current = status.get("currentHealthy", 0)
-    return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+    raise budget_refuses(
+        f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+    )
 
 
 def _use_disruption(budget: Json, pod: str, now: datetime) -> Json:
-    """Return a budget with one disruption used up for a pod; its controller clears the entry again."""
+    """Return the budget with one disruption used for a pod, until its controller counts again."""
     status = budget["status"]
     allowed = status["disruptionsAllowed"] - 1
-    disrupted = status.get("disruptedPods") or {}
-    after = with_status(
-        budget, disruptionsAllowed=allowed, disruptedPods={**disrupted, pod: timestamp(now)}
-    )
+    disrupted = {**(status.get("disruptedPods") or {}), pod: timestamp(now)}
+    charged = with_status(budget, disruptionsAllowed=allowed, disruptedPods=disrupted)
     if allowed:
-        return after
+        return charged
     exhausted = {
         "type": "DisruptionAllowed",
         "status": "False",
         "reason": "InsufficientPods",
         "message": "",
+        "observedGeneration": status.get("observedGeneration", 0),
     }
-    return with_condition(
-        after, {**exhausted, "observedGeneration": status.get("observedGeneration", 0)}, now
-    )
+    return with_condition(charged, exhausted, now)

@@ -1,9 +1,8 @@
-"""Misbehaviour on demand: rules that make the API server answer badly, late, or not at all.
+"""Faults on demand: rules that make the API server answer wrongly, late or not at all.
 
-Rules are data, so that scenarios can carry them; all durations are simulated seconds. Some answers
-have status 200 and are not what an API server gives: pages of proxies, bodies that end early. These
-tell nothing of whether the request was carried out: a login page stands before the server, a
-connection that is cut behind its deed.
+Scenarios can contain rules. All durations are simulated seconds. Some answers have status 200 and
+are not an API server's, such as pages of proxies or truncated bodies. They do not tell whether the
+request was carried out.
 """
 
 import math
@@ -36,33 +35,26 @@ class FaultAnswer(StrEnum):
     FORBIDDEN = "forbidden"  # 403 of an admission webhook: a Status without causes
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
-    HANG = (  # nothing comes for `delay`, or without one until the fault ends; then the connection breaks
-        "hang"
-    )
+    HANG = "hang"  # no answer for `delay` or until the fault ends; then the connection breaks
     SLOW = "slow"  # the right answer, late
     OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
-    HTML = "html"  # 200 with a page of HTML, as a proxy or a login page in between gives it
+    HTML = "html"  # 200 with a page of HTML, as from a proxy
     EMPTY = "empty"  # 200 without a body
-    WRONG_KIND = "wrong-kind"  # 200 with `body`, JSON of something else than what was asked for
-    TRUNCATED = (  # it is done, and half of the answer comes, with the Content-Length of that half
-        "truncated"
-    )
-    BROKEN_OFF = (  # the same with the Content-Length of the whole, and the connection breaks
-        "broken-off"
-    )
+    WRONG_KIND = "wrong-kind"  # 200 with `body`, JSON of another kind than requested
+    TRUNCATED = "truncated"  # it is done; half of the answer comes, with that Content-Length
+    BROKEN_OFF = "broken-off"  # the same with a larger Content-Length, and the connection breaks
 
 
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One rule; what is not named matches everything.
+    """One rule; empty fields match everything.
 
-    It is in force from `after` for `duration` simulated seconds, for matching requests number
-    `from_request` and up (1 is the first), at most `requests` of them, each with `probability`.
-    `resource` may name a subresource (`pods/eviction`), and an address that is no resource's
-    (`/version`) is met by `path`, which is how an address begins, and verb `get`. `delay` is for
-    `slow` and `hang`, `retry_after` (real seconds, as clients read it) for `too-many-requests`. An
-    outage begins with the first request that its rule meets; once it is over, the first `refused`
-    requests find a server that does not know yet who may do what. `done` says of `html`, `empty`
-    and `wrong-kind` whether the request is carried out all the same; `body` is for `wrong-kind`.
+    The rule is in force from `after` for `duration` simulated seconds. It meets matching requests
+    from number `from_request` on (1 is the first), at most `requests` of them, each with
+    `probability`. `resource` may name a subresource (`pods/eviction`). `path` is how a URL begins,
+    for URLs of no resource (`/version`), whose verb is `get`. `delay` is for `slow` and `hang`;
+    `retry_after` (real seconds) is for `too-many-requests`. An outage begins with the first request
+    that its rule meets, and afterwards the first `refused` requests get a 403. `done` tells for
+    `html`, `empty` and `wrong-kind` whether the request is carried out; `body` is for `wrong-kind`.
     """
 
     answer: FaultAnswer
@@ -83,15 +75,18 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     body: str = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'
 
     def covers(self, target: Target) -> bool:
-        """Whether the rule is about such requests at all."""
-        asked = (target.verb, target.plural, target.namespace, target.name)
-        wanted = (self.verb, self.resource, self.namespace, self.name)
-        named = all(want in {"", have} for want, have in zip(wanted, asked, strict=True))
-        return named and target.path.startswith(self.path)
+        """Whether the rule matches such requests, at any time."""
+        return (
+            self.verb in {"", target.verb}
+            and self.resource in {"", target.plural}
+            and self.namespace in {"", target.namespace}
+            and self.name in {"", target.name}
+            and target.path.startswith(self.path)
+        )
 
 
 class _ActiveFault:
-    """A rule and how often it met a request."""
+    """A rule in force, how many requests matched it (`_met`), and how many it struck."""
 
     def __init__(self, rule: ApiFault, began: float) -> None:
         self.rule = rule
@@ -100,12 +95,11 @@ class _ActiveFault:
         self.struck = 0
         self._met = 0
 
-    def strikes(self, target: Target, now: float, random: Random) -> bool:
-        # An outage lasts from the request that it meets; its duration is no window for meeting one.
-        in_force = now >= self.starts and (
-            now < self.ends or self.rule.answer is FaultAnswer.OUTAGE
-        )
-        if not in_force or not self.rule.covers(target):
+    def meet(self, target: Target, now: float, random: Random) -> bool:
+        """Count a request if it matches, and return whether the fault strikes it."""
+        # The duration of an outage begins with the request that it strikes.
+        has_ended = now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
+        if now < self.starts or has_ended or not self.rule.covers(target):
             return False
         self._met += 1
         if self._met < self.rule.from_request or self.struck == self.rule.requests:
@@ -117,7 +111,7 @@ class _ActiveFault:
 
 
 class FaultPlan:
-    """The rules in force; the first that strikes decides. `now` gives simulated seconds."""
+    """The rules in force; the first that strikes decides. `now` returns simulated seconds."""
 
     def __init__(self, *, now: Callable[[], float]) -> None:
         self._now = now
@@ -125,29 +119,29 @@ class FaultPlan:
         self._active: list[_ActiveFault] = []
 
     def add(self, rule: ApiFault) -> None:
-        """Put a rule in force; its times count from now. An outage without further word happens once."""
+        """Put a rule in force from now on; an outage happens once unless `requests` is set."""
         if rule.answer is FaultAnswer.OUTAGE and rule.requests is None:
             rule = msgspec.structs.replace(rule, requests=1)
         self._active.append(_ActiveFault(rule, self._now()))
 
     def clear(self) -> None:
-        """Behave again."""
+        """Remove all rules."""
         self._active.clear()
 
     def struck(self, rule: ApiFault) -> int:
-        """How many requests have met a rule so far."""
+        """Return how many requests a rule has struck so far."""
         return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:
-        """Return the fault that this request meets, if any."""
+        """Return the fault that strikes this request, if any."""
         now = self._now()
-        return next(
-            (active.rule for active in self._active if active.strikes(target, now, self._random)),
-            None,
-        )
+        for active in self._active:
+            if active.meet(target, now, self._random):
+                return active.rule
+        return None
 
     def remaining(self, rule: ApiFault) -> float:
-        """Return simulated seconds until a rule ends; 0 where it is no longer in force."""
+        """Return the simulated seconds until a rule ends; 0 if it is no longer in force."""
         ends = next((active.ends for active in self._active if active.rule is rule), 0.0)
         return max(ends - self._now(), 0.0)
 
@@ -188,12 +182,12 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[str, str]]] = {
 
 
 def stand_in(fault: ApiFault) -> EndpointResponse | None:
-    """Return the answer that a fault gives in the server's place; None for faults that are no answer."""
+    """Return the answer that replaces the server's; None if the fault does not replace it."""
     if fault.answer in _REFUSALS:
         return refused(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
-            # Flow control refuses before the API proper is reached: no Status, only a line of text.
+            # Flow control refuses before the API proper, with a line of text instead of a Status.
             headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
             text = b"Too many requests, please try again later.\n"
             return EndpointResponse(429, text, "text/plain; charset=utf-8", headers)
@@ -208,7 +202,7 @@ def stand_in(fault: ApiFault) -> EndpointResponse | None:
 
 
 def cut_answer(fault: ApiFault, answer: EndpointResponse | Watch) -> EndpointResponse | Watch:
-    """Return what the fault leaves of the right answer: all, or its first half; of a watch, half of one event."""
+    """Return the answer as the fault leaves it: whole, or its first half."""
     if fault.answer not in _HALVES:
         return answer
     if isinstance(answer, Watch):

@@ -1,7 +1,7 @@
-"""Bodies in Kubernetes' binary form, for the few kinds that kubectl sends in no other: `auth can-i`, `drain`, `create`.
+"""Bodies in protobuf, which kubectl sends for `auth can-i`, `drain` and `create`.
 
-Answers are always JSON, which all clients accept. Only the fields that this server looks at are in
-the tables; their numbers are those of the published Kubernetes API definitions.
+Answers are always JSON, which all clients accept. The tables have the fields that this server
+reads, with the numbers of the published Kubernetes API definitions.
 """
 
 from base64 import b64encode
@@ -20,7 +20,7 @@ _LENGTH = 2
 
 @dataclass(frozen=True, slots=True)
 class _ProtobufField:
-    """A field of a message: its JSON name, how its bytes read, and whether it repeats."""
+    """A field of a message: its JSON name, how to read its bytes, and whether it repeats."""
 
     name: str
     read: Callable[[Any], Any]
@@ -35,7 +35,7 @@ def _text(raw: bytes) -> str:
 
 
 def _texts(*names: str) -> dict[int, _ProtobufField]:
-    """Fields of text that follow each other; an empty name skips a number."""
+    """Return text fields numbered from 1; an empty name skips a number."""
     return {number: _ProtobufField(name, _text) for number, name in enumerate(names, 1) if name}
 
 
@@ -96,7 +96,7 @@ _ENVELOPE: Final[_Message] = {
 
 
 def decode_object(payload: bytes) -> Json:
-    """Return the object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
+    """Return the object in an enveloped body; raises a 415 for unknown kinds and invalid bytes."""
     try:
         envelope = _decode(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]
@@ -106,12 +106,14 @@ def decode_object(payload: bytes) -> Json:
 
 
 def _decode(payload: bytes, message: _Message) -> Json:
-    """Return the known fields of one message; the others are skipped."""
+    """Return the known fields of one message, without empty ones."""
     fields: Json = {}
     for number, raw in _fields(payload):
         field = message.get(number)
-        value = field.read(raw) if field else ""
-        if field is None or value in ("", {}):
+        if field is None:
+            continue
+        value = field.read(raw)
+        if value in ("", {}):
             continue
         if field.repeated:
             fields.setdefault(field.name, []).append(value)
@@ -123,6 +125,7 @@ def _decode(payload: bytes, message: _Message) -> Json:
 
 
 def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field: an integer, or bytes for a text or a message."""
     at = 0
     while at < len(payload):
         tag, at = _varint(payload, at)
@@ -131,17 +134,20 @@ def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield tag >> 3, payload[at : at + value]
             at += value
         elif tag & 7 == _VARINT:
+            # Negative numbers are 64 bits in two's complement.
             yield tag >> 3, value - (1 << 64) if value >> 63 else value
         else:
             raise ValueError(f"no wire type of these messages: {tag & 7}")
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
+    """Return a variable-length integer and the position after it."""
+    value = 0
+    shift = 0
     while True:
         byte = payload[at]
         value |= (byte & 0x7F) << shift
-        at = at + 1
-        shift = shift + 7
+        at += 1
+        shift += 7
         if not byte & 0x80:
             return value, at

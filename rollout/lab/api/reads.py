@@ -1,13 +1,13 @@
-"""Lists, in pages that show the cluster as it was when the first of them was read; and watches, from a version on.
+"""Lists, whose pages all show the cluster at the time of the first, and watches from a version on.
 
-In a watch an object that begins to match the selectors is ADDED, one that ceases to is DELETED,
-whatever really happened to it; that is what clients with selectors rely on.
+In a watch, an object that begins to match the selectors is ADDED, and an object that ceases to
+match is DELETED, whatever really happened to it. Clients with selectors rely on that.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from rollout.lab.api.representation import object_inclusion
@@ -18,52 +18,59 @@ from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, CompactedError, Json, ObjectStore
 from rollout.lab.objects import namespace_of, with_metadata
 
-# A further page may be asked for again, after a lost answer; for all of them a real server has
-# minutes.
-_KEPT = 1000
+# A client may request a page again after a lost answer, for minutes on a real server.
+_MAX_TOKENS = 1000
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
+@dataclass(frozen=True, slots=True)
+class _RemainingList:
+    """A list whose next page begins at `start`."""
+
+    objects: list[Json]
+    revision: int
+    start: int
+
+
 class Lists:
-    """Answers lists; keeps what was selected for the pages that follow."""
+    """Answers lists, and keeps the objects of a list for its later pages."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._tokens = count(1)
-        # what was selected at which revision, and where the page begins
-        self._following: dict[str, tuple[list[Json], int, int]] = {}
+        self._numbers = count(1)
+        self._remaining: dict[str, _RemainingList] = {}
 
     def page(self, call: Call) -> tuple[list[Json], Json]:
-        """Return the objects of a page, and the list's metadata; 410 for a token whose list is forgotten."""
+        """Return the objects of a page and the list's metadata; raises a 410 for an old token."""
         limit = whole_number(call.query, "limit")
         token = call.query.get("continue")
-        if token:
-            selected, revision, start = self._following.get(token, ([], -1, 0))
-            if revision < self._store.compacted:
-                raise expired(_EXPIRED)
+        if not token:
+            objects = self._select(call.target, selection_of(call))
+            page = _RemainingList(objects, self._store.revision, 0)
+        elif token in self._remaining and self._remaining[token].revision >= self._store.compacted:
+            page = self._remaining[token]
         else:
-            selected = self._select(call.target, selection_of(call))
-            revision = self._store.revision
-            start = 0
-        end = start + limit
-        metadata = {"resourceVersion": str(revision)}
-        if not start < end < len(selected):
-            return selected[start:], metadata
-        token = f"{revision}-{next(self._tokens)}"
-        self._following[token] = selected, revision, end
-        if len(self._following) > _KEPT:
-            del self._following[next(iter(self._following))]
-        return selected[start:end], {**metadata, "continue": token}
+            raise expired(_EXPIRED)
+        metadata = {"resourceVersion": str(page.revision)}
+        end = page.start + limit
+        if not page.start < end < len(page.objects):
+            return page.objects[page.start :], metadata
+        metadata["continue"] = f"{page.revision}-{next(self._numbers)}"
+        self._remaining[metadata["continue"]] = replace(page, start=end)
+        if len(self._remaining) > _MAX_TOKENS:
+            del self._remaining[next(iter(self._remaining))]
+        return page.objects[page.start : end], metadata
 
     def _select(self, target: Target, selection: ListOptions) -> list[Json]:
         if target.resource is PODS and selection.node:
             pods = self._store.pods_on(selection.node)
-            return selection.of(pod for pod in pods if target.namespace in {"", namespace_of(pod)})
-        return selection.of(self._store.items(target.resource, target.namespace))
+            pods = [pod for pod in pods if target.namespace in {"", namespace_of(pod)}]
+            return selection.select(pods)
+        return selection.select(self._store.items(target.resource, target.namespace))
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """Return a number from the query, 0 where it is absent; 400 for anything else."""
+    """Return a number of the query, 0 if it is absent; raises a 400."""
     text = query.get(name, "")
     try:
         return int(text) if text else 0
@@ -74,17 +81,17 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
 
 _DEFAULT_TIMEOUT = 2400
 BOOKMARK_SECONDS = 60
-# A last bookmark goes out this long before the watch's deadline, so that the client can go on from
-# there.
+# The last bookmark is sent this long before the watch's deadline, so that the client can continue.
 _BEFORE_DEADLINE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A watch as asked for; `since` is None for "from whatever is now", `timeout` in real seconds.
+    """The parameters of a watch.
 
-    `include` is what tables have of the objects, empty where objects are wanted. An event is a line
-    of a watch: its `type` (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its `object`.
+    `since` is a revision, or None to begin with the current objects; `timeout` is real seconds.
+    `include` is what tables contain of objects, and empty for no tables. An event has a `type`
+    (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and an `object`.
     """
 
     target: Target
@@ -94,49 +101,49 @@ class Watch:
     bookmarks: bool
     include: str
 
-    def first(self, store: ObjectStore) -> list[Json]:
-        """Return what there is, or what happened since; an ERROR where that is forgotten."""
+    def initial_events(self, store: ObjectStore) -> list[Json]:
+        """Return the current objects or the changes since; an ERROR if those are forgotten."""
         if self.since is None:
-            objects = self.selection.of(store.items(self.target.resource, self.target.namespace))
-            return [_event("ADDED", obj) for obj in objects]
+            objects = store.items(self.target.resource, self.target.namespace)
+            return [_event("ADDED", obj) for obj in self.selection.select(objects)]
         try:
             return self.events(store.changes_since(self.since, self.target.resource))
         except CompactedError:
-            return [
-                _event(
-                    "ERROR",
-                    expired(f"too old resource version: {self.since} ({store.compacted})").body(),
-                )
-            ]
+            message = f"too old resource version: {self.since} ({store.compacted})"
+            return [_event("ERROR", expired(message).body())]
 
     def events(self, changes: Iterable[Change]) -> list[Json]:
-        """Return what this watch tells about changes of its resource."""
-        return [event for change in changes if (event := self._event_for(change))]
+        """Return the events for changes of the watch's resource."""
+        events = [self._event_for(change) for change in changes]
+        return [event for event in events if event is not None]
 
     def bookmark(self, store: ObjectStore) -> Json:
-        """Return the event that says how far the watch is."""
-        metadata: Json = {"resourceVersion": str(store.revision), "creationTimestamp": None}
-        typed = {"kind": self.target.resource.kind, "apiVersion": self.target.resource.api_version}
-        return _event("BOOKMARK", {**typed, "metadata": metadata})
+        """Return the event that tells the client the current version."""
+        resource = self.target.resource
+        metadata = {"resourceVersion": str(store.revision), "creationTimestamp": None}
+        bookmark = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return _event("BOOKMARK", bookmark)
 
     def next_bookmark(self, now: float, deadline: float, every: float = BOOKMARK_SECONDS) -> float:
-        """Return when the next one is due; the deadline where none is."""
+        """Return when the next bookmark is due, or the deadline if none is."""
         last = deadline - _BEFORE_DEADLINE
-        return min(now + every, last) if self.bookmarks and last > now else deadline
+        if not self.bookmarks or last <= now:
+            return deadline
+        return min(now + every, last)
 
     def _event_for(self, change: Change) -> Json | None:
         if self.since is not None and change.revision <= self.since:
             return None
-        before = change.previous is not None and self._concerns(change.previous)
-        if not change.gone and self._concerns(change.obj):
-            return _event("MODIFIED" if before else "ADDED", change.obj)
-        if not before or change.previous is None:
+        before = change.previous
+        if before is not None and not self._selects(before):
+            before = None
+        if not change.gone and self._selects(change.obj):
+            return _event("ADDED" if before is None else "MODIFIED", change.obj)
+        if before is None:
             return None
-        return _event(
-            "DELETED", with_metadata(change.previous, resourceVersion=str(change.revision))
-        )
+        return _event("DELETED", with_metadata(before, resourceVersion=str(change.revision)))
 
-    def _concerns(self, obj: Json) -> bool:
+    def _selects(self, obj: Json) -> bool:
         namespace = self.target.namespace if self.target.resource.namespaced else ""
         return namespace in {"", namespace_of(obj)} and self.selection.matches(obj)
 
@@ -146,7 +153,7 @@ def _event(kind: str, obj: Json) -> Json:
 
 
 def watch_of(call: Call) -> Watch:
-    """Read a watch from its query; 400 where it makes no sense."""
+    """Read the parameters of a watch from the query; raises a 400."""
     query = call.query
     if query.get("sendInitialEvents") in {"1", "true"}:
         raise bad_request("sendInitialEvents is not served: list first")
@@ -163,7 +170,7 @@ def watch_of(call: Call) -> Watch:
 async def follow(
     store: ObjectStore, watch: Watch, *, bookmark_seconds: float
 ) -> AsyncGenerator[list[Json]]:
-    """Yield events in batches, until the watch's time is up; nothing is lost between its first events and the later."""
+    """Yield events in batches until the watch's timeout."""
     loop = asyncio.get_running_loop()
     queue = asyncio.Queue[Change]()
 
@@ -172,15 +179,15 @@ async def follow(
             queue.put_nowait(change)
 
     deadline = loop.time() + watch.timeout
-    first = watch.first(store)
+    events = watch.initial_events(store)
     store.subscribe(observe)
     try:
-        yield first
-        if any(event["type"] == "ERROR" for event in first):
+        yield events
+        if any(event["type"] == "ERROR" for event in events):
             return
         bookmark = watch.next_bookmark(loop.time(), deadline, bookmark_seconds)
         while loop.time() < deadline:
-            changes = await _waiting(queue, min(bookmark, deadline) - loop.time())
+            changes = await _next_changes(queue, min(bookmark, deadline) - loop.time())
             if changes:
                 yield watch.events(changes)
             elif bookmark <= loop.time() < deadline:
@@ -190,11 +197,11 @@ async def follow(
         store.unsubscribe(observe)
 
 
-async def _waiting(queue: asyncio.Queue[Change], patience: float) -> list[Change]:
-    """Return whatever is waiting; the next change if nothing is; nothing once patience is over."""
+async def _next_changes(queue: asyncio.Queue[Change], seconds: float) -> list[Change]:
+    """Return all queued changes, after waiting at most so many seconds for the first."""
     changes = list[Change]()
     with suppress(TimeoutError):
-        async with asyncio.timeout(max(patience, 0)):
+        async with asyncio.timeout(max(seconds, 0)):
             changes.append(await queue.get())
     while not queue.empty():
         changes.append(queue.get_nowait())

@@ -1,7 +1,6 @@
-"""In which form an answer is wanted, and how it is written: objects, or the tables that `kubectl get` shows.
+"""The form of an answer: objects, or the tables that `kubectl get` shows.
 
-A real server renders tables itself; what shows a field is a name and a path, and only what is put
-together a function.
+A real server renders these tables itself. A column is a path to a field, or a function.
 """
 
 import zlib
@@ -37,9 +36,9 @@ Cell = Callable[[Json, datetime], object]
 
 
 class PrinterColumn(NamedTuple):
-    """A column: a name, and a path or a function; `absent` is shown where there is nothing.
+    """A column whose source is a path or a function; `absent` is the text for no value.
 
-    One of `priority` 1 is shown only in wide output.
+    Columns of `priority` 1 appear in wide output only.
     """
 
     name: str
@@ -48,76 +47,76 @@ class PrinterColumn(NamedTuple):
     priority: int = 0
 
     def definition(self) -> Json:
-        """Return the column as a Table names it."""
-        form = "name" if self.name == "Name" else ""
+        """Return the column's definition in a Table."""
         return {
             "name": self.name,
             "type": "string",
-            "format": form,
+            "format": "name" if self.name == "Name" else "",
             "description": "",
             "priority": self.priority,
         }
 
     def cell(self, obj: Json, now: datetime) -> str:
-        """Return what it shows of an object; a map as its size."""
-        value = (
-            field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
-        )
-        value = len(value) if isinstance(value, dict) else value
+        """Return the text for an object; a map is shown as its size."""
+        source = self.source
+        value = source(obj, now) if callable(source) else field_of(obj, source)
+        if isinstance(value, dict):
+            value = len(value)
         return str(value) if value or value == 0 else self.absent
 
 
 def _since(path: str) -> Cell:
-    """Return how long ago that was, in the largest unit of which there are two at least."""
+    """Return a cell for the time since a timestamp, in the largest unit that it has twice."""
 
     def age(obj: Json, now: datetime) -> str:
         text = field_of(obj, path)
         if not isinstance(text, str):
             return _UNKNOWN
         seconds = max(0, int((now - datetime.fromisoformat(text)).total_seconds()))
-        return next(
-            (f"{seconds // unit}{letter}" for letter, unit in _UNITS if seconds >= 2 * unit),
-            f"{seconds}s",
-        )
+        for letter, unit in _UNITS:
+            if seconds >= 2 * unit:
+                return f"{seconds // unit}{letter}"
+        return f"{seconds}s"
 
     return age
 
 
-def _of(have: str, want: str) -> Cell:
-    """`2/3`, a count of another one."""
-    return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
+def _ratio(count: str, total: str) -> Cell:
+    """Return a cell for two counts: `2/3`."""
+    return lambda obj, _now: f"{field_of(obj, count) or 0}/{field_of(obj, total) or 0}"
 
 
 def _node_status(node: Json, _now: datetime) -> str:
-    verdict = "Ready" if is_ready(node) else "NotReady" if condition(node, "Ready") else "Unknown"
-    return f"{verdict},SchedulingDisabled" if field_of(node, "spec.unschedulable") else verdict
+    status = "Unknown"
+    if condition(node, "Ready") is not None:
+        status = "Ready" if is_ready(node) else "NotReady"
+    is_cordoned = field_of(node, "spec.unschedulable")
+    return f"{status},SchedulingDisabled" if is_cordoned else status
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
-    return ",".join(
-        sorted(
-            {label.removeprefix(_ROLE) for label in labels_of(node) if label.startswith(_ROLE)}
-            - {""}
-        )
-    )
+    labels = [label for label in labels_of(node) if label.startswith(_ROLE)]
+    roles = {label.removeprefix(_ROLE) for label in labels}
+    return ",".join(sorted(roles - {""}))
 
 
 def _node_address(node: Json, _now: datetime) -> str:
-    addresses = field_of(node, "status.addresses") or ()
-    return next(
-        (address["address"] for address in addresses if address["type"] == "InternalIP"), ""
-    )
+    for address in field_of(node, "status.addresses") or ():
+        if address["type"] == "InternalIP":
+            return str(address["address"])
+    return ""
 
 
 def _pod_ready(pod: Json, _now: datetime) -> str:
-    """All containers are as ready as their pod."""
+    """Count either all containers as ready or none, like the pod."""
     count = len(field_of(pod, "spec.containers") or ())
     return f"{count if is_ready(pod) else 0}/{count}"
 
 
 def _pod_status(pod: Json, _now: datetime) -> str:
-    phase = str(field_of(pod, "status.phase") or "Unknown")
-    return "Terminating" if is_deleting(pod) and not is_finished(pod) else phase
+    if is_deleting(pod) and not is_finished(pod):
+        return "Terminating"
+    return str(field_of(pod, "status.phase") or "Unknown")
 
 
 def _event_object(event: Json, _now: datetime) -> str:
@@ -127,7 +126,7 @@ def _event_object(event: Json, _now: datetime) -> str:
 
 _NAME: Final = PrinterColumn("Name", "metadata.name")
 _AGE: Final = PrinterColumn("Age", _since("metadata.creationTimestamp"))
-_READY: Final = PrinterColumn("Ready", _of("status.readyReplicas", "spec.replicas"))
+_READY: Final = PrinterColumn("Ready", _ratio("status.readyReplicas", "spec.replicas"))
 
 _COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
     PODS: (
@@ -153,7 +152,7 @@ _COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
     **dict.fromkeys((DEPLOYMENTS, REPLICASETS, STATEFULSETS), (_NAME, _READY, _AGE)),
     DAEMONSETS: (
         _NAME,
-        PrinterColumn("Ready", _of("status.numberReady", "status.desiredNumberScheduled")),
+        PrinterColumn("Ready", _ratio("status.numberReady", "status.desiredNumberScheduled")),
         _AGE,
     ),
     BUDGETS: (
@@ -176,7 +175,7 @@ _COLUMNS: Final[dict[Resource, tuple[PrinterColumn, ...]]] = {
 
 
 JSON = "application/json"
-# Like a real server: smaller answers are not worth the work, larger ones get the cheapest level.
+# As on a real server, smaller answers are not compressed, and others at the fastest level.
 _COMPRESSION_THRESHOLD = 128 * 1024
 _COMPRESSION_LEVEL = 1
 _GZIP_WINDOW = 31
@@ -184,70 +183,64 @@ _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
 def object_inclusion(call: Call) -> str:
-    """Return what a table is to have of its objects; empty where objects are wanted, no table.
-
-    An Accept header of kubectl's names the table first, and takes JSON as well.
-    """
+    """Return what the requested table contains of its objects; empty if no table is requested."""
     return call.query.get("includeObject", "Metadata") if "as=Table" in call.accept else ""
 
 
 def object_body(resource: Resource, obj: Json, now: datetime, include: str) -> Json:
-    """One object as it is, or as a table that has this much of it beside its cells; a Status stays what it is."""
+    """Return an object, or a table of it if `include` is not empty; a Status stays a Status."""
     if not include or obj.get("kind") == "Status":
         return obj
-    return _table(
-        resource,
-        [obj],
-        {"resourceVersion": obj["metadata"].get("resourceVersion", "")},
-        now,
-        include,
-    )
+    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+    return _table(resource, [obj], metadata=metadata, now=now, include=include)
 
 
 def list_body(
     resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str
 ) -> Json:
-    """Return a page of a list in the wanted form."""
+    """Return a page of a list, or a table of it if `include` is not empty."""
     if include:
-        return _table(resource, objects, metadata, now, include)
-    # Items of a list do not repeat what the list says about them.
-    items = [
-        {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
-        for obj in objects
-    ]
-    typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-    return {**typed, "metadata": metadata, "items": items}
+        return _table(resource, objects, metadata=metadata, now=now, include=include)
+    return {
+        "kind": f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": metadata,
+        "items": [_list_item(obj) for obj in objects],
+    }
+
+
+def _list_item(obj: Json) -> Json:
+    """Return an object without its type, which the list names."""
+    return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
 
 
 def _table(
-    resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str
+    resource: Resource, objects: Iterable[Json], *, metadata: Json, now: datetime, include: str
 ) -> Json:
     columns = _COLUMNS.get(resource, (_NAME, _AGE))
-    partial = {"kind": "PartialObjectMetadata", **_META}
-    rows = [
-        {
-            "cells": [column.cell(obj, now) for column in columns],
-            "object": obj if include == "Object" else {**partial, "metadata": obj["metadata"]},
-        }
-        for obj in objects
-    ]
-    definitions = [column.definition() for column in columns]
+    rows = []
+    for obj in objects:
+        included = obj
+        if include != "Object":
+            included = {"kind": "PartialObjectMetadata", **_META, "metadata": obj["metadata"]}
+        cells = [column.cell(obj, now) for column in columns]
+        rows.append({"cells": cells, "object": included})
     return {
         "kind": "Table",
         **_META,
         "metadata": metadata,
-        "columnDefinitions": definitions,
+        "columnDefinitions": [column.definition() for column in columns],
         "rows": rows,
     }
 
 
 def encode_body(body: Any) -> bytes:
-    """Return the body as JSON, ended by a newline as servers do."""
+    """Return the body as JSON, with a newline at the end as real servers send it."""
     return msgspec.json.encode(body) + b"\n"
 
 
 def compress(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-    """Return the payload, compressed where the client can read that and it is worth it, and the headers that say so."""
+    """Return the payload, compressed if it is large and the client accepts that, and headers."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}
     packed = zlib.compress(payload, _COMPRESSION_LEVEL, _GZIP_WINDOW)

@@ -1,4 +1,4 @@
-"""What a client asks: an address turned into verb, resource, namespace and name, and the log of it all."""
+"""Requests: a URL parsed into verb, resource, namespace and name, and the log of all requests."""
 
 import re
 from collections import deque
@@ -15,13 +15,13 @@ _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "del
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 
 
-# What addresses lead to that are no resource's.
+# The resource of URLs that belong to no resource.
 NOTHING: Final = Resource("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a request is about."""
+    """What a request is about."""
 
     verb: str
     path: str
@@ -32,16 +32,14 @@ class Target:
 
     @property
     def plural(self) -> str:
-        """`pods`, `pods/eviction`, empty."""
-        return (
-            f"{self.resource.plural}/{self.subresource}"
-            if self.subresource
-            else self.resource.plural
-        )
+        """The resource with its subresource: `pods`, `pods/eviction` or empty."""
+        if self.subresource:
+            return f"{self.resource.plural}/{self.subresource}"
+        return self.resource.plural
 
 
-# Group, version, namespace, plural, name and subresource. A namespace itself is an object of no
-# namespace, and its subresource `status` is nothing that lies in it.
+# Group, version, namespace, plural, name and subresource. A namespace itself is cluster-scoped, and
+# its subresource `status` is no resource in it.
 _ADDRESS: Final = re.compile(
     r"/(?:api|apis/([^/]+))/([^/]+)"
     r"(?:/namespaces/([^/]+)(?=/(?!status)[^/]))?"
@@ -50,28 +48,34 @@ _ADDRESS: Final = re.compile(
 
 
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """Find out what a request is about; an unknown address is a target of nothing.
-
-    Objects of a namespaced resource are addressed through their namespace, others never.
-    """
+    """Return what a request is about; the resource is NOTHING for unknown URLs."""
+    unknown = Target(method.lower(), path)
     match = _ADDRESS.fullmatch(path)
-    group, version, namespace, plural, name, subresource = match.groups("") if match else ("",) * 6
+    if match is None:
+        return unknown
+    group, version, namespace, plural, name, subresource = match.groups("")
     resource = _BY_ADDRESS.get((group, version, plural))
-    if resource is None or (name and not namespace if resource.namespaced else namespace):
-        return Target(method.lower(), path)
-    verb = _verb(method, query, named=bool(name), subresource=subresource)
+    if resource is None:
+        return unknown
+    if resource.namespaced and name and not namespace:
+        return unknown
+    if not resource.namespaced and namespace:
+        return unknown
     return Target(
-        verb, path, resource, subresource, name if resource is NAMESPACES else namespace, name
+        verb=_verb(method, query, is_object=bool(name), subresource=subresource),
+        path=path,
+        resource=resource,
+        subresource=subresource,
+        namespace=name if resource is NAMESPACES else namespace,
+        name=name,
     )
 
 
-def _verb(method: str, query: Mapping[str, str], *, named: bool, subresource: str) -> str:
-    if named:
-        return (
-            "create"
-            if method == "POST" and subresource
-            else _OBJECT_VERBS.get(method, method.lower())
-        )
+def _verb(method: str, query: Mapping[str, str], *, is_object: bool, subresource: str) -> str:
+    if is_object:
+        if method == "POST" and subresource:
+            return "create"
+        return _OBJECT_VERBS.get(method, method.lower())
     if method == "GET" and query.get("watch", "") in {"1", "true"}:
         return "watch"
     return _COLLECTION_VERBS.get(method, f"{method.lower()}collection")
@@ -90,18 +94,17 @@ class Call:
 
     @property
     def manager(self) -> str:
-        """The field manager: as the client says, else by its name."""
+        """The field manager that the client sets, or else the client's name."""
         return self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
 
     @property
     def dry_run(self) -> bool:
-        """Whether it is only tried."""
         return self.query.get("dryRun") == "All"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request as it was answered; `at` is monotonic seconds, `status` 0 where no answer was given."""
+    """One request and its answer; `at` is monotonic seconds, `status` is 0 without an answer."""
 
     at: float
     method: str
@@ -113,18 +116,18 @@ class RequestRecord:
 
     @property
     def path(self) -> str:
-        """The address without its query."""
+        """The URL's path."""
         return self.target.path
 
 
 class RequestLog(deque[RequestRecord]):
-    """The latest requests, oldest first; the oldest of all are forgotten."""
+    """The latest 50,000 requests, oldest first."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=50_000)
 
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
-        """Return records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
+        """Return the records of a verb on a resource (`pods`, `pods/eviction`) or on one object."""
         return [
             record
             for record in self

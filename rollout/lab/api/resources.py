@@ -1,8 +1,4 @@
-"""What kinds of objects the lab serves, and under which names.
-
-One table, so that routing, discovery (below), rights and the store cannot disagree about a
-resource.
-"""
+"""The resources that the lab serves, in one table for routing, discovery, rights and the store."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +9,7 @@ _ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """One kind of object; the constants below are the only instances, so identity is equality."""
+    """One kind of object. The constants below are the only instances, so identity is equality."""
 
     group: str
     plural: str
@@ -26,23 +22,23 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """`v1`, `apps/v1`."""
+        """The group and version: `v1`, `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
-        """How error messages name it: `pods`, `daemonsets.apps`."""
+        """The name in error messages: `pods`, `daemonsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-# A part of an object with an address of its own, and what can be done there.
+# The verbs of each subresource.
 SUBRESOURCES: Final = {
     "eviction": ("create",),
     "scale": ("get", "patch", "update"),
     "status": ("get", "patch", "update"),
 }
 _SCALED: Final = ("scale", "status")
-# Kinds of the bodies that some of these parts have, whichever object they belong to.
+# The kinds of bodies of subresources that have their own.
 _BODIES: Final = {
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
@@ -67,8 +63,7 @@ BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb
 VOLUMEATTACHMENTS = Resource(
     "storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False
 )
-# What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a
-# scenario says, and no CronJob starts a Job.
+# Objects of manifests that are only stored: the lab knows no RBAC, and no CronJob starts a Job.
 SERVICE_ACCOUNTS = Resource("", "serviceaccounts", "ServiceAccount", "sa", subresources=())
 CRON_JOBS = Resource("batch", "cronjobs", "CronJob", "cj")
 NETWORK_POLICIES = Resource(
@@ -80,8 +75,7 @@ CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), 
 CLUSTER_ROLE_BINDINGS = Resource(
     _RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False
 )
-# Of storage that runs on the cluster's own nodes; a test, or whoever plays with the lab, plays its
-# operator.
+# Objects of storage that runs on the cluster's nodes. Tests change them as its operator would.
 REPLICAS = Resource("longhorn.io", "replicas", "Replica", version="v1beta2")
 LONGHORN_SETTINGS = Resource(
     "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
@@ -96,7 +90,7 @@ ACCESS_REVIEWS = Resource(
     verbs=("create",),
 )
 
-# All of the above; the reviews are answered, not stored.
+# Access reviews are answered but not stored.
 SERVED: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
 STORED: Final = tuple(resource for resource in SERVED if resource is not ACCESS_REVIEWS)
 
@@ -110,7 +104,7 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """How clients find out what is served: `/version`, `/api`, `/apis` and what lies below; None for other paths."""
+    """Return the discovery document at a path such as `/version` or `/apis`; None for others."""
     if path in _FIXED:
         return _FIXED[path]
     match path.split("/"):
@@ -123,7 +117,7 @@ def discovery(path: str) -> dict[str, Any] | None:
         case ["", "apis", group, version]:
             return resource_list(group, version)
         case ["", "openapi", "v3", *below]:
-            return _openapi(below)
+            return _openapi() if below else _openapi_paths()
         case _:
             return None
 
@@ -134,62 +128,65 @@ def _group(name: str, served: str) -> dict[str, Any]:
 
 
 def resource_list(group: str, version: str) -> dict[str, Any] | None:
-    """Return what a version of a group has; None where there is no such version."""
+    """Return the resources of a group's version; None if there is no such version."""
     api_version = f"{group}/{version}" if group else version
     served = [resource for resource in SERVED if resource.api_version == api_version]
     if not served:
         return None
-    listed = [
-        entry
-        for resource in sorted(served, key=lambda one: one.plural)
-        for entry in _entries(resource)
-    ]
-    versioned = {"apiVersion": "v1"} if group else {}
-    return {
-        "kind": "APIResourceList",
-        **versioned,
-        "groupVersion": api_version,
-        "resources": listed,
-    }
+    entries: list[dict[str, Any]] = []
+    for resource in sorted(served, key=lambda resource: resource.plural):
+        entries += _discovery_entries(resource)
+    body = {"kind": "APIResourceList", "groupVersion": api_version, "resources": entries}
+    if group:
+        body["apiVersion"] = "v1"
+    return body
 
 
-def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
-    yield {
+def _discovery_entries(resource: Resource) -> Iterable[dict[str, Any]]:
+    entry = {
         "name": resource.plural,
         "singularName": resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(resource.verbs),
-        **({"shortNames": [resource.short_name]} if resource.short_name else {}),
     }
-    for part in resource.subresources:
-        named = {
-            "name": f"{resource.plural}/{part}",
+    if resource.short_name:
+        entry["shortNames"] = [resource.short_name]
+    yield entry
+    for subresource in resource.subresources:
+        yield {
+            "name": f"{resource.plural}/{subresource}",
             "singularName": "",
             "namespaced": resource.namespaced,
+            **_BODIES.get(subresource, {"kind": resource.kind}),
+            "verbs": list(SUBRESOURCES[subresource]),
         }
-        of_body = _BODIES.get(part, {"kind": resource.kind})
-        yield {**named, **of_body, "verbs": list(SUBRESOURCES[part])}
 
 
-def _openapi(path: list[str]) -> dict[str, Any]:
-    """Where the document of each version is, which is one: the least that leaves validation to the server."""
-    if not path:
-        versions = (resource.api_version for resource in SERVED)
-        paths = (f"apis/{version}" if "/" in version else f"api/{version}" for version in versions)
-        return {"paths": {path: {"serverRelativeURL": "/openapi/v3/all"} for path in paths}}
-    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-    patched = {
-        f"/{resource.qualified}/{{name}}": {"patch": _openapi_patch(resource)}
-        for resource in SERVED
-    }
-    return {"openapi": "3.0.0", "info": info, "paths": patched}
+def _openapi_paths() -> dict[str, Any]:
+    """Return where the OpenAPI document of each version is, which is the same for all."""
+    paths = {}
+    for resource in SERVED:
+        prefix = "apis" if resource.group else "api"
+        url = {"serverRelativeURL": "/openapi/v3/all"}
+        paths[f"{prefix}/{resource.api_version}"] = url
+    return {"paths": paths}
 
 
-def _openapi_patch(resource: Resource) -> dict[str, Any]:
-    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+def _openapi() -> dict[str, Any]:
+    """Return the smallest document that makes clients leave validation to the server."""
     parameters = [
         {"name": name, "in": "query", "schema": {"type": "string"}}
         for name in ("dryRun", "fieldValidation")
     ]
-    return {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}
+    paths = {}
+    for resource in SERVED:
+        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        patch = {
+            "parameters": parameters,
+            "responses": {},
+            "x-kubernetes-group-version-kind": kind,
+        }
+        paths[f"/{resource.qualified}/{{name}}"] = {"patch": patch}
+    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+    return {"openapi": "3.0.0", "info": info, "paths": paths}

@@ -1,4 +1,4 @@
-"""The scale of a workload: an address of its own, with a `Scale` of autoscaling/v1 as its body."""
+"""The scale subresource of workloads, whose body is a `Scale` of autoscaling/v1."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,13 +7,12 @@ from rollout.lab.api.requests import Call
 from rollout.lab.api.statuses import bad_request, cause, invalid
 from rollout.lab.api.store import Json
 from rollout.lab.api.writing import Writer, apply_patch
-from rollout.lab.objects import spec_of, status_of
+from rollout.lab.objects import spec_of, status_of, with_metadata
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def scale_of(workload: Json) -> Json:
-    """Return the Scale of a workload."""
     spec = spec_of(workload)
     metadata = workload["metadata"]
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
@@ -30,13 +29,12 @@ def scale_of(workload: Json) -> Json:
 
 
 def patch_scale(writer: Writer, call: Call, patch: Any) -> Json:
-    """Patch the Scale of a workload."""
     workload = writer.current(call.target.resource, call.target.name, call.target.namespace)
     return update_scale(writer, call, apply_patch(call.content_type, scale_of(workload), patch))
 
 
 def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
-    """Replace the Scale of a workload; 409 if it was based on another version, 422 for less than none."""
+    """Replace the Scale of a workload; raises a 409 for another version, a 422 below 0."""
     target = call.target
     workload = writer.current(target.resource, target.name, target.namespace)
     metadata = scale.get("metadata") or {}
@@ -49,15 +47,10 @@ def update_scale(writer: Writer, call: Call, scale: Json) -> Json:
         )
     if replicas < 0:
         message = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid(
-            target.resource, target.name, [cause("FieldValueInvalid", message, "spec.replicas")]
-        )
+        negative = cause("FieldValueInvalid", message, "spec.replicas")
+        raise invalid(target.resource, target.name, [negative])
     version = metadata.get("resourceVersion") or workload["metadata"]["resourceVersion"]
-    wanted = {
-        **workload,
-        "metadata": {**workload["metadata"], "resourceVersion": version},
-        "spec": {**workload["spec"], "replicas": replicas},
-    }
-    return scale_of(
-        writer.replace(replace(call, target=replace(target, subresource="")), workload, wanted)
-    )
+    scaled = with_metadata(workload, resourceVersion=version)
+    scaled["spec"] = {**workload["spec"], "replicas": replicas}
+    call = replace(call, target=replace(target, subresource=""))
+    return scale_of(writer.replace(call, workload, scaled))

@@ -1,12 +1,11 @@
-"""Label and field selectors: parsed once per request, then asked about many objects.
+"""Label and field selectors, which are parsed once per request.
 
-How a written label selector reads is known in one place, for what is asked of a server and for this
-one.
+The product's parser reads label selectors, so that client and server agree about them.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rollout.errors import UsageError
 from rollout.lab.api.requests import Call
@@ -18,20 +17,20 @@ from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector picks these labels: an empty one picks all, an absent one none."""
+    """Whether a LabelSelector selects these labels; an empty one selects all, None selects none."""
     if selector is None:
         return False
-    wanted: Json = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        holds(expression, labels) for expression in selector.get("matchExpressions") or ()
-    )
+    match_labels: Json = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in match_labels.items()):
+        return False
+    return all(holds(expression, labels) for expression in selector.get("matchExpressions") or ())
 
 
-def holds(term: Json, labels: Mapping[str, str]) -> bool:
-    """Whether one of an object's matchExpressions (key, operator, values) holds."""
-    operator = SelectorOperator(term["operator"])
-    values = tuple(term.get("values") or ())
-    return Requirement(term["key"], operator, values).matches(labels)
+def holds(expression: Json, labels: Mapping[str, str]) -> bool:
+    """Whether one of matchExpressions (key, operator, values) holds."""
+    operator = SelectorOperator(expression["operator"])
+    values = tuple(expression.get("values") or ())
+    return Requirement(expression["key"], operator, values).matches(labels)
 
 
 _COMMON: Final = ("metadata.name", "metadata.namespace")
@@ -39,10 +38,12 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
     NODES: ("spec.unschedulable",),
     PODS: ("spec.nodeName", "status.phase"),
     EVENTS: (
-        *(
-            f"involvedObject.{field}"
-            for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
-        ),
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.fieldPath",
         "reason",
         "reportingComponent",
         "source",
@@ -53,67 +54,68 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _FieldTerm:
-    """One term of a field selector; `wanted` is false for `!=`."""
+    """One term of a field selector; `equals` is false for `!=`."""
 
     path: str
     value: str
-    wanted: bool
+    equals: bool
 
     def holds(self, obj: Json) -> bool:
-        value = _source(obj) if self.path == "source" else field_of(obj, self.path)
-        if self.path == "spec.unschedulable":
-            value = "true" if value else "false"
-        return (self.value == ("" if value is None else value)) is self.wanted
+        value = _field_value(obj, self.path)
+        return (self.value == ("" if value is None else value)) is self.equals
 
 
-def _source(event: Json) -> str:
-    """Return the component that reports an Event, as a real server selects by it: by either of two fields."""
-    return field_of(event, "source.component") or event.get("reportingComponent") or ""
+def _field_value(obj: Json, path: str) -> Any:
+    if path == "source":
+        # A real server finds the component that reports an Event in either of two fields.
+        return field_of(obj, "source.component") or obj.get("reportingComponent")
+    if path == "spec.unschedulable":
+        return "true" if field_of(obj, path) else "false"
+    return field_of(obj, path)
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What a list or a watch asks for."""
+    """The selectors of a list or a watch."""
 
     labels: LabelSelector
     fields: tuple[_FieldTerm, ...]
 
     def matches(self, obj: Json) -> bool:
-        """Whether the object is among those asked for."""
         return self.labels.matches(labels_of(obj)) and all(term.holds(obj) for term in self.fields)
 
-    def of(self, objects: Iterable[Json]) -> list[Json]:
-        """Those of the objects that are asked for."""
+    def select(self, objects: Iterable[Json]) -> list[Json]:
+        """Return the objects that match."""
         if not self.labels.requirements and not self.fields:
             return list(objects)
         return [obj for obj in objects if self.matches(obj)]
 
     @property
     def node(self) -> str:
-        """The node to which it restricts pods; empty for none."""
-        return next(
-            (term.value for term in self.fields if term.path == "spec.nodeName" and term.wanted), ""
-        )
+        """The only node whose pods match; empty if there is no such restriction."""
+        for term in self.fields:
+            if term.path == "spec.nodeName" and term.equals:
+                return term.value
+        return ""
 
 
 def selection_of(call: Call) -> ListOptions:
-    """Return the selectors of a query; 400 for those that cannot be understood."""
+    """Return the selectors of a query; raises a 400 for invalid ones."""
     try:
         labels = parse_selector(call.query.get("labelSelector", ""))
     except UsageError as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
-    terms = (term.strip() for term in call.query.get("fieldSelector", "").split(","))
-    return ListOptions(
-        labels, tuple(_field_term(term, call.target.resource) for term in terms if term)
-    )
+    terms = [term.strip() for term in call.query.get("fieldSelector", "").split(",")]
+    resource = call.target.resource
+    return ListOptions(labels, tuple(_field_term(term, resource) for term in terms if term))
 
 
 def _field_term(term: str, resource: Resource) -> _FieldTerm:
     path, sign, value = term.partition("=")
-    wanted = not path.endswith("!")
+    equals = not path.endswith("!")
     path = path.removesuffix("!").strip()
     if not sign:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
     if path not in _COMMON and path not in _FIELDS.get(resource, ()):
         raise bad_request(f"field label not supported: {path}")
-    return _FieldTerm(path, value.removeprefix("=").strip(), wanted)
+    return _FieldTerm(path, value.removeprefix("=").strip(), equals)

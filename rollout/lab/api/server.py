@@ -1,7 +1,7 @@
-"""The API server itself: a listener, connections, and what faults do to them.
+"""The API server: a listener, its connections, and what faults do to them.
 
-Everything runs in the event loop that also owns the store. Requests are answered in one go, watches
-are streamed, and a fault may stand in for either.
+Everything runs in the event loop that also owns the store. A fault may replace the answer to a
+request or to a watch.
 """
 
 import asyncio
@@ -27,16 +27,15 @@ from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.listener import LOOPBACK, Listener, open_socket, reserve_port
 
-_LOGGED_BODY = 1000
+_LOGGED_BYTES = 1000
 _SHUTDOWN_SECONDS = 1.0
 _WITHOUT_ANSWER = frozenset({FaultAnswer.HANG, FaultAnswer.OUTAGE, FaultAnswer.DROP})
 
 
 class ApiServer:
-    """Serves the store over HTTPS; without an SSL context it does not serve.
+    """Serves the store over HTTPS to clients with the token.
 
-    `token` lets clients in. `faults`, `access` and `requests` may be read and changed at any
-    time, from the event loop.
+    `faults`, `access` and `requests` may be read and changed at any time from the event loop.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class ApiServer:
         self._endpoints = Endpoints(store, self.access)
         self._connections: _TrackingServer | None = None
         self._listener = Listener(self._greet)
-        self._kept: socket.socket | None = None
+        self._reserved: socket.socket | None = None
         self._stopped = False
         self._outage: asyncio.Task[None] | None = None
         for name in SYSTEM_NAMESPACES:
@@ -65,41 +64,40 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
         return f"https://{LOOPBACK}:{self.port}"
 
     async def start(self) -> None:
-        """Listen on a free port, which `port` names afterwards."""
-        self._kept = reserve_port()
-        if self._kept is not None:
-            self.port = self._kept.getsockname()[1]
+        """Listen on a free port, which is then `port`."""
+        self._reserved = reserve_port()
+        if self._reserved is not None:
+            self.port = self._reserved.getsockname()[1]
         self._connections = _TrackingServer(self._handle)
         self.come_back()
 
     async def stop(self) -> None:
-        """Close the listener and every connection, for good: no outage that is under way ends any more."""
+        """Close the listener and every connection for good; an outage does not end any more."""
         self._stopped = True
         if self._outage is not None:
             self._outage.cancel()
         await self.go_away()
         if self._connections is not None:
             await self._connections.shutdown(_SHUTDOWN_SECONDS)
-        if self._kept is not None:
-            self._kept.close()
+        if self._reserved is not None:
+            self._reserved.close()
 
     async def go_away(self) -> None:
-        """Be unreachable: refuse connections and break those that stand."""
+        """Be unreachable: refuse new connections and break open ones."""
         self._listener.break_off()
         await self._listener.greeted()
         self.cut_connections()
 
     def cut_connections(self) -> None:
-        """Break every connection that stands; new ones are welcome."""
+        """Break every open connection, and accept new ones."""
         if self._connections is not None:
             self._connections.abort()
 
     def come_back(self) -> None:
-        """Listen (again, on the same port)."""
+        """Listen, on the same port as before if there was one."""
         if self._connections is None or self._stopped or self._listener.listening:
             return
         listening = open_socket(LOOPBACK, self.port)
@@ -107,7 +105,10 @@ class ApiServer:
         self._listener.listen(listening)
 
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
-        """Be unreachable for simulated seconds; None: until `come_back`. Then refuse that many requests first."""
+        """Be unreachable for simulated seconds, or with None until `come_back`.
+
+        Afterwards refuse so many requests, as a server that has not read the roles yet.
+        """
         await self.go_away()
         self.access.not_ready_for = refused
         if seconds is not None:
@@ -121,14 +122,13 @@ class ApiServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         payload = await request.content.read()
+        # kubectl's client for scales sends no type, which a real server takes for JSON.
+        has_type = payload and "Content-Type" in request.headers
         call = Call(
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
             accept=request.headers.get("Accept", ""),
-            # kubectl's client for scales names no type, and a real server takes that for JSON
-            content_type=(
-                request.content_type if payload and "Content-Type" in request.headers else ""
-            ),
+            content_type=request.content_type if has_type else "",
             payload=payload,
             user_agent=request.headers.get("User-Agent", ""),
         )
@@ -146,16 +146,14 @@ class ApiServer:
     async def _respond(
         self, request: web.BaseRequest, answer: EndpointResponse
     ) -> web.StreamResponse:
-        payload, packed = compress(answer.payload, request.headers.get("Accept-Encoding", ""))
-        headers = {
-            "Content-Type": answer.content_type,
-            "Date": self._date(),
-            **packed,
-            **answer.headers,
-        }
+        accepted = request.headers.get("Accept-Encoding", "")
+        payload, encoding_headers = compress(answer.payload, accepted)
+        headers = {"Content-Type": answer.content_type, "Date": self._date()}
+        headers |= encoding_headers
+        headers |= answer.headers
         if not answer.breaks_off:
             return web.Response(status=answer.status, body=payload, headers=headers)
-        # Twice as much is announced as is sent before the end: the client cannot but notice.
+        # The client has to notice that it gets less than half of what is announced.
         headers["Content-Length"] = str(2 * len(payload) + 2)
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.force_close()
@@ -166,21 +164,19 @@ class ApiServer:
         return response
 
     async def _stream(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
-        """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
+        """Serve a watch until its end, or until the client leaves."""
         response = web.StreamResponse(headers={"Content-Type": JSON, "Date": self._date()})
         response.enable_chunked_encoding()
-        # A client that leaves between two events has nobody to be told.
+        bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
+        batches = follow(self.store, watch, bookmark_seconds=bookmark_seconds)
+        # The client may leave at any time.
         with suppress(ConnectionResetError):
             await response.prepare(request)
-            bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
-            async with aclosing(
-                follow(self.store, watch, bookmark_seconds=bookmark_seconds)
-            ) as batches:
+            async with aclosing(batches):
                 async for events in batches:
-                    if events:
-                        await response.write(
-                            b"".join(_line(self.store, watch, event) for event in events)
-                        )
+                    lines = [_line(self.store, watch, event) for event in events]
+                    if lines:
+                        await response.write(b"".join(lines))
             await response.write_eof()
         return response
 
@@ -188,11 +184,11 @@ class ApiServer:
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._compute(request, call)
-        given = stand_in(fault)
-        if given is not None:
+        replacement = stand_in(fault)
+        if replacement is not None:
             if fault.done:
                 self._compute(request, call)
-            return given
+            return replacement
         await self._delay(request, fault)
         answer = self._compute(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
@@ -200,12 +196,12 @@ class ApiServer:
         return cut_answer(fault, answer)
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
-        """Do what comes before the answer, if one is to come at all."""
+        """Do what the fault does before an answer, or instead of one."""
         if fault.answer is FaultAnswer.SLOW:
             await asyncio.sleep(self._clock.scaled(fault.delay))
         elif fault.answer is FaultAnswer.HANG:
-            # as long as the fault lasts, or until the client gives up
-            await asyncio.sleep(self._clock.scaled(fault.delay or self.faults.remaining(fault)))
+            seconds = fault.delay or self.faults.remaining(fault)
+            await asyncio.sleep(self._clock.scaled(seconds))
         elif fault.answer is FaultAnswer.OUTAGE:
             self._listener.stop_accepting()
             self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
@@ -221,25 +217,27 @@ class ApiServer:
             return refused(refusal)
 
     def _date(self) -> str:
-        """Return the Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
+        """Return the Date header in the lab's time; aiohttp would send this machine's."""
         return format_datetime(self._clock.now(), usegmt=True)
 
     def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
-        self.requests.append(
-            RequestRecord(
-                at=time.monotonic(),
-                method=request.method,
-                target=call.target,
-                query=dict(call.query),
-                status=status,
-                user_agent=call.user_agent,
-                body=call.payload[:_LOGGED_BODY].decode(errors="replace"),
-            )
+        record = RequestRecord(
+            at=time.monotonic(),
+            method=request.method,
+            target=call.target,
+            query=dict(call.query),
+            status=status,
+            user_agent=call.user_agent,
+            body=call.payload[:_LOGGED_BYTES].decode(errors="replace"),
         )
+        self.requests.append(record)
 
 
 class _TrackingServer(web.Server):
-    """Knows its connections until they are gone; a handler forgets the one that waits for its client's farewell."""
+    """Knows its connections until they are closed.
+
+    aiohttp's own server forgets a connection whose client has yet to close it.
+    """
 
     def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handle, handler_cancellation=True, access_log=None)
@@ -250,23 +248,24 @@ class _TrackingServer(web.Server):
         self._transports.add(transport)
 
     def abort(self) -> None:
-        """Break all of them."""
+        """Break all connections."""
         for transport in list(self._transports):
             transport.abort()
 
 
 async def _break_connection(request: web.BaseRequest) -> None:
-    """Break the connection; the server then cancels the handler, which is why this never returns."""
+    """Break the connection and never return, because the server then cancels the handler."""
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
 
 
 def _line(store: ObjectStore, watch: Watch, event: Json) -> bytes:
+    """Return one line of a watch, with a table instead of the object if the watch asks for it."""
     if event["type"] == "ERROR" or not watch.include:
         return encode_body(event)
-    shown = object_body(watch.target.resource, event["object"], store.now(), watch.include)
-    # A bookmark is no object, so a table has no row for it.
-    return encode_body(
-        {**event, "object": {**shown, "rows": []} if event["type"] == "BOOKMARK" else shown}
-    )
+    table = object_body(watch.target.resource, event["object"], store.now(), watch.include)
+    if event["type"] == "BOOKMARK":
+        # A bookmark has no object for a row.
+        table = {**table, "rows": []}
+    return encode_body({**event, "object": table})

@@ -63,7 +63,7 @@ class StatusError(Exception):
 
     def body(self) -> Json:
         """Return the Status object."""
-        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         body["message"] = self.message
         if self.reason:
             body["reason"] = self.reason

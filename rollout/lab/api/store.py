@@ -1,8 +1,8 @@
-"""The cluster's objects: one versioned, ordered collection per resource, like etcd behind a real API server.
+"""The cluster's objects: an ordered, versioned collection per resource, like etcd.
 
-Every reader in the lab (API front, world, scoreboard) shares the stored dictionaries, so they are
-immutable by convention: to change an object, build a new dictionary that shares the unchanged parts
-and `put` it. The store knows nothing about rights, deletion grace or defaults.
+All readers in the lab (API, world, scoreboard) share the stored dictionaries, which are immutable
+by convention: to change an object, build a new dictionary that shares the unchanged parts and `put`
+it. The store knows nothing about rights, deletion grace or defaults.
 """
 
 from bisect import bisect_left, insort
@@ -195,7 +195,11 @@ class ObjectStore:
         self._observers.remove(observer)
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
-        """Return the changes of a resource after `revision`, oldest first; raises CompactedError."""
+        """Return the changes of a resource after a revision, oldest first.
+
+        Raises:
+            CompactedError: the history since the revision is no longer kept.
+        """
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
         newer = takewhile(lambda change: change.revision > revision, reversed(self._history))

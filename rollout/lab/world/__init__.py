@@ -1,5 +1,5 @@
-"""The simulated cluster behind the API: scheduler, controllers, disruption budgets, kubelets, node lifecycle.
+"""The simulated cluster behind the API: scheduler, controllers and kubelets.
 
-Everything here reacts to the store's change stream or to one heap of timers; nothing polls, and no
-pod or node has a task of its own, so that a thousand idle nodes cost next to nothing.
+Everything here reacts to changes of the store or to one heap of timers. Nothing polls, and no pod
+or node has a task of its own, so that a thousand idle nodes cost almost nothing.
 """

@@ -113,7 +113,7 @@ class Agenda:
     def do(self, work: Callable[..., None], *args: Any) -> None:
         """Do the work now.
 
-        While `run` runs, a failure is logged and the rest goes on, because clients can store objects
+        During `run` a failure is logged and other work continues, because clients can store objects
         that no controller understands. Otherwise it is raised.
         """
         try:

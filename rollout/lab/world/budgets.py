@@ -1,4 +1,4 @@
-"""Disruption budgets: their status follows the pods with a short lag, rounded as a real controller does."""
+"""The disruption controller: the status of budgets follows the pods with a short lag."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ class DisruptionController:
         return disrupted
 
     def _total_scale(self, pods: list[Json]) -> int:
-        """Return the replicas of all controllers of the pods; pods without a controller do not count."""
+        """Return the sum of the replicas of all controllers of the pods."""
         scales: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod)

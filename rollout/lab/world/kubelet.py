@@ -1,4 +1,4 @@
-"""Kubelets: each runs the pods bound to its node while its host is up. One timer sends all heartbeats."""
+"""Kubelets: each runs the pods bound to its node while its host is up."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -111,7 +111,7 @@ class Kubelet:
         if self.alive:
             self._register(ready=self._ready)
 
-    def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
+    def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - timers pass arguments by position
         """Change the node's readiness and report it."""
         if not self.alive:
             return
@@ -210,7 +210,7 @@ class Kubelet:
         self._store.put(PODS, running)
 
     def _terminate(self, pod: Json) -> None:
-        """Terminate a pod whose deletion has begun; a second deletion may only shorten the grace."""
+        """Terminate a deleted pod; a second deletion may only shorten its grace."""
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if self._grace_seconds.get(uid(pod), float("inf")) <= grace:
             return

@@ -1,4 +1,4 @@
-"""The node lifecycle controller: silent nodes turn Unknown, taints follow conditions, pods leave tainted nodes.
+"""The node lifecycle controller: readiness of silent nodes, taints, and evictions by taints.
 
 It also does the part of the pod garbage collector that is about nodes: pods of a deleted Node are
 deleted. Nodes without a kubelet, which clients of the lab create to try things, get only the taint
@@ -121,7 +121,7 @@ class NodeLifecycle:
         return others + added
 
     def _mark_pods_not_ready(self, name: str) -> None:
-        """Mark the pods of a node that is not Ready, so that budgets and services count them out."""
+        """Mark the pods of a node that is not Ready as not ready, for budgets and services."""
         node = self._store.get(NODES, name)
         if node is None or is_ready(node):
             return
@@ -130,13 +130,13 @@ class NodeLifecycle:
             self._store.put(PODS, with_condition(pod, not_ready, self._cluster.now()))
 
     def _collect_orphans(self, name: str) -> None:
-        """Delete the pods of a deleted Node without grace, because no kubelet is there to end them."""
+        """Delete the pods of a deleted Node without grace, as no kubelet terminates them."""
         if self._store.get(NODES, name) is None:
             for pod in self._store.pods_on(name):
                 self._cluster.delete(PODS, pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
-        """Set a timer for each pod and each NoExecute taint that it tolerates for a limited time."""
+        """Set a timer for each pod and NoExecute taint that it tolerates for a limited time."""
         node = self._store.get(NODES, name)
         if node is None:
             return

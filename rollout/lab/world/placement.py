@@ -1,4 +1,4 @@
-"""Where a pod may run: the scheduler's rules, as pure functions of a node's room and a pod's demand.
+"""The scheduler's rules, as pure functions of a node's room and a pod's demand.
 
 A refusal is a phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """

@@ -154,7 +154,7 @@ class SimulatedScheduler:
                 refusals[reason] += 1
 
     def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
-        """Yield the node that the pod is pinned to, or all nodes from where the last search ended."""
+        """Yield the pod's pinned node, or all nodes from where the last search ended."""
         pinned = pinned_node(pod)
         if pinned is not None:
             if pinned in self._rooms:

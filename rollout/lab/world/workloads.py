@@ -304,7 +304,7 @@ def _pin_to_node(spec: Json, node: str) -> Json:
 
 
 def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
-    """Whether a pod may be placed on the node, or with `NoExecute` as the only effect stay there."""
+    """Whether the node may run a pod, considering taints with these effects only."""
     if not node_affinity_holds(spec, name_of(node), labels_of(node)):
         return False
     return not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
