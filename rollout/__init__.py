@@ -1,3 +1,3 @@
-"""Reboot coordination for Flatcar / CoreOS hosts of Kubernetes clusters, from outside the cluster."""
+"""Coordinates reboots of Flatcar and CoreOS hosts of Kubernetes clusters from outside."""
 
 __version__ = "0.1.0"

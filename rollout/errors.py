@@ -1,8 +1,8 @@
-"""Every error an operator can meet.
+"""Every error that an operator can meet.
 
-A `RolloutError` is a sentence for the operator, a hint about what to do, and the exit code that the
-command ends with. Adapters map foreign exceptions to this tree at exactly one place each and keep
-the original as `__cause__`, which `-v` shows.
+A `RolloutError` has a sentence for the operator, a hint about what to do, and the command's exit
+code. Each adapter maps foreign exceptions to this tree in exactly one place, and keeps the original
+as `__cause__`, which `-v` shows.
 
     RolloutError                      1
     ├── UsageError                    64  flags, counts, durations, configuration
@@ -17,23 +17,23 @@ the original as `__cause__`, which `-v` shows.
     │   ├── ApiNotFoundError              404
     │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
     │   └── TooManyRequestsError          429: a disruption budget, or flow control
-    ├── SshError                      1   a host could not be asked
+    ├── SshError                      1   a command could not be run on a host
     │   ├── SshUnreachableError           no route, closed
     │   │   └── SshRefusedError               nothing listens at its port
     │   ├── SshTimeoutError
     │   ├── SshAuthError
     │   └── HostKeyError                  unknown, or changed
-    ├── GateError                     1   what was to be asked before going on could not be asked
+    ├── GateError                     1   a gate could not be asked
     ├── StepError                     4   a node's step failed; ends that node, never the program
     │   ├── DrainError
     │   ├── RebootError
     │   └── FencedError                   the Lease is lost: nothing further may be done
     ├── DeclinedError                 3   the operator could not be asked
-    │   └── NotConfirmedError                 … was asked and did not say yes
-    ├── StalePlanError                5   the cluster is not what the plan was made for
+    │   └── NotConfirmedError                 … was asked and did not confirm
+    ├── StalePlanError                5   the cluster has changed since the plan was made
     ├── BlockedError                  6   something blocks the start
     │   └── LockedError                   … another rollout: it holds the lock, or is unfinished
-    └── InterruptedRunError           130 stopped by a signal before anything was begun
+    └── InterruptedRunError           130 stopped by a signal before anything was started
 """
 
 from collections.abc import Sequence
@@ -57,10 +57,10 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """A failure told in one sentence, with a hint. `details` are lines of their own, safe to print.
+    """A failure as one sentence with a hint. `details` are further lines, safe to print.
 
-    `see` are commands to run, or logs to look at; the hint begins with them. `fixes` are the parts
-    of the hint.
+    `see` are commands to run, or logs to read; the hint begins with them. `fixes` are the parts of
+    the hint.
     """
 
     exit_code = ExitCode.ERROR
@@ -75,14 +75,14 @@ class RolloutError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        looks = f"See: {'; '.join(see)}" if see else ""
-        self.hint = "; ".join(filter(None, (looks, hint)))
         self.fixes = (*see, hint) if hint else tuple(see)
+        fixes = "; ".join(self.fixes)
+        self.hint = f"See: {fixes}" if see else fixes
         self.details = details
 
 
 class UsageError(RolloutError):
-    """The command line, the environment or the configuration file says something impossible."""
+    """The command line, the environment or the configuration file is invalid."""
 
     exit_code = ExitCode.USAGE
 
@@ -92,31 +92,31 @@ class InputError(RolloutError):
 
 
 class KubeconfigError(InputError):
-    """No kubeconfig, a broken one, or no such context."""
+    """The kubeconfig is missing or invalid, or has no such context."""
 
 
 class InventoryError(InputError):
-    """An inventory file that cannot be read or understood."""
+    """An inventory file cannot be read or is invalid."""
 
 
 class ScenarioError(InputError):
-    """A lab scenario that cannot be read or understood."""
+    """A lab scenario cannot be read or is invalid."""
 
 
 class PlanFileError(InputError):
-    """A plan file that is truncated, edited, of a newer format, or of another cluster."""
+    """A plan file is incomplete, edited, of a newer format, or of another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCause:
-    """One entry of a Status answer's `details.causes`."""
+    """An entry of `details.causes` in a Status answer."""
 
     reason: str = ""
     message: str = ""
 
 
 class DenierKind(StrEnum):
-    """What denied a request that its user has the right to send."""
+    """What denied a request that the user has the right to send."""
 
     WEBHOOK = "webhook"
     POLICY = "policy"
@@ -124,7 +124,7 @@ class DenierKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDenial:
-    """A denial by an admission webhook or a ValidatingAdmissionPolicy; `message` is empty if it gave no reason."""
+    """A denial at admission; `message` is empty if it gave no reason."""
 
     kind: DenierKind
     name: str
@@ -134,9 +134,9 @@ class AdmissionDenial:
 class ApiError(RolloutError):
     """The API server answered with a failure.
 
-    `status` is the HTTP status (0: no answer), `reason` and `causes` come from the Status body;
-    `retry_after` is in seconds, None where the server named none. `denial` is set if the request
-    was denied at admission: then the status is whatever the webhook or the policy chose.
+    `status` is the HTTP status (0: no answer); `reason` and `causes` are from the Status body.
+    `retry_after` is in seconds, None if the server sent none. `denial` is set if the request was
+    denied at admission, where the webhook or policy chooses the status.
     """
 
     def __init__(
@@ -159,20 +159,20 @@ class ApiError(RolloutError):
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether this user has not the right."""
+        """Whether the user lacks the right."""
         return self.status == HTTPStatus.FORBIDDEN
 
     def has_cause(self, reason: str) -> bool:
-        """Whether one of the causes carries this reason word."""
+        """Whether one of the causes has this reason."""
         return any(cause.reason == reason for cause in self.causes)
 
 
 class ApiUnavailableError(ApiError):
-    """No usable answer: connection refused or lost, time-out, or a 5xx that asks to come back."""
+    """No usable answer: the connection failed, timed out, or the server is overloaded (5xx)."""
 
 
 class ApiConflictError(ApiError):
-    """409: the object is not the one, or not in the version, that the request named."""
+    """409: the object changed, or is not the one that the request named."""
 
 
 class ApiNotFoundError(ApiError):
@@ -180,15 +180,15 @@ class ApiNotFoundError(ApiError):
 
 
 class ApiGoneError(ApiError):
-    """410: the resourceVersion or continue token is too old; list afresh."""
+    """410: the resourceVersion or continue token is too old; list again."""
 
 
 class TooManyRequestsError(ApiError):
-    """429: a disruption budget does not allow the eviction now, or flow control asks for patience."""
+    """429: a disruption budget allows no eviction now, or flow control asks to retry later."""
 
 
 class SshError(RolloutError):
-    """A host could not be asked over SSH."""
+    """A command could not be run on a host over SSH."""
 
 
 class SshUnreachableError(SshError):
@@ -200,7 +200,7 @@ class SshRefusedError(SshUnreachableError):
 
 
 class SshTimeoutError(SshError):
-    """The host did not answer before its deadline."""
+    """The host did not answer in time."""
 
 
 class SshAuthError(SshError):
@@ -208,7 +208,7 @@ class SshAuthError(SshError):
 
 
 class HostKeyError(SshError):
-    """The host's key is unknown, or not the one on file; `summary` is the message without keys."""
+    """The host's key is unknown or has changed; `summary` is the message without keys."""
 
     def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -216,20 +216,20 @@ class HostKeyError(SshError):
 
 
 class GateError(RolloutError):
-    """What was to be asked before going on could not be asked: that counts as a no."""
+    """A gate could not be asked, which counts as a refusal."""
 
 
 class StepError(RolloutError):
-    """One node's step failed: it ends that node's run, never the program."""
+    """A step of one node failed, which ends that node's run, never the program."""
 
     exit_code = ExitCode.PARTIAL
 
 
 class DrainError(StepError):
-    """Pods could not be moved away: refused beforehand, blocked, or still there at the deadline.
+    """The drain refused to evict pods, or they did not terminate in time.
 
-    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if
-    that would not help.
+    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if a
+    longer one would not help.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class DrainError(StepError):
 
 
 class RebootError(StepError):
-    """The reboot could not be started, or not be proven."""
+    """The reboot could not be started or could not be proven."""
 
 
 class FencedError(StepError):
@@ -248,17 +248,17 @@ class FencedError(StepError):
 
 
 class DeclinedError(RolloutError):
-    """The operator was asked and did not say yes, or could not be asked."""
+    """The operator did not confirm, or could not be asked."""
 
     exit_code = ExitCode.DECLINED
 
 
 class NotConfirmedError(DeclinedError):
-    """The operator was asked and did not say yes. This is not reported as an error."""
+    """The operator was asked and did not confirm. This is not reported as an error."""
 
 
 class StalePlanError(RolloutError):
-    """The cluster is not what the plan was made for."""
+    """The cluster has changed since the plan was made."""
 
     exit_code = ExitCode.STALE
 
@@ -270,10 +270,10 @@ class BlockedError(RolloutError):
 
 
 class LockedError(BlockedError):
-    """Another rollout is running or unfinished: whoever can wait for its end need not call this a failure."""
+    """Another rollout is running or unfinished; a caller that can wait need not fail."""
 
 
 class InterruptedRunError(RolloutError):
-    """The run was stopped by a signal before anything was begun."""
+    """A signal stopped the run before anything was started."""
 
     exit_code = ExitCode.INTERRUPTED

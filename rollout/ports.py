@@ -1,6 +1,6 @@
-"""What the stages need from the world. Adapters implement these; nothing below `cli` knows which ones.
+"""What the stages need from the world, as Protocols that adapters implement.
 
-Every implementation is safe to call from many threads at once.
+Only `cli` knows the implementations. All of them are safe to call from many threads at once.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -17,67 +17,71 @@ Query = Mapping[str, str]
 
 
 class ClusterApi(Protocol):
-    """A Kubernetes API server, as raw JSON over paths such as `/api/v1/nodes`.
+    """A Kubernetes API server, as raw JSON by path, such as `/api/v1/nodes`.
 
     Every method raises `ApiError` or one of its subclasses, never an exception of a client library.
-    A body that is given back is whole JSON of the kind that was asked for; any other is
-    `ApiUnavailableError`, like an answer 502.
+    A returned body is complete JSON of the requested kind; any other body raises
+    `ApiUnavailableError`, as a 502 does.
     """
 
     @property
     def server(self) -> str:
-        """Address of the API server."""
+        """Return the address of the API server."""
         ...
 
     def server_time(self) -> datetime | None:
-        """Return the server's own clock, UTC, never early and late by seconds at most; None before it has told it.
+        """Return the server's clock in UTC, late by seconds at most and never early.
 
-        What the server has stamped is held against this one, never against ours.
+        None until the server has told it. Timestamps that the server wrote are compared with this
+        clock, never with the local one.
         """
         ...
 
     def within(self, seconds: float) -> "ClusterApi":
-        """Return the same server, by the same login; each of its answers is awaited for that long and no longer."""
+        """Return the same server with this timeout for each answer."""
         ...
 
     def get(self, path: str, query: Query | None = None) -> bytes:
-        """Body of a GET."""
+        """Return the body of a GET."""
         ...
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bodies of a list, page by page: `limit` objects each (default 500; 0: all in one).
+        """Yield the pages of a list with `limit` objects each (default 500; 0: all in one).
 
-        `ApiGoneError` between two pages means that the continue token expired; what came before it
-        is then not to be used.
+        `ApiGoneError` between two pages means that the continue token expired; the pages before it
+        must then not be used.
         """
         ...
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a POST of `body` as JSON."""
+        """Return the body of the answer to a POST of `body` as JSON."""
         ...
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a PUT."""
+        """Return the body of the answer to a PUT of `body` as JSON."""
         ...
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a JSON merge patch."""
+        """Return the body of the answer to a JSON merge patch."""
         ...
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """Body of the answer to a DELETE with `body` as its DeleteOptions."""
+        """Return the body of the answer to a DELETE with `body` as its DeleteOptions."""
         ...
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Lines of a watch that the server ends after `seconds`; leaving the context ends it at once."""
+        """Open a watch that the server ends after `seconds`, and iterate over its lines.
+
+        Leaving the context ends it at once.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command printed. `exit_status` is None where the connection ended before the host told it."""
+    """What a command printed. `exit_status` is None if the connection ended before it."""
 
     exit_status: int | None
     stdout: str
@@ -100,69 +104,68 @@ class HostShell(Protocol):
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question` and, where `agreed` says so of its answer, `command`; else None.
+        """Run `question`; if `agreed` accepts its result, run `command`, else return None.
 
-        The answer has to name the host's boot. The command reaches the very boot that has answered,
-        or nothing.
+        The result of `question` must name the host's boot. `command` only reaches that boot.
         """
         ...
 
 
 class HostExecutor(HostShell, Protocol):
-    """The host side of a rollout, over whatever carries commands to hosts.
+    """The hosts' side of a rollout, over any transport of commands.
 
-    What to ask, when, and what an answer means is decided above, in one place for every
+    Callers decide what to ask, when, and what an answer means, so that it is the same for every
     implementation.
     """
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run `command` on every host, at most `concurrency` at once: each one's answer or failure, as they come.
+        """Run `command` on all hosts, at most `concurrency` at once; yield results as they come.
 
         Closing the generator ends it: no further host is asked.
         """
         ...
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """Until it is left, these hosts are going to be asked again and again: keep ready what that takes.
+        """Keep what repeated commands on these hosts need, such as connections, until the exit.
 
-        Leaving it ends what was kept, and whatever is still being asked of them.
+        Leaving the context also ends commands that are still running on them.
         """
         ...
 
 
 class Event(Protocol):
-    """What may happen at any moment: an event of threads, a wish to stop, news of a watch."""
+    """Something to wait for: an event of threads, a request to stop, or news of a watch."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Return once it has happened, or after so many seconds; whether it has."""
+        """Wait until it has happened or the seconds have passed; return whether it has."""
         ...
 
 
 class Clock(Protocol):
-    """Time. Whatever waits does so here: tests let it pass as fast as they like."""
+    """Time. All waiting goes through it, so that tests can skip it."""
 
     def now(self) -> datetime:
-        """Wall time, in UTC: for people, never for comparing with another machine's."""
+        """Return the local wall time in UTC, for people; never compare it with another machine's."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow: for deadlines."""
+        """Return seconds that only grow, for deadlines."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let this many seconds pass."""
         ...
 
     def wait(self, event: "Event", seconds: float) -> bool:
-        """Return once it has happened, or after so many seconds; whether it has."""
+        """Wait until it has happened or the seconds have passed; return whether it has."""
         ...
 
 
 class Observer(Protocol):
-    """Is told everything that happens; must be quick, and never raise."""
+    """Receives all events. It must be quick, and never raise."""
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event."""
+        """Receive one event."""
         ...

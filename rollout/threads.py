@@ -1,7 +1,7 @@
-"""Work in threads that no exit waits for.
+"""Work in daemon threads, which the exit of the program does not wait for.
 
-Those of a pool are waited for where it is left, and by the interpreter at its end: who interrupts
-the program would have to outwait an API server or a host that hangs.
+The threads of an executor are joined when it closes and when the interpreter exits, so that an
+interrupted program would wait for an API server or a host that hangs.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -10,50 +10,51 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-I = TypeVar("I")  # noqa: E741 - an item
-T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def in_background(work: Callable[[], T], name: str) -> "Future[T]":
-    """Begin it in a thread of its own; what comes of it, as soon as that is known."""
-    end: Future[T] = Future()
-    # from here on whoever waits for it may be cancelled, and the work may not
-    end.set_running_or_notify_cancel()
-    Thread(target=_run, args=(work, end), name=name, daemon=True).start()
-    return end
+def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
+    """Start the work in a thread of its own, and return its future result."""
+    future: Future[Result] = Future()
+    # From here on a waiting coroutine can be cancelled, but not the work.
+    future.set_running_or_notify_cancel()
+    Thread(target=_run, args=(work, future), name=name, daemon=True).start()
+    return future
 
 
 def side_by_side(
-    items: Iterable[I], work: Callable[[I], T], *, most: int, name: str
-) -> Generator[tuple[I, T]]:
-    """Each item with what comes of it, as it comes, at most so many at a time; what one raises is raised.
+    items: Iterable[Item], work: Callable[[Item], Result], *, most: int, name: str
+) -> Generator[tuple[Item, Result]]:
+    """Yield each item with its result, as they come; at most `most` run at once.
 
-    Closed, it ends at once: no further one is begun, and those under way are not waited for.
+    An exception of the work is raised here. Closing the generator starts no further work, and does
+    not wait for what is running.
     """
-    todo = list(items)
-    ended = SimpleQueue[tuple[I, Future[T]]]()
-    # one iterator of all threads: each takes what none has taken yet
-    count = len(todo)
-    left = iter(todo)
+    pending = list(items)
+    count = len(pending)
+    done = SimpleQueue[tuple[Item, Future[Result]]]()
+    # All threads share one iterator, so that each item is taken once.
+    shared = iter(pending)
 
-    def begin() -> None:
-        for item in left:
-            end: Future[T] = Future()
-            _run(lambda: work(item), end)  # noqa: B023 - called at once
-            ended.put((item, end))
+    def work_off() -> None:
+        for item in shared:
+            future: Future[Result] = Future()
+            _run(lambda: work(item), future)  # noqa: B023 - called at once
+            done.put((item, future))
 
     for _ in range(min(max(1, most), count)):
-        Thread(target=begin, name=name, daemon=True).start()
+        Thread(target=work_off, name=name, daemon=True).start()
     try:
         for _ in range(count):
-            item, end = ended.get()
-            yield item, end.result()
+            item, future = done.get()
+            yield item, future.result()
     finally:
-        todo.clear()
+        pending.clear()
 
 
-def _run(work: Callable[[], T], end: "Future[T]") -> None:
+def _run(work: Callable[[], Result], future: "Future[Result]") -> None:
     try:
-        end.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - raised where its end is asked for
-        end.set_exception(error)
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised by the future's result()
+        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""The cluster as one consistent-enough picture: what planning and draining need, and nothing else."""
+"""The cluster, reduced to what planning and draining need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from rollout.model.placement import ANYWHERE, KEEPING_AWAY, PersistentVolume, Pl
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector
 
-# What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that
-# are alone.
+# Set by kubeadm, k3s and RKE2; by kubeadm before 1.20; by RKE; by Typhoon; on nodes that only run
+# etcd.
 CONTROL_PLANE_LABELS = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -28,7 +28,7 @@ SELF_SET = "node.kubernetes.io/"
 
 
 class ReadyState(StrEnum):
-    """Status of a Node's Ready condition; a missing condition counts as unknown."""
+    """Status of a Node's Ready condition; a missing condition is UNKNOWN."""
 
     TRUE = "True"
     FALSE = "False"
@@ -37,7 +37,7 @@ class ReadyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """One of a Node's addresses; `type` is InternalIP, ExternalIP, Hostname or a DNS name."""
+    """An address of a Node; `type` is InternalIP, ExternalIP, Hostname or that of a DNS name."""
 
     type: str = ""
     address: str = ""
@@ -45,11 +45,10 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount of CPU (thousandths of a core), memory (bytes) and pods.
+    """An amount of CPU (millicores), memory (bytes) and pods.
 
-    `others` are whatever else is counted, by name and sorted: devices, huge pages, local storage;
-    and ports of the host (`HOST_PORT` and 80/TCP), of which every node has one each without saying
-    so.
+    `others` are further resources, by name and sorted: devices, huge pages, local storage, and host
+    ports such as `HOST_PORT` + `80/TCP`. Every node has one of each host port without offering it.
     """
 
     cpu_milli: int = 0
@@ -82,20 +81,18 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its kubelet reports Ready."""
+        """Whether the kubelet reports Ready."""
         return self.ready is ReadyState.TRUE
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether one of the control-plane roles stands on it: as a label, or as a taint that keeps pods away."""
-        roles = {
-            taint.key for taint in self.taints if taint.effect in KEEPING_AWAY
-        } | self.labels.keys()
-        return not roles.isdisjoint(CONTROL_PLANE_LABELS)
+        """Whether a label, or a taint that keeps pods away, names a control-plane role."""
+        taints = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY}
+        return any(role in self.labels or role in taints for role in CONTROL_PLANE_LABELS)
 
     @property
     def zone(self) -> str:
-        """Its topology zone, empty where it has none."""
+        """Return the topology zone; empty if the node has none."""
         return self.labels.get(ZONE_LABEL, "")
 
 
@@ -110,7 +107,7 @@ class OwnerRef:
 
 
 class PodPhase(StrEnum):
-    """A pod's phase."""
+    """The phase of a pod."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -126,14 +123,13 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 class Pod:
     """A pod, reduced.
 
-    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and
-    already includes the grace period, which then is `deletion_grace` seconds. `mirror` tells the
-    API's copy of a static pod. `unready_since` is when it became unready, or could not be scheduled
-    (RFC 3339; empty where it is ready, or the API does not say). `claims` are those that the pod
-    that replaces it uses as well. `start_seconds` is how long it took from its node to being ready;
-    None where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC
-    3339), read only of pods that belong to their node. One that is `node_critical` is what its node
-    cannot do without, as Kubernetes has it.
+    `deleted_at` is the deletionTimestamp (RFC 3339, empty if not deleted). It already includes the
+    grace period, which then is `deletion_grace` seconds. `mirror`: the pod is the API's copy of a
+    static pod. `unready_since` is when it became unready or unschedulable (RFC 3339; empty if it is
+    ready or the API does not say). `claims` are those that its replacement uses as well.
+    `start_seconds` is the time from its scheduling until it was ready; None if it is not ready or
+    the API does not say. `ready_since` (RFC 3339) is set only for static and DaemonSet pods.
+    `node_critical`: its priority class is system-node-critical.
     """
 
     namespace: str
@@ -161,27 +157,27 @@ class Pod:
 
     @property
     def key(self) -> str:
-        """Namespace/name."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def finished(self) -> bool:
-        """Whether all its containers have ended for good."""
+        """Whether the pod has ended for good."""
         return self.phase in _ENDED
 
     @property
     def is_longhorns(self) -> bool:
-        """Whether it is one of Longhorn's own on its node, as the managers of replicas are."""
+        """Whether the pod is one of Longhorn's own, such as an instance manager."""
         return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
 
     @property
     def is_osd(self) -> bool:
-        """Whether it stores for Ceph, as Rook labels it."""
+        """Whether the pod is a Ceph OSD of Rook."""
         return self.labels.get("app") == OSD_APP and not self.finished
 
     @property
     def terminating(self) -> bool:
-        """Whether its deletion has begun."""
+        """Whether the pod is being deleted."""
         return bool(self.deleted_at)
 
 
@@ -189,9 +185,9 @@ class Pod:
 class Budget:
     """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
 
-    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set.
-    `sync_error` is why its controller cannot count its pods, and therefore allows no eviction. One
-    that is `critical` is an operator's rule, named by its selector, and known to rollout alone.
+    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty if not set.
+    `sync_error` is why the controller cannot count the pods; then it allows no eviction.
+    `critical`: the budget is a rule of drain.critical, named by its selector, and not in the API.
     """
 
     namespace: str
@@ -211,8 +207,9 @@ class Budget:
 
     @property
     def key(self) -> str:
-        """Namespace/name; of a rule critical/namespace/selector."""
-        return f"{CRITICAL if self.critical else ''}{self.namespace}/{self.name}"
+        """Return `namespace/name`; `critical/namespace/selector` for a rule of drain.critical."""
+        prefix = CRITICAL if self.critical else ""
+        return f"{prefix}{self.namespace}/{self.name}"
 
     def covers(self, pod: Pod) -> bool:
         """Whether the pod counts against this budget."""
@@ -224,13 +221,13 @@ class Budget:
 
 
 def budget_subject(key: str) -> str:
-    """Return what findings call the budget of this key."""
+    """Return the name of the budget in findings, given its key."""
     return key if key.startswith(CRITICAL) else f"pdb/{key}"
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """A DaemonSet that exists, with what its pods demand of a node."""
+    """A DaemonSet, with what its pods demand of a node."""
 
     namespace: str
     name: str
@@ -239,11 +236,13 @@ class DaemonSet:
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether it is to have a pod on the node; taints that Kubernetes sets by itself are tolerated by its pods."""
+        """Whether the DaemonSet should have a pod on the node.
+
+        DaemonSet pods tolerate the taints that Kubernetes sets by itself.
+        """
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
-        is_chosen = self.node_selector.items() <= node.labels.items()
         return (
-            is_chosen
+            self.node_selector.items() <= node.labels.items()
             and self.placement.admits(node.name, node.labels)
             and self.placement.tolerates(taints)
         )
@@ -251,7 +250,7 @@ class DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class VolumeAttachment:
-    """A volume attached, or being attached, to a node."""
+    """A volume that is attached, or being attached, to a node."""
 
     name: str
     node: str
@@ -260,11 +259,11 @@ class VolumeAttachment:
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Data of which several nodes hold copies: volumes of Longhorn, or all that a Ceph cluster stores.
+    """Data that several nodes hold copies of: a volume of Longhorn, or a whole Ceph cluster.
 
-    `object` names it as `kubectl get` takes it: type.group/namespace/name. `well` are those of the
-    `nodes` whose copy can be used now, and `needed` is how many of them have to stay. If none may
-    go, `problem` says what is lacking, and `fix` what to do.
+    `object` is its name as `kubectl get` takes it: type.group/namespace/name. `well` are those of
+    `nodes` whose copy can be used now, and `needed` is how many of them must stay. If none may go,
+    `problem` says what is lacking, and `fix` what to do.
     """
 
     object: str
@@ -276,13 +275,13 @@ class StoredData:
 
     @property
     def spare(self) -> int:
-        """How many of the nodes may be away at a time; below one where none may."""
+        """Return how many of the nodes may be away at once; below one if none may."""
         return len(self.well) - self.needed
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is: the UID of its kube-system namespace is what no two share."""
+    """Which cluster this is. `uid` is that of its kube-system namespace, unique to a cluster."""
 
     uid: str
     server: str
@@ -291,12 +290,12 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read.
+    """Nodes, pods and their constraints, read once.
 
-    `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read
-    where pods' affinities choose namespaces by them. `read_at` is when it was read by the API
-    server's own clock, which has stamped what is in it; None where the server has not told its
-    time. `memory` is what is remembered there of earlier rollouts.
+    `warnings` are sentences about what could not be read. `volumes` are those that attach to
+    certain nodes only. `namespaces` are labels by name, read only if an affinity selects
+    namespaces. `read_at` is the API server's time; None if it did not tell it. `memory` is what
+    earlier rollouts remembered.
     """
 
     identity: ClusterIdentity
@@ -314,5 +313,5 @@ class ClusterSnapshot:
     stored: tuple[StoredData, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """Return the Node of that name."""
+        """Return the Node with this name."""
         return next((node for node in self.nodes if node.name == name), None)

@@ -1,4 +1,4 @@
-"""What a pod asks of the node itself that it may run on: labels, taints, and what its volumes attach to."""
+"""What a pod demands of the node itself: labels, taints, and nodes that its volumes attach to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
+    """The demands of pods, equal for equal demands.
+
+    Of each of `alternatives`, one term must hold.
+    """
 
     labels: _Labels
     alternatives: tuple[tuple[NodeTerm, ...], ...]
@@ -21,49 +24,54 @@ class PodDemand:
 
     @classmethod
     def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "PodDemand":
-        """Return what this pod, with these volumes, asks."""
-        own = pod.placement.node_terms
-        terms = tuple(volume.node_terms for volume in volumes)
+        """Return the demands of a pod with these volumes."""
+        alternatives = [volume.node_terms for volume in volumes]
+        if pod.placement.node_terms is not None:
+            alternatives.insert(0, pod.placement.node_terms)
         labels = tuple(sorted(pod.node_selector.items()))
-        return cls(labels, terms if own is None else (own, *terms), pod.placement.tolerations)
+        return cls(labels, tuple(alternatives), pod.placement.tolerations)
 
     def admits(self, node: Node) -> bool:
-        """Whether such a pod may be given to the node, room or not."""
-        return (
-            (node.is_ready and not node.deleting)
-            and (not node.unschedulable or self.tolerates_cordons)
-            and has_labels(node.labels, self.labels)
-            and all(
-                any(term.holds(node.name, node.labels) for term in terms)
-                for terms in self.alternatives
-            )
-            and (not node.taints or are_tolerated(node.taints, self.tolerations))
-        )
+        """Whether the pod may be scheduled to the node, apart from free capacity."""
+        if not node.is_ready or node.deleting:
+            return False
+        if node.unschedulable and not self.tolerates_cordons:
+            return False
+        if not has_labels(node.labels, self.labels):
+            return False
+        for terms in self.alternatives:
+            if not any(term.holds(node.name, node.labels) for term in terms):
+                return False
+        return are_tolerated(node.taints, self.tolerations)
 
     @property
     def tolerates_cordons(self) -> bool:
-        """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
+        """Whether the pod may return to the cordoned node that it was evicted from."""
         return are_tolerated((CORDON,), self.tolerations)
 
     @property
     def minds_soft_taint(self) -> bool:
-        """Whether a scheduler prefers for such a pod nodes that do not wait for their reboot."""
+        """Whether a scheduler prefers nodes without the soft taint for the pod."""
         return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property
     def named_labels(self) -> _Labels:
-        """Labels of which a node must have at least one; none where it cannot be said so simply."""
+        """Return labels of which a node needs at least one; empty if there is no such list."""
         if self.labels:
             return self.labels[:1]
-        return next(
-            (labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ()
-        )
+        for terms in self.alternatives:
+            labels = _labels_of_terms(terms)
+            if labels:
+                return labels
+        return ()
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    sure = [first_naming_values(term.labels) for term in terms]
-    return (
-        tuple((named.key, value) for named in sure if named for value in named.values)
-        if all(sure)
-        else ()
-    )
+    """Return labels of which a node needs one to match a term; empty if a term names none."""
+    labels = list[tuple[str, str]]()
+    for term in terms:
+        requirement = first_naming_values(term.labels)
+        if requirement is None:
+            return ()
+        labels += [(requirement.key, value) for value in requirement.values]
+    return tuple(labels)

@@ -1,7 +1,7 @@
-"""What says that a host needs a reboot: the sources that can be asked, what each says, and what comes of it together.
+"""The sources that say whether a host needs a reboot, and what they say together.
 
-A reboot is needed where any source says so. That it is not needed is known only where each has
-answered, but for those that the host does not have; at least one it has to have.
+A reboot is needed if any source says so. No reboot is needed if each source that the host has says
+so, and the host has at least one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from rollout.model.json_text import read_json
 
 
 class Source(StrEnum):
-    """Who can say it; the words of `detect.sources`.
+    """A source of `detect.sources`.
 
-    `COMMAND` is the operator's own; `ANNOTATION` stands on the Node, the others are asked of the
-    host.
+    `COMMAND` is the operator's own command. `ANNOTATION` is on the Node; the others are asked on
+    the host.
     """
 
     UPDATE_ENGINE = "update-engine"
@@ -31,7 +31,7 @@ DEFAULT_SOURCES = (Source.UPDATE_ENGINE,)
 
 
 class SourceAnswer(StrEnum):
-    """What a source says: `ABSENT` where the host has no such thing, `NONE` where it cannot be told."""
+    """The answer of a source. `ABSENT`: the host has no such source. `NONE`: it cannot be told."""
 
     NEEDED = "needed"
     NOT_NEEDED = "not-needed"
@@ -41,12 +41,11 @@ class SourceAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What one source says of one host; `detail` is half a sentence on why.
+    """What one source says about one host; `detail` is a clause that says why.
 
-    `version` is what a reboot would bring, empty where that is not known. `target` is what the host
-    will have booted once the reboot has done its work, and `current` what it has booted now, both
-    in the source's own words: a version, a checksum, or nothing. `blocked` is why a plain reboot
-    would not do it.
+    `version` is what a reboot would boot, empty if it is not known. `current` is what the host has
+    booted, and `target` what it must have booted after the reboot, both in the source's own words:
+    a version, a checksum, or nothing. `blocked` is why a plain reboot would not be enough.
     """
 
     source: Source
@@ -59,64 +58,71 @@ class Sign:
 
     @property
     def is_needed(self) -> bool:
-        """Whether it asks for a reboot."""
+        """Whether the source asks for a reboot."""
         return self.answer is SourceAnswer.NEEDED
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What all sources that were asked say of one host."""
+    """What all sources say about one host."""
 
     signs: tuple[Sign, ...] = ()
 
     @property
     def needs_reboot(self) -> bool:
-        """Whether any asks for a reboot."""
+        """Whether any source asks for a reboot."""
         return any(sign.is_needed for sign in self.signs)
 
     @property
     def by(self) -> tuple[Source, ...]:
-        """Which ask for it."""
+        """Return the sources that ask for a reboot."""
         return tuple(sign.source for sign in self._needed())
 
     @property
     def detail(self) -> str:
-        """Why, in their own words; empty where no reboot is needed."""
+        """Return why a reboot is needed, in the sources' words; empty if it is not."""
         return "; ".join(sign.detail for sign in self._needed() if sign.detail)
 
     @property
     def version(self) -> str:
-        """What a reboot would bring; empty where none is needed, or that is not known."""
+        """Return the version that a reboot would boot; empty if none is needed or known."""
         return next((sign.version for sign in self._needed() if sign.version), "")
 
     @property
     def blocked(self) -> str:
-        """Why a plain reboot would not do it; empty where it would."""
+        """Return why a plain reboot would not be enough; empty if it would."""
         return next((sign.blocked for sign in self._needed() if sign.blocked), "")
 
     @property
     def targets(self) -> Mapping[Source, str]:
-        """What each that asks for a reboot has to be shown afterwards."""
+        """Return what each source that asks for a reboot must report afterwards."""
         return {sign.source: sign.target for sign in self._needed()}
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
-        """Those without which nobody can say that no reboot is needed; none where one is, or all is known."""
+        """Return the sources whose silence leaves open whether a reboot is needed."""
         if self.needs_reboot:
             return ()
         silent = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
-        is_judged = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
-        return silent or (() if is_judged else self.signs)
+        if silent:
+            return silent
+        has_answer = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
+        return () if has_answer else self.signs
 
     def _needed(self) -> Iterator[Sign]:
         return (sign for sign in self.signs if sign.is_needed)
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return the same as a mark on a Node; empty where update_engine alone has spoken, whose version is marked."""
-    return "" if tuple(targets) in {(), DEFAULT_SOURCES} else msgspec.json.encode(targets).decode()
+    """Return the targets as an annotation; empty if update_engine alone asks for the reboot.
+
+    The version of update_engine has its own annotation.
+    """
+    if tuple(targets) in ((), DEFAULT_SOURCES):
+        return ""
+    return msgspec.json.encode(targets).decode()
 
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
-    """Return the targets in a mark; None where it is none."""
+    """Return the targets of an annotation; None if it cannot be read."""
     return read_json(text, dict[Source, str])

@@ -1,17 +1,17 @@
-"""What a rollout has proved of a version in one cluster, as a document that another cluster goes by."""
+"""Evidence that a version works in one cluster, as a document for other clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FORMAT_VERSION = "1.0"
 KIND = "node-rollout-evidence"
+# For `ssh-keygen -Y`: a signature that was made for another purpose proves nothing.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
-"""What the signature is for, as `ssh-keygen -Y` has it: one that was made for something else proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProvingCluster:
-    """Where it was proved: the UID of its kube-system namespace, and what its operators call it."""
+    """The cluster of the evidence: the UID of its kube-system namespace, and its name."""
 
     uid: str
     name: str = ""
@@ -21,9 +21,8 @@ class ProvingCluster:
 class Evidence:
     """The document. Times are RFC 3339 in UTC, by the API server's clock of that cluster.
 
-    `nodes` were rebooted into the version, proven, and are Ready with it when this is made;
-    `failed` says of others of the version what is wrong. `hours` are those from the last reboot to
-    `made_at`.
+    `nodes` rebooted into the version, were proven, and are Ready at `made_at`. `failed` says what
+    is wrong with other nodes of the version. `hours` is the time from the last reboot to `made_at`.
     """
 
     version: str
@@ -40,7 +39,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRules:
-    """What is asked of it: the cluster by name or UID, how many nodes, for how many hours, and how old it may be."""
+    """What evidence must show. `cluster` is a name or UID, `max_age` is in seconds."""
 
     cluster: str
     nodes: int

@@ -412,7 +412,10 @@ class StartFinding(Finding):
 
 @dataclass(frozen=True, slots=True)
 class WindowClosed(StartFinding):
-    """No maintenance window is open, or a freeze holds. `opens` is when one does, empty for never."""
+    """No maintenance window is open, or a freeze holds.
+
+    `opens` is when the next one opens, empty for never.
+    """
 
     kind = StartKind.WINDOW
     passes = True

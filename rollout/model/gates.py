@@ -1,4 +1,4 @@
-"""What the operator wants asked before a node is begun, rebooted or returned; part of the policy."""
+"""What must let a node pass before it is started, rebooted or returned; part of the policy."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,15 @@ _MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.)
 
 
 def is_matcher(text: str) -> bool:
-    """Whether it is a label matcher as PromQL has them, and nothing more."""
+    """Whether the text is one label matcher of PromQL."""
     return _MATCHER.fullmatch(text) is not None
 
 
 class GateVariable(StrEnum):
-    """What a gate command is told by its environment. None is a flag's name: it may well run `rollout` itself."""
+    """Environment variables of a gate command.
+
+    None is the variable of a flag, because the command may run `rollout` itself.
+    """
 
     STAGE = "ROLLOUT_GATE_STAGE"
     RUN = "ROLLOUT_GATE_RUN"
@@ -31,9 +34,10 @@ class GateVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPolicy:
-    """When nodes may be begun: windows as written, none for always, and never in a freeze.
+    """When nodes may be started: inside a window, if there are any, and never in a freeze.
 
-    Only what is estimated to end inside is begun. `wait`: wait for the next one instead of ending.
+    A node is started only if it is estimated to end inside. `wait`: wait for the next window
+    instead of ending.
     """
 
     windows: tuple[str, ...] = ()
@@ -43,7 +47,7 @@ class WindowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HookPolicy:
-    """Annotations that checks of the operator's set to "true" on a node: before its drain, and before its uncordon."""
+    """Annotations that the operator's checks set to "true" before a drain and an uncordon."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -53,10 +57,9 @@ class HookPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """Prometheus' firing alerts that keep nodes from being begun; an empty `url` asks for none.
+    """Firing alerts of Prometheus that keep nodes from starting; an empty `url` means none.
 
-    `matchers` are Prometheus' own, of labels: an alert that one of them does not match does not
-    count.
+    `matchers` are label matchers of PromQL; an alert counts only if all of them match.
     """
 
     url: str = ""
@@ -65,7 +68,7 @@ class AlertPolicy:
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
-    """All gates. `blocking_pods` are label selectors; `timeout` is how long one gate may hold a node up."""
+    """All gates. `blocking_pods` are label selectors; `timeout` is for one gate on one node."""
 
     windows: WindowPolicy = WindowPolicy()
     hooks: HookPolicy = HookPolicy()

@@ -1,4 +1,4 @@
-"""Machines and what they said of themselves over SSH."""
+"""Hosts, and what they report over SSH."""
 
 import re
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from rollout.model.rivals import SelfReboot
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
-# What a kubelet reports is not trusted: an address is no option for a program, no word of a shell
-# and no template. Their os-release IDs: there a missing update_engine is trouble, elsewhere it is
-# how things are.
+# IDs in os-release. These systems always have update_engine, so that a missing one is a failure.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
-# What update_engine has for a version where it knows none: after a restart while an update was
-# pending.
+# The version that update_engine reports if it was restarted while an update was pending.
 NO_VERSION = "0.0.0"
+# Kubelets are not trusted: an address must not be an option, a word of a shell or a template.
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
 def is_address(text: str) -> bool:
-    """Whether it could be a host's address or name, and is nothing else to any program that it is handed to."""
+    """Whether the text may be a host's address or name, and cannot be an option or a template."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def port_of(text: str) -> int | None:
-    """Return a port that can be connected to; None where the text is none."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(HIGHEST_PORT))
-    return int(text) if is_number and 0 < int(text) <= HIGHEST_PORT else None
+    """Return the TCP port that the text names; None if it names none."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(HIGHEST_PORT)):
+        return None
+    port = int(text)
+    return port if 0 < port <= HIGHEST_PORT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What an OpenSSH configuration has the operator log in with: private keys, and the agent's socket.
+    """What an OpenSSH configuration logs in with: private keys, and the agent's socket.
 
-    `files` of `none` alone leave out all defaults as well. `agent` None is the usual agent, and
-    empty none at all; `only` leaves out what else the agent holds.
+    `files` with only `none` disables the default files too. `agent` None is the usual agent, empty
+    is none. `only`: ignore other keys that the agent has.
     """
 
     files: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Identities:
 
 
 class HostKeyChecking(StrEnum):
-    """What becomes of a host whose key is not on file; one with another key on file is refused."""
+    """What happens to a host with an unknown key. A host with a changed key is refused."""
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
@@ -53,7 +53,7 @@ class HostKeyChecking(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostKeyFiles:
-    """Files of known host keys: the operator's own, of which the first takes new keys, and those of the system."""
+    """Files of known host keys; new keys are written to the first of `own`."""
 
     own: tuple[str, ...]
     system: tuple[str, ...] = ()
@@ -61,12 +61,12 @@ class HostKeyFiles:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """How one machine is reached.
+    """How to reach one machine.
 
-    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy`
-    is a local command whose input and output are the connection; `known_as` the name to look its
-    host key up by, and `known_hosts` the files to look in, where they are not the address and all
-    defaults; `connect_timeout` is in seconds.
+    `name` is that of the inventory, or of the Node if the Nodes are the inventory. `proxy` is a
+    local command that carries the connection. `known_as` is the name of its host key if that is not
+    the address, and `known_hosts` the files to look in if they are not the defaults.
+    `connect_timeout` is in seconds.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Host:
 
 
 class UpdateOperation(StrEnum):
-    """What update_engine is doing; the words are its own, but for the last two."""
+    """What update_engine is doing, in its own words except for the last two."""
 
     IDLE = "UPDATE_STATUS_IDLE"
     CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"
@@ -97,7 +97,11 @@ class UpdateOperation(StrEnum):
 
 
 class EngineTrouble(StrEnum):
-    """Why update_engine gave no status: the host has no client of it, nobody answered in time, the bus refused."""
+    """Why update_engine gave no status.
+
+    `MISSING`: the host has no client of it. `SILENT`: it did not answer in time. `DENIED`: the bus
+    refused.
+    """
 
     NONE = "none"
     MISSING = "missing"
@@ -110,10 +114,9 @@ class EngineTrouble(StrEnum):
 class UpdateStatus:
     """One answer of update_engine.
 
-    `new_version` is empty where the engine does not say, which includes an engine that was
-    restarted while an update was pending: it then knows only that a reboot is needed. `message`
-    says how far a download is, or why the operation is unknown, and `trouble` of which kind that
-    is.
+    `new_version` is empty if the engine does not say, as after it was restarted while an update was
+    pending. `message` says how far a download is, or why the operation is unknown, and `trouble`
+    which kind of failure that is.
     """
 
     operation: UpdateOperation
@@ -123,7 +126,7 @@ class UpdateStatus:
 
     @property
     def needs_reboot(self) -> bool:
-        """Whether an update is staged and waits for a reboot."""
+        """Whether an update is staged."""
         return self.operation is UpdateOperation.NEED_REBOOT
 
 
@@ -140,23 +143,21 @@ _NOTHING_STAGED = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedInUser:
-    """Somebody at a terminal of a host; `tty` is as `who` names it."""
+    """A user at a terminal of a host; `tty` is as in `who`."""
 
     name: str
     tty: str
 
     def __str__(self) -> str:
-        """Return the user and where."""
         return f"{self.name} ({self.tty})"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """A systemd unit; each state is systemd's own word, empty where systemd did not say.
+    """A systemd unit; states are systemd's own words, empty if systemd did not report them.
 
-    `wanted` is whether another unit, a boot's target as a rule, starts it: a distribution may have
-    it so by links of its own in /usr, and of a unit like that systemd says that it is disabled.
-    `problem` is what kept systemd from it.
+    `wanted`: another unit starts it, such as the boot target. A distribution may link it in /usr,
+    and systemd then reports the unit as disabled. `problem` is why systemd cannot load it.
     """
 
     load: str = ""
@@ -167,17 +168,17 @@ class UnitState:
 
     @property
     def masked(self) -> bool:
-        """Whether nothing can start it."""
+        """Whether the unit is masked, so that nothing can start it."""
         return "masked" in (self.load, self.file) or self.file == "masked-runtime"
 
     @property
     def stays_masked(self) -> bool:
-        """Whether nothing can start it after the next boot either: a mask may be in /run, which is gone then."""
+        """Whether the unit is masked after the next boot too, which removes masks in /run."""
         return self.masked and self.file != "masked-runtime"
 
     @property
     def stays_on(self) -> bool:
-        """Whether the next boot starts it, as far as systemd said."""
+        """Whether the next boot starts the unit, as far as systemd reports."""
         return self.wanted or self.file != "disabled"
 
     @property
@@ -187,29 +188,31 @@ class UnitState:
 
     @property
     def runs(self) -> bool:
-        """Whether it runs, or is about to."""
+        """Whether the unit runs, or is about to."""
         return self.active in ("active", "activating", "reloading")
 
     @property
     def known(self) -> bool:
-        """Whether systemd said anything of it."""
+        """Whether systemd reported anything about the unit."""
         return bool(self.load and self.active)
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Everything one probe learnt of a host that answered.
+    """What one probe found on a host that answered.
 
-    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
-    `systemctl reboot`, `reboot_refusal` why not, and `reboot_fix` what to do. `inhibited_by` says
-    who blocks a shutdown and why, `shutdown_pending` which one somebody else has scheduled; both
-    are empty where there is none.
-    `zincati` is the strategy by which Zincati reboots the host, empty where it does not;
-    `reboots_itself` what else on it does so. `users` are those who are logged in, without the one
-    who asked; None where the host does not tell. `group` is the update group. `sources` are those
-    that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which
-    says it in `update`. `shows` are sources that were not asked, and that the host shows it has.
-    `units` are update-engine and locksmithd, where the probe asked for them.
+    * `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group.
+    * `may_reboot`: the user may run `systemctl reboot`; else `reboot_refusal` says why not, and
+      `reboot_fix` what to do.
+    * `inhibited_by` says who blocks a shutdown and why, `shutdown_pending` which shutdown someone
+      has scheduled; empty if there is none.
+    * `zincati` is the strategy by which Zincati reboots the host, empty if it does not;
+      `reboots_itself` is what else does.
+    * `users` are logged in, apart from the one of the probe; None if the host does not say.
+    * `sources` are those that were asked; `signs` are their answers, except for that of
+      update_engine, which is in `update`. `shows` are sources that the host has and that were not
+      asked.
+    * `units` are update-engine and locksmithd, if the probe asked for them.
     """
 
     host: Host
@@ -240,29 +243,30 @@ class HostFacts:
 
     @property
     def detection(self) -> Detection:
-        """What all sources say together."""
-        engine = (self._engine_sign(),) if Source.UPDATE_ENGINE in self.sources else ()
-        return Detection(
-            tuple(sorted((*engine, *self.signs), key=lambda sign: self.sources.index(sign.source)))
-        )
+        """Return what all sources say together."""
+        signs = list(self.signs)
+        if Source.UPDATE_ENGINE in self.sources:
+            signs.append(self._engine_sign())
+        signs.sort(key=lambda sign: self.sources.index(sign.source))
+        return Detection(tuple(signs))
 
     def _engine_sign(self) -> Sign:
         update = self.update
         source = Source.UPDATE_ENGINE
         if update.needs_reboot:
             version = update.new_version
-            detail = f"{version or 'an update'} is staged"
             return Sign(
-                source,
-                SourceAnswer.NEEDED,
-                detail,
-                version,
+                source=source,
+                answer=SourceAnswer.NEEDED,
+                detail=f"{version or 'an update'} is staged",
+                version=version,
                 target=version,
                 current=self.running_version,
             )
         if update.operation is not UpdateOperation.UNKNOWN:
-            said = _NOTHING_STAGED.get(update.operation, "")
-            detail = f"{said} ({update.message})" if update.message else said
+            detail = _NOTHING_STAGED.get(update.operation, "")
+            if update.message:
+                detail = f"{detail} ({update.message})"
             return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
@@ -270,15 +274,15 @@ class HostFacts:
 
     @property
     def zincati_reboots(self) -> bool:
-        """Whether Zincati asks no FleetLock server before it reboots the host."""
+        """Whether Zincati reboots the host without asking a FleetLock server."""
         return self.zincati not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host gave no facts that may be used.
+    """Why a host gave no facts that can be used.
 
-    `WRONG_HOST`: it is surely not the Node's machine alone; `UNREPORTED`: the Node does not say
-    that it is.
+    `WRONG_HOST`: it is not the Node's machine, or not that of this Node alone. `UNREPORTED`: the
+    Node does not confirm that it is.
     """
 
     UNREACHABLE = "unreachable"
@@ -293,7 +297,7 @@ class ProbeFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailure:
-    """A host that gave no facts, and why, in a sentence and a hint for the operator.
+    """A host that gave no facts, with the reason and a hint for the operator.
 
     `summary` is the message without keys and addresses; empty if it has none.
     """
@@ -314,7 +318,7 @@ HostObservation = HostFacts | ProbeFailure
 
 
 class UpdateState(StrEnum):
-    """How a host without a staged update compares with the newest version of its cluster; fixed words."""
+    """How a host without a staged update compares with the newest version; fixed words."""
 
     UP_TO_DATE = "up-to-date"
     BEHIND = "behind"

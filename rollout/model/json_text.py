@@ -1,8 +1,8 @@
-"""JSON as it goes to terminals and into files, the one place that writes it; and as marks on Nodes have it.
+"""JSON for terminals, files and annotations; the only place that writes it.
 
-A terminal obeys more characters than JSON has escaped: those of C1 (U+009B begins a sequence as ESC
-[ does), and those that turn the direction of text around. They stand in messages of hosts and
-webhooks. As numbered escapes they mean the same to programs, and nothing to terminals.
+Terminals obey more characters than JSON escapes: those of C1 (U+009B begins a sequence as ESC [
+does), and those that reverse the direction of text. Messages of hosts and webhooks may have them.
+Written as Unicode escapes they mean the same to programs, and nothing to terminals.
 """
 
 import json
@@ -14,8 +14,7 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# What decoding raises where a text is no JSON or not of the wanted shape; RecursionError is for
-# deep nesting.
+# Decoding raises these if a text is not JSON or has another shape; deep nesting is RecursionError.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
@@ -23,20 +22,21 @@ T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
-    """One line, without its end. What is beyond ASCII stands within strings only, where it can be escaped."""
-    written = msgspec.json.encode(value, enc_hook=enc_hook)
-    if written.isascii() and b"\x7f" not in written:
-        return written
-    return _BEYOND_ASCII.sub(_escape, written.decode()).encode()
+    """Return the value as one line without a line break."""
+    line = msgspec.json.encode(value, enc_hook=enc_hook)
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    # Such characters occur only inside strings, where JSON allows escapes.
+    return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
-    """Indented for people, ending in a newline."""
+    """Return the value indented for people, with a final line break."""
     return msgspec.json.format(json_line(value, enc_hook), indent=2) + b"\n"
 
 
 def read_json(text: str, kind: type[T]) -> T | None:
-    """Return what a mark on a Node says; None where it is no such thing."""
+    """Return the value that an annotation has in JSON; None if it is not of this kind."""
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_READ:

@@ -1,7 +1,7 @@
-"""What outlives a rollout: which nodes failed, which versions did, and whether everything is paused.
+"""What is remembered after a rollout: failures of nodes and versions, and pauses.
 
-It stands on the cluster, so that a pass of tomorrow, from another machine, knows of tonight's.
-Times are RFC 3339 in UTC by the API server's clock, the only one that all passes share.
+It is stored in the cluster, so that a later pass on another machine knows it. Times are RFC 3339 in
+UTC by the API server's clock, which all passes share.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from datetime import datetime
 from rollout.model.text import excerpt, joined
 from rollout.model.timestamps import parse_timestamp
 
-# What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the
-# latest are kept, and older ones where they are held, with a few of their nodes.
+# These limits keep the memory under 970 kB, because a ConfigMap holds 1 MiB. The latest versions
+# are kept, and older ones if they are held, with a few of their nodes.
 MOST_NODES = 1000
 MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
-# A version that failed on so many is held, whatever --max-failures says.
+# A version that failed on this many nodes is held, whatever --max-failures says.
 MOST_NODES_OF_VERSION = 150
 # In characters.
 _LONGEST_PAUSE = 400
@@ -24,7 +24,7 @@ _LONGEST_PAUSE = 400
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a node, or all, when and why; `until` is when it ends by itself, empty for never."""
+    """Who paused a node or all nodes, when and why; `until` is when it ends, empty for never."""
 
     by: str = ""
     at: str = ""
@@ -32,7 +32,7 @@ class Pause:
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
-        """Whether it has ended by itself; not where the time is unknown, or its end is not understood."""
+        """Whether the pause has ended by itself; False if the time or its end is not known."""
         end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 
@@ -41,7 +41,8 @@ class Pause:
         """Return `by ada until 2026-11-23T06:00:00Z: no reboots during the sale`, in one line."""
         by = f"by {self.by}" if self.by else ""
         until = f"until {self.until}" if self.until else ""
-        return excerpt(joined(": ", joined(" ", by, until), self.reason), _LONGEST_PAUSE)
+        by_until = joined(" ", by, until)
+        return excerpt(joined(": ", by_until, self.reason), _LONGEST_PAUSE)
 
     def __str__(self) -> str:
         separator = " " if self.by or self.until else ": "
@@ -50,9 +51,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class NodeFailures:
-    """How often a node failed since it last succeeded, and its last failure: when, how, in which rollout.
+    """How often a node failed since it last succeeded, and when and how it last did.
 
-    `version` is the one that failed on it, empty where the failure was not the version's.
+    `version` is the one that failed on it; empty if the version was not at fault.
     """
 
     failures: int
@@ -64,7 +65,10 @@ class NodeFailures:
 
 @dataclass(frozen=True, slots=True)
 class VersionFailures:
-    """The nodes on which a version failed, in that order, and when last; `held_since` is empty where it is not held."""
+    """The nodes on which a version failed, in that order, and when it last did.
+
+    `held_since` is empty if the version is not held.
+    """
 
     nodes: tuple[str, ...]
     at: str
@@ -73,9 +77,9 @@ class VersionFailures:
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """A date that is going to be missed: by when all was to be done, when it will be, and since when that is known.
+    """A forecast that misses `operate.finish-by`: the date, the forecast, and when this was found.
 
-    `finish` is empty where nothing would be done in two years of windows.
+    `finish` is empty if two years of windows are not enough.
     """
 
     by: str
@@ -83,25 +87,22 @@ class Slip:
     since: str
 
     def __str__(self) -> str:
-        """`operate is not done by 2026-11-23T06:00Z: its forecast is 2026-11-24T01:12:00Z`; one line."""
-        forecast = (
-            f"its forecast is {self.finish}"
-            if self.finish
-            else "no window of the next two years is enough"
-        )
+        """Return `operate is not done by 2026-11-23T06:00Z: its forecast is …` as one line."""
+        forecast = "no window of the next two years is enough"
+        if self.finish:
+            forecast = f"its forecast is {self.finish}"
         return excerpt(f"operate is not done by {self.by}: {forecast}", _LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All of it. `pause` is of all nodes, None where there is none.
+    """What is remembered. `pause` is that of all nodes, None if there is none.
 
-    `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another
-    by itself. `evidence` is when the latest evidence of each version was made that has counted.
-    `slip` is of the date that `operate` is to be done by, None while it is in time. `waited_for` is
-    the rollout of people for which passes have waited for a day, and told of it. `problem` says why
-    what stands on the cluster cannot be read, and is empty if it can be: nothing begins without it.
-    `denied`: this user may not read it.
+    `aborted` says who aborted a rollout, and which as its reason: no unattended pass starts another
+    by itself. `evidence` has, by version, when the latest evidence that counted was made. `slip` is
+    None while `operate` is in time. `waited_for` is the rollout of a person for which passes have
+    waited, and reported it, for a day. `problem` is why the memory cannot be read: then nothing
+    starts. `denied`: this user may not read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
@@ -116,7 +117,7 @@ class Memory:
 
     @property
     def way_out(self) -> str:
-        """What to do about its problem."""
+        """Return what to do about the problem."""
         if self.denied:
             return (
                 "Get the right granted: `rollout manifests roles` prints a ClusterRole and Roles"

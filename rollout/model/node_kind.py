@@ -1,11 +1,10 @@
-"""Nodes that rollout does not reboot: they are about to be removed from the cluster, or have no Linux host."""
+"""Nodes that rollout does not reboot: they are being removed, or have no Linux host."""
 
 from rollout.model.cluster import Node
 from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
-# Taints by which their owners say that the machine behind the Node is about to go, and who sets
-# them. The cluster autoscaler's DeletionCandidateOfClusterAutoscaler is not one of them: it marks
-# nodes that may stay for good.
+# Taints that announce the removal of the machine, and who sets them. The cluster autoscaler's
+# DeletionCandidateOfClusterAutoscaler is not one of them, because such nodes may stay.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
@@ -18,7 +17,7 @@ _REMOVAL_TAINTS = {
 }
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 _LINUX = "linux"
-# Labels, annotations and taints of Nodes that a program registers in place of a kubelet on a host.
+# Labels, annotations and taints of Nodes that a program registers without a host.
 _VIRTUAL_LABELS = {
     "type": ("virtual-kubelet", "kwok"),
     "liqo.io/type": ("virtual-node",),
@@ -35,18 +34,20 @@ def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
     if node.deleting:
         return NodeDeleting()
     for taint in node.taints:
-        if remover := _REMOVAL_TAINTS.get(taint.key):
-            return NodeLeaving(remover, taint.key)
+        if taint.key in _REMOVAL_TAINTS:
+            return NodeLeaving(_REMOVAL_TAINTS[taint.key], taint.key)
     return None
 
 
 def why_unsupported(node: Node) -> VirtualNode | OtherSystem | None:
-    """Return why there is no host to ask over SSH; None for a Linux host."""
+    """Return why rollout cannot reboot the node's host; None for a Linux host."""
     if _is_virtual(node):
         return VirtualNode()
-    systems = (node.operating_system, *(node.labels.get(label, "") for label in _OS_LABELS))
-    other = next((system for system in systems if system and system.lower() != _LINUX), "")
-    return OtherSystem(other) if other else None
+    labels = [node.labels.get(label, "") for label in _OS_LABELS]
+    for system in (node.operating_system, *labels):
+        if system and system.lower() != _LINUX:
+            return OtherSystem(system)
+    return None
 
 
 def _is_virtual(node: Node) -> bool:

@@ -1,11 +1,10 @@
-"""The marks of a rollout on a Node, judged before anything is done by them; and its pause.
+"""Reads rollout's annotations on a Node, and pauses.
 
-Whoever may change Nodes, a kubelet of its own included, can write there; so can another version of
-this program. What is not understood is neither a node that nobody has begun nor one that may be
-given back.
+Anyone who may change Nodes can write them, such as the node's kubelet or another version of
+rollout. A node with an annotation that is not understood is neither started nor returned.
 
-`node-rollout.dev/paused: "true"` pauses a node, as other reboot coordinators have theirs. Who
-paused it, when, why and until when stands beside it, where `rollout pause` has set it.
+`node-rollout.dev/paused: "true"` pauses a node. The details of `rollout pause` are in an annotation
+beside it.
 """
 
 import re
@@ -30,14 +29,14 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import parse_timestamp
 
-# In characters: of a mark, as the key of a label may be long, and of what stands beside a pause.
+# In characters: an annotation may hold the key of a label, which is up to 317 long.
 _LONGEST_MARK = 320
 _LONGEST_PAUSE = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
-# As long as the longest rest between two attempts, and a clock that is a day off.
+# The longest wait between two attempts, and a day for clocks that differ.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
-# A mark is there from right before the cordon on, and goes with the node's success.
+# Annotations are written right before the cordon, and removed when the node is done.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 _YES = frozenset({"true"})
 UNCLEAR_HINT = (
@@ -48,65 +47,71 @@ _CHECKS = ("/before-reboot", "/after-reboot")
 
 
 def is_begun(node: Node) -> bool:
-    """Whether any mark of a rollout under way, or of a failed one, stands on it."""
+    """Whether a rollout has started the node, and not returned it."""
     return any(name in node.annotations for name in marks.TRANSIENT)
 
 
 def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
-    """Return which annotation of rollout is not understood; None if all are."""
-    ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
-    if unknown := min((name for name in ours if name not in marks.ON_NODE), default=""):
-        return UnknownMark(unknown)
-    for name in marks.TRANSIENT if is_begun(node) else ():
+    """Return the first annotation of rollout that is not understood; None if all are."""
+    for name in sorted(node.annotations):
+        if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
+            return UnknownMark(name)
+    if not is_begun(node):
+        return None
+    for name in marks.TRANSIENT:
         value = node.annotations.get(name)
-        if value is None and name in _NEEDED:
-            return MissingMark(name)
-        if value is not None and not _SOUND.get(name, _is_text)(value):
+        if value is None:
+            if name in _REQUIRED:
+                return MissingMark(name)
+            continue
+        is_valid = _VALIDATORS.get(name, _is_text)
+        if not is_valid(value):
             return InvalidMark(name, value)
     return None
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return what the last rollout wrote of the node's end; empty where nothing legible stands there."""
+    """Return what the last rollout wrote about the node's end; empty if it cannot be read."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:
-    """Return what the sources that asked for its reboot have to be shown after it; empty where none is legible."""
+    """Return what each source must report after the reboot; empty if it cannot be read."""
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
 def ineffective_reboots(node: Node) -> int:
-    """How many reboots in a row, by its last result, its host had asked for and was on the same version after."""
+    """Return how many reboots in a row the host asked for and kept its version."""
     count = last_result(node).get("unmoved", "")
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
 def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -> int:
-    """Return the same of a node that ran this version before its reboot; 0 where the last was days ago.
+    """Return `ineffective_reboots` if the node ran this version before its last reboot.
 
-    A host may be rebooted now and then for other reasons than an update.
+    It is 0 if that was days ago, because a host may now and then need a reboot without an update.
     """
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    is_in_a_row = at is not None and now is not None and abs(now - at) <= _IN_A_ROW
-    return ineffective_reboots(node) if is_in_a_row and result.get("version") == version else 0
+    if at is None or now is None or abs(now - at) > _IN_A_ROW:
+        return 0
+    return ineffective_reboots(node) if result.get("version") == version else 0
 
 
 def deferral(node: Node) -> Mapping[str, str]:
-    """Of a node that was left for a run from elsewhere: by whom, and since when; empty where nothing legible is."""
+    """Return who left the node for a run from elsewhere, and since when; empty if unknown."""
     return _fields_of(node, marks.DEFERRED)
 
 
 def is_deferred(node: Node) -> bool:
-    """Whether it was left for a run from elsewhere."""
+    """Whether the node was left for a run from elsewhere."""
     return marks.DEFERRED in node.annotations or marks.DEFERRED in node.labels
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
-    """Its texts; what a newer version has added to them may be anything, and takes none of them away."""
-    written = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
-    return {name: value for name, value in written.items() if isinstance(value, str)}
+    """Return the text fields of an annotation; a newer version may have added others."""
+    fields = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def _is_text(value: str) -> bool:
@@ -122,8 +127,8 @@ def _is_detected(value: str) -> bool:
     return targets is not None and all(map(_is_text, targets.values()))
 
 
-_NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
-_SOUND: Mapping[str, Callable[[str], object]] = {
+_REQUIRED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
+_VALIDATORS: Mapping[str, Callable[[str], object]] = {
     marks.RUN: is_run_id,
     marks.PHASE: _WRITTEN_PHASES.__contains__,
     marks.BOOT_ID_BEFORE: _BOOT_ID.fullmatch,
@@ -136,17 +141,15 @@ _SOUND: Mapping[str, Callable[[str], object]] = {
 
 
 def pause_on(node: Node) -> Pause | None:
-    """Return the pause that our annotation on a Node is, over or not; None where there is none."""
+    """Return the pause in the Node's annotations, even if it is over; None if there is none."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
-    return (
-        read_json(node.annotations.get(marks.PAUSED_DETAILS, "{}")[:_LONGEST_PAUSE], Pause)
-        or Pause()
-    )
+    details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
+    return read_json(details[:_LONGEST_PAUSE], Pause) or Pause()
 
 
 def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:
-    """Return which annotation keeps rollouts from the node; `now` is the API server's time."""
+    """Return which annotation pauses the node; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
         return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)

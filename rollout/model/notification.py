@@ -1,7 +1,7 @@
-"""What is sent to those who do not watch: one value a notification, as webhooks get it in JSON.
+"""Notifications, as webhooks get them in JSON.
 
-The schema that the documents publish is made from this type. Fields and types may be added within a
-major version; what stands here stays. Times are RFC 3339 in UTC, durations seconds.
+The published schema is made from `Note`: fields and types may be added within a major version.
+Times are RFC 3339 in UTC, durations are in seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ NOTIFICATION_VERSION = "1.0"
 
 
 class NotifyEvent(StrEnum):
-    """What there are notifications of; the words of notify.on."""
+    """What notifications are about; the words of notify.on."""
 
     STARTED = "started"
     WAVE_DONE = "wave-done"
@@ -25,7 +25,7 @@ class NotifyEvent(StrEnum):
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """How serious a notification is."""
 
     INFO = "info"
     SUCCESS = "success"
@@ -34,7 +34,7 @@ class Level(StrEnum):
 
 
 class RolloutState(StrEnum):
-    """How a rollout ended: all that was asked for is done, or something is not, or it was stopped before the end."""
+    """How a rollout ended."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -43,10 +43,9 @@ class RolloutState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One notification. `body` is what happened; `render_note` adds to it what to do next, and where.
+    """One notification. `body` says what happened; `render_note` adds what to do next.
 
-    `event` is a `NotifyEvent`, or `test`. `node` is the one that it is of, and `state` how the
-    rollout ended; empty where it is of none, or has not.
+    `event` is a `NotifyEvent`, or `test`. `state` is how the rollout ended, empty before its end.
     """
 
     format_version: str = NOTIFICATION_VERSION
@@ -64,7 +63,7 @@ class Note:
 
 
 def render_note(note: Note) -> Note:
-    """Return the note as it is sent: its cluster in the title, and the next command and the rollout in the body."""
+    """Return the note as it is sent: with its cluster, rollout and next command in the text."""
     rollout = f", rollout {printable(note.run)}" if note.run else ""
     following = f"Next: {printable(note.next)}" if note.next else ""
     lines = filter(None, (note.body, following, f"Cluster {printable(note.cluster)}{rollout}"))

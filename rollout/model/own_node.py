@@ -1,8 +1,7 @@
-"""The node under this process, where it runs in a pod: never drained, for the drain would end who drains it.
+"""The node of this process, if it runs in a pod. It is never drained: that would evict this pod.
 
-It is left for a run whose process is elsewhere, and marked so that the next pod is placed
-elsewhere: by the soft taint, and by a label, which the pod's affinity can name. Neither keeps any
-pod away for good, as a cordon would.
+It is left for a run from elsewhere. The soft taint, and a label that the pod's affinity can name,
+let the scheduler place the next pod elsewhere without keeping any pod away, as a cordon would.
 """
 
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
-    """What a process in a pod knows of where it runs; each empty where it does not know.
+    """The pod of this process, as far as it knows.
 
-    `node` is what the downward API says; `boot_id` that of the kernel under it, which is the
-    node's, but in a sandbox with a kernel of its own. `server` is the API server of the cluster
-    that it runs in.
+    `node` is from the downward API. `boot_id` is the kernel's: that of the node, except in a
+    sandbox with its own kernel. `server` is the API server of the cluster that the pod is in.
     """
 
     node: str = ""
@@ -29,13 +27,16 @@ class OwnPod:
 
     @property
     def key(self) -> str:
-        """Namespace/name; empty where they are not known."""
+        """Return `namespace/name`; empty if they are not known."""
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else ""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """The node under this process. `pod` is namespace/name, or empty; `is_only_place`: no other node takes that pod."""
+    """The node of this process. `pod` is namespace/name, or empty.
+
+    `is_only_place`: no other node takes the pod.
+    """
 
     name: str
     pod: str = ""
@@ -51,10 +52,11 @@ class OwnNode:
 
     @property
     def marker(self) -> str:
-        """By what a deferred node says that this process has left it; empty where its pod is not known."""
+        """Return how the annotation of a deferred node names this process; empty without a pod."""
         return f"pod {self.pod}" if self.pod else ""
 
     @property
     def presence(self) -> str:
-        """That this process is there."""
-        return f"this process runs on it, in {f'the pod {self.pod}' if self.pod else 'a pod'}"
+        """Return the clause that says that this process runs on the node."""
+        pod = f"the pod {self.pod}" if self.pod else "a pod"
+        return f"this process runs on it, in {pod}"

@@ -1,6 +1,7 @@
-"""The pods that belong to their node: static ones, by their name, and DaemonSets', by that of the DaemonSet.
+"""The pods that belong to their node: static pods, and those of DaemonSets.
 
-They go down and come back with it. Which were ready when a node was begun is written down on it.
+They stop and return with the node. An annotation stores which were ready before the drain, static
+pods by their own name and the others by that of their DaemonSet.
 """
 
 import re
@@ -13,46 +14,52 @@ from rollout.model.cluster import DaemonSet, Node, Pod
 from rollout.model.json_text import read_json
 
 _LONGEST = 64 * 1024
-_LONGEST_MOMENT = 64
+_LONGEST_SINCE = 64
 _DAEMON = "daemonset/"
 _KEY = re.compile(r"(?:pod|daemonset)(?:/[-.0-9a-z]{1,253}){2}")
 
 
 def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Those that are ready, and stay, as kind/namespace/name, with since when (RFC 3339, as the API has it)."""
-    own = ((_key(pod), pod.ready_since) for pod in pods if pod.ready and not pod.terminating)
-    return {key: since for key, since in own if key}
+    """Return since when the node's own pods are ready (RFC 3339), by kind/namespace/name."""
+    ready = {_key(pod): pod.ready_since for pod in pods if pod.ready and not pod.terminating}
+    ready.pop("", None)
+    return ready
 
 
 def _key(pod: Pod) -> str:
-    """Empty for a pod that may run elsewhere as well."""
+    """Return kind/namespace/name; empty for a pod that may run on another node."""
     if pod.mirror:
         return f"pod/{pod.key}"
-    is_daemon = pod.owner is not None and pod.owner.kind == "DaemonSet"
-    return f"{_DAEMON}{pod.namespace}/{pod.owner.name}" if pod.owner and is_daemon else ""
+    if pod.owner is not None and pod.owner.kind == "DaemonSet":
+        return f"{_DAEMON}{pod.namespace}/{pod.owner.name}"
+    return ""
 
 
 def pods_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:
-    """Those of them that are to be on the node: of DaemonSets, which these are, the ones that want it."""
+    """Return the keys that the node should have: static pods, and DaemonSets that want the node."""
     wanted = {f"{_DAEMON}{owner.namespace}/{owner.name}" for owner in owners if owner.wants(node)}
     return sorted(key for key in keys if key in wanted or not key.startswith(_DAEMON))
 
 
 def ready_text(ready: Mapping[str, str]) -> str:
-    """As it is written on the Node."""
+    """Return the ready pods as an annotation."""
     return msgspec.json.encode(ready, order="sorted").decode()
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return what is written on it: of one that failed in an earlier rollout, what was ready then."""
+    """Return the ready pods of the Node's annotation.
+
+    It may be that of an earlier rollout, in which the node failed.
+    """
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return what a mark says; None for what no rollout writes."""
-    read = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
-    is_sound = read is not None and all(
-        _KEY.fullmatch(key) and len(since) <= _LONGEST_MOMENT and since.isprintable()
-        for key, since in read.items()
-    )
-    return read if is_sound else None
+    """Return the ready pods of an annotation; None if rollout would not have written it."""
+    ready = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
+    if ready is None:
+        return None
+    for key, since in ready.items():
+        if not _KEY.fullmatch(key) or len(since) > _LONGEST_SINCE or not since.isprintable():
+            return None
+    return ready

@@ -1,4 +1,4 @@
-"""Where a pod may run: what its specification, and the volumes it uses, demand of a node and of the pods there."""
+"""Where a pod may run: the demands of its specification and volumes on nodes and other pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A taint, as the API has it; `effect` is NoSchedule, PreferNoSchedule or NoExecute, empty what is absent."""
+    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str = ""
     value: str = ""
@@ -20,13 +20,13 @@ class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
     time_added: str = ""
 
 
+# The scheduler treats a cordon as this taint: a pod that tolerates it may go to a cordoned node.
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""What a cordon is to the scheduler: a pod that tolerates it may be placed on a cordoned node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What taints a pod puts up with; empty fields stand for any, as in Kubernetes."""
+    """A toleration; an empty field matches anything, as in Kubernetes."""
 
     key: str = ""
     operator: str = "Equal"
@@ -34,7 +34,7 @@ class Toleration:
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether it puts up with this taint."""
+        """Whether it tolerates this taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -42,37 +42,38 @@ class Toleration:
         match self.operator:
             case "Exists":
                 return True
-            case "Gt" | "Lt":
-                order = compare_numbers(taint.value, self.value)
-                return order > 0 if self.operator == "Gt" else order < 0
+            case "Gt":
+                return compare_numbers(taint.value, self.value) > 0
+            case "Lt":
+                return compare_numbers(taint.value, self.value) < 0
             case _:
                 return bool(self.key) and self.value == taint.value
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """One alternative of a node selector: all its requirements must hold. One without any holds nowhere."""
+    """A term of a node selector: all requirements must hold. Without any, no node matches."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node of this name and these labels satisfies it."""
+        """Whether a node with this name and these labels matches."""
         if not self.labels and not self.fields:
             return False
-        own_fields = {NAME_FIELD: name}
-        return all(requirement.matches(labels) for requirement in self.labels) and all(
-            requirement.matches(own_fields) for requirement in self.fields
-        )
+        if not all(requirement.matches(labels) for requirement in self.labels):
+            return False
+        fields = {NAME_FIELD: name}
+        return all(requirement.matches(fields) for requirement in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required term of pod affinity or anti-affinity: the pods that it selects, and the topology that counts.
+    """A required term of pod affinity or anti-affinity.
 
-    It looks in `namespaces` and in those whose labels `namespace_selector` chooses; in the pod's
-    own where neither is given. Of `match_keys` the others must have the values that the pod itself
-    has; of `mismatch_keys` others.
+    It selects pods in `namespaces` and in those that `namespace_selector` matches; in the pod's own
+    namespace if neither is set. The selected pods must have the pod's own values for the labels of
+    `match_keys`, and other values for those of `mismatch_keys`.
     """
 
     topology: str
@@ -83,17 +84,17 @@ class PodTerm:
     mismatch_keys: tuple[str, ...] = ()
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return what it selects when a pod with these labels says it."""
+        """Return the selector of the term on a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topology spread constraint that must hold: the selected pods' numbers differ by at most `max_skew`.
+    """A DoNotSchedule topology spread constraint.
 
-    With fewer places than `min_domains` the least number counts as none. Nodes count as places
-    where the pod's node affinity lets it run, unless `ignores_affinity`; and whatever their taints,
-    unless `heeds_taints`.
+    With fewer domains than `min_domains`, the minimum counts as 0. Only nodes that match the pod's
+    node affinity count, unless `ignores_affinity`; nodes count whatever their taints, unless
+    `heeds_taints`.
     """
 
     topology: str
@@ -105,7 +106,7 @@ class Spread:
     heeds_taints: bool = False
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return what it selects when a pod with these labels says it."""
+        """Return the selector of the constraint on a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys)
 
 
@@ -113,8 +114,8 @@ class Spread:
 class Placement:
     """What a pod demands besides its requests and node selector. `node_terms` None: any node.
 
-    No pod that `repulsions` select may be in the same topology; one that each of `attractions`
-    selects must be.
+    No pod that `repulsions` select may be in the same topology domain; a pod that each of
+    `attractions` selects must be.
     """
 
     node_terms: tuple[NodeTerm, ...] | None = None
@@ -124,34 +125,35 @@ class Placement:
     spreads: tuple[Spread, ...] = ()
 
     def admits(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether its node affinity lets it run on a node of this name and these labels."""
+        """Whether the node affinity matches a node with this name and these labels."""
         return self.node_terms is None or any(term.holds(name, labels) for term in self.node_terms)
 
     @property
     def minds_others(self) -> bool:
-        """Whether it depends on where other pods are."""
+        """Whether the placement depends on other pods."""
         return bool(self.repulsions or self.attractions or self.spreads)
 
     @property
     def chooses_namespaces(self) -> bool:
-        """Whether a term looks in namespaces that their labels choose."""
+        """Whether a term selects namespaces by labels."""
         return any(
             term.namespace_selector is not None and term.namespace_selector.requirements
             for term in (*self.repulsions, *self.attractions)
         )
 
     def tolerates(self, taints: Iterable[Taint]) -> bool:
-        """Whether taints that keep pods away let this one in."""
+        """Whether the pod tolerates these taints, as far as they keep pods away."""
         return are_tolerated(taints, self.tolerations)
 
 
 def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Whether these tolerations cover every taint that keeps pods away."""
-    return all(
-        any(toleration.covers(taint) for toleration in tolerations)
-        for taint in taints
-        if taint.effect in KEEPING_AWAY
-    )
+    for taint in taints:
+        if taint.effect not in KEEPING_AWAY:
+            continue
+        if not any(toleration.covers(taint) for toleration in tolerations):
+            return False
+    return True
 
 
 def narrow_selector(
@@ -160,14 +162,17 @@ def narrow_selector(
     same: Iterable[str],
     different: Iterable[str] = (),
 ) -> LabelSelector:
-    """Return the selector with what the values of a pod's own labels add to it; a label that it lacks adds nothing."""
-    more = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
-    more += [
-        Requirement(key, SelectorOperator.NOT_IN, (labels[key],))
-        for key in different
-        if key in labels
-    ]
-    return LabelSelector((*selector.requirements, *more)) if more else selector
+    """Return the selector narrowed by the values of a pod's own labels.
+
+    Pods must have the same values for the labels `same`, and other values for `different`; a label
+    that the pod lacks adds nothing.
+    """
+    requirements = list(selector.requirements)
+    for keys, operator in ((same, SelectorOperator.IN), (different, SelectorOperator.NOT_IN)):
+        requirements += [
+            Requirement(key, operator, (labels[key],)) for key in keys if key in labels
+        ]
+    return LabelSelector(tuple(requirements))
 
 
 ANYWHERE = Placement()
@@ -175,7 +180,7 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """A volume that attaches to certain nodes only. `claim` is namespace/name of what is bound to it."""
+    """A volume that attaches to certain nodes only; `claim` is namespace/name of its claim."""
 
     name: str
     claim: str

@@ -1,4 +1,4 @@
-"""The plan: waves, what is left out and why, and what stands in the way. Its field names are the JSON's."""
+"""The plan. Its field names are those of the JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,13 +44,11 @@ class ExclusionReason(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether a node that was asked for is not done for it, which endings name and answer with exit code 4.
+        """Whether the node should have been rebooted, so that the exit code is 4.
 
-        Else it is left out: a node with nothing to do, without a Linux host, or about to be
-        removed, one that the cluster's operators hold back (by a flag, a cordon or a pause), one
-        that failed, which was told then, and rests until a later pass, and one whose version
-        another cluster is still to prove. Whatever else keeps a node from its update is trouble
-        that nobody has decided on.
+        It is not if there is nothing to do, if the host is not Linux or is being removed, if an
+        operator excluded, cordoned or paused the node, if the node failed and is not tried again
+        yet, or if another cluster must prove its version first.
         """
         return self not in _LEFT_OUT
 
@@ -71,7 +69,7 @@ _LEFT_OUT = frozenset(
 
 
 class BlockerKind(StrEnum):
-    """What will make a node's drain fail, or keep the rollout from starting; fixed words."""
+    """What makes a drain fail or prevents the start; fixed words."""
 
     BUDGET_NEVER = "budget-never"
     TWO_BUDGETS = "two-budgets"
@@ -104,15 +102,14 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to reboot, with the identity it had when the plan was made.
+    """A node to reboot, with its identity when the plan was made.
 
-    `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged`
-    whether an update waits, or whatever else needs a reboot. `staged_version` is empty where that
-    has no version, or none that is known. `arrivals` is how many more pods earlier waves will have
-    moved here by its turn, as far as can be foreseen. `boot_id` and `machine_id` are what host and
-    Node agreed on: they tell the machine that may be rebooted. `pool` is whose rules hold for it;
-    empty where there are no pools. `detected_by` are the sources that say that it needs a reboot,
-    none where it is rebooted all the same; `detail` is why, in their words.
+    `evict` and `leave` count its pods. `cordoned`: it was unschedulable already. `staged`: it needs
+    a reboot. `staged_version` is empty if no version is known. `arrivals` is how many pods of
+    earlier waves are expected to have moved here. `boot_id` and `machine_id` are what the host and
+    the Node agreed on, and identify the machine. `pool` is empty if there are no pools.
+    `detected_by` are the sources that report a reboot, empty if it is rebooted anyway; `detail` is
+    their reason.
     """
 
     name: str
@@ -133,7 +130,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a wave is likely to take, in whole seconds: `seconds` in all, and what of it goes where."""
+    """How long a wave is likely to take, in whole seconds: in total, and by phase."""
 
     seconds: int = 0
     drain: int = 0
@@ -144,13 +141,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """How the nodes of a wave follow one another, in the order in which the wave names them.
+    """How the nodes of a wave follow each other, in the order of the wave.
 
-    At most `in_flight` are under way at once. `holds` says what each takes until it is back:
+    At most `in_flight` are unavailable at once. `holds` is what each node takes until it is back:
     budgets by namespace/name, owners by kind/namespace/name, `room:` of the cluster and `place:`
-    beside others; a node that takes nothing is left out, as is what can never run short. `capacity`
-    is how much of each there is. `begins` are the estimated seconds from the beginning of the
-    rollout, by node.
+    beside other pods. Nodes that take nothing, and resources that cannot run short, are absent.
+    `capacity` is how much of each there is. `begins` are the estimated seconds from the start of
+    the rollout, by node.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -161,11 +158,10 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Nodes taken side by side, and why they are together and not with others; or one after another, as they come back.
+    """Nodes that are rebooted together, and why; or one after another, if `rolling` is set.
 
-    `note` is of `because` what nobody would expect, in a few words; empty where there is nothing of
-    that. `limit` is the note without what its drains wait for. `rolling` is None where they are
-    taken side by side.
+    `note` has the unexpected part of `because` in a few words, empty if there is none. `limit` is
+    the note without what the drains wait for.
     """
 
     index: int
@@ -179,10 +175,10 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from.
+    """How long the rollout is likely to take, in seconds; `basis` says in sentences why.
 
-    `usual_reboot` is what a reboot took in past runs, `assumed_reboot` what it is assumed to take;
-    in seconds, 0 if the estimate does not go by it.
+    `usual_reboot` is the seconds of a reboot in past runs, `assumed_reboot` the assumed ones; 0 if
+    the estimate does not use it.
     """
 
     seconds: int = 0
@@ -195,9 +191,9 @@ class TimeEstimate:
 class Exclusion:
     """A selected node that is not part of the plan.
 
-    `pool` is the one it belongs to, empty if there are none. `update` is set for a node without a
-    staged update. `message` ends with `fix` in parentheses; `brief` is the message without the fix
-    and without particulars. `version` is the one that is held, empty for other reasons.
+    `pool` is empty if there are no pools. `update` is set for a node without a staged update.
+    `message` ends with `fix` in parentheses; `brief` is the message without the fix and without
+    details. `version` is the held version, empty for other reasons.
     """
 
     node: str
@@ -212,10 +208,10 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Something that will stop a node's drain, or the start.
+    """Something that makes a node's drain fail, or prevents the start.
 
-    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` is `cause`,
-    followed by `fix` after a colon; plans of earlier versions have only the message.
+    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` is `cause`
+    and `fix`, with a colon between them; plans of earlier versions have only the message.
     """
 
     node: str
@@ -228,7 +224,7 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class PlanWarning:
-    """Something the operator should know that stops nothing."""
+    """Something that the operator should know and that prevents nothing."""
 
     node: str
     object: str
@@ -238,11 +234,10 @@ class PlanWarning:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """Figures of the plan; no layout under the same rules has fewer than `waves_lower_bound` waves.
+    """Figures of the plan; no layout under the same rules has fewer waves than `waves_lower_bound`.
 
-    `pods_to_move` are the pods that stand on the planned nodes and have to go; `expected_evictions`
-    counts as well those that are likely to be evicted again, from another planned node that they
-    had moved to.
+    `pods_to_move` are the pods on the planned nodes that must go. `expected_evictions` also counts
+    pods that are likely to be evicted again from another planned node.
     """
 
     nodes: int
@@ -254,7 +249,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """A whole plan. `created_at` is RFC 3339 in UTC."""
+    """The plan. `created_at` is RFC 3339 in UTC."""
 
     format_version: str
     plan_id: str
@@ -271,10 +266,13 @@ class RolloutPlan:
 
     @property
     def nodes(self) -> tuple[PlannedNode, ...]:
-        """Every planned node, in order."""
+        """Return all planned nodes, in order."""
         return tuple(node for wave in self.waves for node in wave.nodes)
 
     @property
     def last_wave(self) -> int:
-        """The number of the last wave, 0 without waves; the first of a resumed rollout need not be 1."""
+        """Return the number of the last wave, 0 without waves.
+
+        A resumed rollout may start after wave 1.
+        """
         return self.waves[-1].index if self.waves else 0

@@ -1,4 +1,4 @@
-"""What the operator decided: which nodes, how many at once, how long to wait, what may be lost."""
+"""The operator's decisions: which nodes, how many at once, how long to wait, what may be lost."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +10,7 @@ from rollout.model.quantity import Count, Duration, Number
 
 @dataclass(frozen=True, slots=True)
 class CourtesyPolicy:
-    """All of it. `fluo_labels`: FLUO's labels of a host (id, group, version) are kept up to date as its agent would."""
+    """Delays for people, and whether FLUO's labels (id, group, version) are kept up to date."""
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)
@@ -18,7 +18,7 @@ class CourtesyPolicy:
 
 
 class ControlPlaneOrder(StrEnum):
-    """When control-plane nodes take their turn; always one at a time."""
+    """When to reboot control-plane nodes, which go one at a time."""
 
     LAST = "last"
     FIRST = "first"
@@ -26,7 +26,7 @@ class ControlPlaneOrder(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How nodes follow one another: wave after wave, or each as soon as another's place is free."""
+    """How nodes follow each other: in waves, or as soon as another node is back."""
 
     WAVES = "waves"
     ROLLING = "rolling"
@@ -34,7 +34,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which nodes are meant. `selector` is a label selector as the API takes it, empty for all."""
+    """The selected nodes. `selector` is a label selector, empty for all nodes."""
 
     selector: str = ""
     nodes: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """Pods that an operator calls critical: of those with these labels so many stay Ready, budget or not."""
+    """A rule of drain.critical: this many pods with these labels must stay Ready."""
 
     namespace: str
     selector: str
@@ -54,9 +54,9 @@ class Critical:
 class DrainPolicy:
     """What a drain may do.
 
-    `grace_period` in seconds, None: the pod's own. `pod_selector` as kubectl takes it, empty for
-    all pods. `skip_wait_for_delete_timeout`: pods overdue by more than this many seconds are not
-    waited for; 0 waits for all.
+    `grace_period` is in seconds; None means each pod's own. `pod_selector` is empty for all pods.
+    `skip_wait_for_delete_timeout`: do not wait for pods that are overdue by more than this many
+    seconds; 0 waits for all.
     """
 
     timeout: Duration = Duration(600)
@@ -69,16 +69,16 @@ class DrainPolicy:
     critical: tuple[Critical, ...] = ()
 
     def grace_of(self, pods_own: int) -> int:
-        """Return the seconds that a pod is given to end."""
+        """Return the seconds that a pod has to terminate, given its own grace period."""
         return pods_own if self.grace_period is None else self.grace_period
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes with rules of their own, as the settings file has them; None is the rollout's rule.
+    """Nodes with their own rules; None means the rule of the rollout.
 
-    A node belongs to the first pool whose selector matches it. `after` names the pools that come
-    before this one; its nodes begin only inside its `window`s, and inside the rollout's.
+    A node belongs to the first pool whose selector matches it. `after` are pools that must finish
+    first. Its nodes start only inside both its `window` and the rollout's.
     """
 
     name: str
@@ -98,16 +98,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one rollout, as the settings say them. `pools` have rules that differ.
+    """The rules of one rollout.
 
-    `own_reboot_command`: hosts are rebooted by the operator's own command. The command itself
-    stands in no plan and no cluster: what runs on hosts as root is never read from there.
+    `own_reboot_command`: the operator's own command reboots hosts. No plan and no cluster stores
+    that command, because what runs on hosts as root is never read from there.
 
-    `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan
-    without it. `control_plane_selector` chooses nodes that are of the control plane though nothing
-    on them says so; empty: none. `exclude_from_load_balancers` is how long a node is out of them
-    before its drain, in seconds; 0: it stays in them. `detect` are the sources of which any may say
-    that a node needs a reboot.
+    `prefer_no_schedule_taint` is off if a document does not mention it, because its operator saw a
+    plan without it. `control_plane_selector` selects further control-plane nodes; empty for none.
+    `exclude_from_load_balancers` is how many seconds before its drain a node leaves them; 0 for not
+    at all. A node needs a reboot if any source in `detect` reports one.
     """
 
     max_unavailable: Count = Count(1)
@@ -135,5 +134,5 @@ class Policy:
     courtesy: CourtesyPolicy = CourtesyPolicy()
 
     def failures_allowed(self, selected: int) -> int:
-        """How many failed nodes of so many end the rollout: one at least."""
+        """Return how many failed nodes end the rollout, at least 1."""
         return max(1, self.max_failures.of(selected))

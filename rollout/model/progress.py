@@ -1,7 +1,7 @@
-"""What happens during a rollout, as values that observers turn into progress, JSON lines and reports.
+"""Events and results of a rollout.
 
-Events that are Structs are JSON lines as they stand: their fields are published, and read again
-from journals. What each field means is said where it is published: docs/json.md.
+Events that are Structs are written as JSON lines, and read again from journals. docs/json.md
+explains their fields.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
 
 
 class Phase(StrEnum):
-    """Where a node stands; the words are what its `phase` annotation says."""
+    """The phase of a node, as in its `phase` annotation."""
 
     PENDING = "pending"
     CORDONED = "cordoned"
@@ -71,7 +71,7 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether its node failed: one that was not touched, or was given back because somebody asked, did not."""
+        """Whether the node failed; it did not if it was skipped or returned on request."""
         return self not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
 
 
@@ -88,10 +88,10 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was seen of a node that failed, for whoever looks at it next; each empty where there is nothing to tell.
+    """What was found on a node that failed; a field is empty if there is nothing to report.
 
-    `ssh_error` is why its host did not answer when it was last asked, `conditions` are those of the
-    Node that are not as they should be, `console` says where its machine's console is.
+    `ssh_error` is why its host last did not answer. `conditions` are the Node's conditions that are
+    not healthy. `console` is where to find the machine's console.
     """
 
     ssh_error: str = ""
@@ -101,15 +101,16 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
+    """How a node ended. `phase` is the last one it reached; `message` may be empty on success.
 
-    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one
-    that failed. `reason` is the exclusion that a skipped one would be now, None where there is none
-    like it, and `finding` why it was skipped, if that has a type. `waits`: this is no end, as it
-    was refused right before its cordon, and is to be asked about again. `needed_drain_seconds` is
-    the drain timeout with which the node's pods would have had time to terminate; 0 if a longer one
-    would not help, or none is needed. `edge` is the node's last move, None if its Node was left as
-    it is.
+    * `left_cordoned`: rollout cordoned the node, and it must stay cordoned.
+    * `findings` are those of a failed node.
+    * `reason` is the exclusion that a skipped node would have now, None if none matches, and
+      `finding` is why it was skipped, if that has a type.
+    * `waits`: it was refused right before its cordon, and will be tried again.
+    * `needed_drain_seconds` is the drain timeout with which the node's pods would have had time to
+      terminate; 0 if a longer one would not help.
+    * `edge` is the node's last move, None if its Node was left as it is.
     """
 
     node: str
@@ -130,15 +131,16 @@ class NodeResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it is rebooted, proven and back in service."""
+        """Whether the node is rebooted, proven and back in service."""
         return self.outcome is Outcome.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node that was not rebooted without having failed, and why; `reason` as in `NodeResult`.
+    """A planned node that was not rebooted and did not fail; `reason` as in `NodeResult`.
 
-    `was_begun`: rollout had already started it. `finding` is why it was not started, None if it was.
+    `was_begun`: rollout had already started it. `finding` is why it was not started, None if it
+    was.
     """
 
     node: str
@@ -149,7 +151,7 @@ class NotStarted:
 
     @property
     def kind(self) -> str:
-        """Return the word for why the node was not started or was skipped; empty if there is none."""
+        """Return the word for why the node was not started or was skipped; empty if none."""
         return self.finding.kind if self.finding else self.reason or ""
 
     @property
@@ -160,9 +162,9 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A node that was asked for and that this run did not begin; `reason` is the word of an exclusion or an outcome.
+    """A selected node that this run did not start; `reason` is the word of an exclusion or outcome.
 
-    `version` is the one that is held, empty for other reasons.
+    `version` is the held version, empty for other reasons.
     """
 
     node: str
@@ -173,14 +175,15 @@ class NotDone:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a rollout: every planned node is in exactly one of the first three.
+    """The end of a rollout: each planned node is in exactly one of the first three fields.
 
-    `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier
-    process of this rollout failed and that are not tried again. `left_over` were planned by an
-    earlier process, and left out when this one went on. `held` are the versions whose hold keeps
-    nodes from being started, `newly_held` those that became so in this process. `pods_to_move` is
-    how many pods had to leave the planned nodes, `evictions` how many there were in this process.
-    `resumable`: its record stands, so that it can be gone on with.
+    * `excluded` are selected nodes that were not planned.
+    * `failed_before` are nodes that failed in an earlier process of this rollout.
+    * `left_over` were planned by an earlier process, and left out when this one continued.
+    * `held` are versions whose hold keeps nodes from starting; `newly_held` became held in this
+      process.
+    * `pods_to_move` had to leave the planned nodes; `evictions` were made in this process.
+    * `resumable`: its record is still in the cluster, so that it can be continued.
     """
 
     finished: tuple[NodeResult, ...]
@@ -197,51 +200,47 @@ class RunResult:
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:
-        """Nodes that made it."""
+        """Return the nodes that succeeded."""
         return tuple(result for result in self.finished if result.succeeded)
 
     @property
     def failed(self) -> tuple[NodeResult, ...]:
-        """Nodes that did not."""
+        """Return the nodes that did not succeed."""
         return tuple(result for result in self.finished if not result.succeeded)
 
     @property
     def not_done(self) -> tuple[NotDone, ...]:
-        """Nodes that were asked for and never begun, for other reasons than that their turn did not come."""
-        skipped = [
-            NotDone(
-                node.node,
-                node.reason or Outcome.SKIPPED,
-                node.message,
-                version=held_version(node.finding),
-            )
-            for node in self.skipped
-            if node.reason is None or node.reason.is_trouble
-        ]
-        troubled = (*excluded_by_trouble(self.excluded), *skipped)
-        named = {node.node for node in troubled}
-        return (*(node for node in self.failed_before if node.node not in named), *troubled)
+        """Return the nodes that should have been rebooted and were kept from it."""
+        nodes = list(excluded_by_trouble(self.excluded))
+        for skipped in self.skipped:
+            if skipped.reason is None or skipped.reason.is_trouble:
+                reason = skipped.reason or Outcome.SKIPPED
+                version = held_version(skipped.finding)
+                nodes.append(NotDone(skipped.node, reason, skipped.message, version))
+        names = {node.node for node in nodes}
+        failed_before = [node for node in self.failed_before if node.node not in names]
+        return (*failed_before, *nodes)
 
     @property
     def deferred(self) -> tuple[str, ...]:
-        """Those of them that the next run takes, from elsewhere: this process is on them."""
+        """Return the nodes of `not_done` that the next run takes: this process runs on them."""
         return tuple(node.node for node in self.not_done if node.reason is ExclusionReason.DEFERRED)
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
+        """Return how many nodes had nothing to do or were held back, by the reason's word."""
         reasons = [exclusion.reason for exclusion in self.excluded]
         reasons += [node.reason for node in self.skipped if node.reason is not None]
         return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
 
     @property
     def complete(self) -> bool:
-        """Whether every node that was asked for is done, or was rightly left out."""
+        """Whether every selected node is done, or was rightly left out."""
         return not (self.failed or self.not_started or self.not_done)
 
 
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
-    """Those of a plan's exclusions that nobody has decided on: the nodes were asked for, and are not done."""
+    """Return the exclusions of nodes that should have been rebooted."""
     return tuple(
         NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
         for exclusion in excluded
@@ -258,7 +257,7 @@ class PlanReady:
 
 
 class JsonLine(Struct, frozen=True, tag_field="type"):
-    """A line of JSON, by its type."""
+    """An event that is written as a JSON line."""
 
     at: Moment
 
@@ -274,21 +273,21 @@ class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
 
 
 class WaveSettling(JsonLine, frozen=True, tag="wave_settling"):
-    """A wave's nodes are done, its moved pods are not all available again."""
+    """A wave waits until its evicted pods are available elsewhere."""
 
     index: int
     waiting_for: str
 
 
 class Activity(StrEnum):
-    """What goes on within a phase, if programs may need to know."""
+    """What happens within a phase, for programs."""
 
     WAITING = "waiting"
     HOST_DOWN = "host-down"
 
 
 class NodeStep(JsonLine, frozen=True, tag="step"):
-    """A node entered a phase by an `edge`, or something worth telling happened within it."""
+    """A node entered a phase by an `edge`, or something happened within its phase."""
 
     node: str
     phase: Phase
@@ -334,7 +333,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
 
 class PodReleased(JsonLine, frozen=True, tag="released"):
-    """A pod that was held back may go, or is gone."""
+    """A pod that was blocked may go, or is gone."""
 
     node: str
     pod: str
@@ -387,8 +386,8 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
-        """Return the end of a node as it is told."""
-        seen = None if result.succeeded else result.findings
+        """Return the event for a result."""
+        findings = None if result.succeeded else result.findings
         return cls(
             at=at,
             node=result.node,
@@ -399,31 +398,31 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
             version=result.version,
             seconds=round(result.seconds, 1),
             left_cordoned=result.left_cordoned,
-            ssh_error=seen.ssh_error if seen else UNSET,
-            conditions=seen.conditions if seen else UNSET,
-            console=seen.console if seen else UNSET,
+            ssh_error=findings.ssh_error if findings else UNSET,
+            conditions=findings.conditions if findings else UNSET,
+            console=findings.console if findings else UNSET,
             edge=result.edge or UNSET,
         )
 
     @property
     def succeeded(self) -> bool:
-        """Whether it is rebooted, proven and back in service."""
+        """Whether the node is rebooted, proven and back in service."""
         return self.outcome is Outcome.SUCCEEDED
 
     @property
     def findings(self) -> Findings:
-        """What was seen of it; nothing of one that succeeded."""
+        """Return what was found on the node; empty if it succeeded."""
         return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
 class Notice(JsonLine, frozen=True, tag="notice"):
-    """Something about the whole run: an outage, a stop request, a protection given up."""
+    """A message about the whole run: an outage, a stop request, a protection that is lost."""
 
     message: str
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """A version failed on as many nodes as may fail: no other is started with it."""
+    """A version failed on as many nodes as may fail: no more nodes start with it."""
 
     version: str
     nodes: tuple[str, ...]
@@ -432,7 +431,7 @@ class VersionHeld(JsonLine, frozen=True, tag="version_held"):
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The end."""
+    """The rollout ended."""
 
     at: datetime
     result: RunResult

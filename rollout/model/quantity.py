@@ -1,7 +1,6 @@
 """Durations and counts as operators write them.
 
-Both are written as they can be read again, without loss: a saved plan means what the flag meant
-that made it.
+They are written without loss, so that a saved plan means what its flags meant.
 """
 
 import re
@@ -12,7 +11,7 @@ from msgspec import Meta
 
 from rollout.errors import UsageError
 
-# nanoseconds, as Go counts; both letters that look like a mu are one; days are ours
+# In nanoseconds. Go accepts two characters that look like a mu; days are rollout's own unit.
 _UNITS = {
     "ns": 1,
     "us": 10**3,
@@ -27,29 +26,27 @@ _UNITS = {
 _SECOND = 10**9
 _PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
-# of a second, from coarse to fine: a fraction is written in the first that it is a whole number of
+# Parts of a second. A fraction is written in the first unit that it is a whole number of.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
-# what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes
-# 300 years
+# The longest duration of a Lease and the longest grace period, in seconds.
 LONGEST = 2**31 - 1
+# A count or a number of seconds in a document.
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
-"""What a document may say how many there are, or how many seconds."""
 
 
 class Duration(float):
-    """Seconds, written as in Kubernetes: `90s`, `10m`, `1h30m`, and whatever else Go reads as a duration, or `2d`."""
+    """Seconds, written as Go writes durations: `90s`, `10m`, `1h30m`; and in days: `2d`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a written duration; `UsageError` says what is wrong with it."""
-        written = text.strip()
-        if not _WHOLE.fullmatch(written):
+        """Return the duration that `text` writes. `UsageError` says what is wrong with it."""
+        if not _WHOLE.fullmatch(text.strip()):
             raise UsageError(
                 f"{text!r} is not a duration",
                 hint="Write it as in Kubernetes: 90s, 10m, 1h30m (0s for none).",
             )
-        nanoseconds = sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(written))
+        nanoseconds = sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(text))
         if nanoseconds > LONGEST * _SECOND:
             raise UsageError(
                 f"{text!r} is too long",
@@ -58,22 +55,22 @@ class Duration(float):
         return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        """Return what `parse` reads as the same: nothing is rounded away, but what is finer than a nanosecond."""
+        """Return the text that `parse` reads as the same duration, to the nanosecond."""
         if not self.is_integer():
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
         minutes, seconds = divmod(remainder, 60)
-        written = "".join(
-            f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n
-        )
-        return written or "0s"
+        parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))
+        return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
     __repr__ = __str__
 
     def _fraction(self) -> str:
-        counts = ((round(self * parts), parts, unit) for unit, parts in _FRACTIONS)
-        exact = (f"{count}{unit}" for count, parts, unit in counts if count / parts == self)
-        return next(exact, f"{round(self * _SECOND)}ns")
+        for unit, parts in _FRACTIONS:
+            number = round(self * parts)
+            if number / parts == self:
+                return f"{number}{unit}"
+        return f"{round(self * _SECOND)}ns"
 
 
 class Count(str):
@@ -82,12 +79,12 @@ class Count(str):
     __slots__ = ()
 
     def __new__(cls, number: int, *, percent: bool = False) -> Self:
-        """Return the count as it is written."""
+        """Return the count as text."""
         return super().__new__(cls, f"{number}{'%' if percent else ''}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a written count; `UsageError` says what is wrong with it."""
+        """Return the count that `text` writes. `UsageError` says what is wrong with it."""
         match = _COUNT.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):  # noqa: PLR2004 - per cent
             raise UsageError(
@@ -96,16 +93,21 @@ class Count(str):
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:
-        """Return the number meant among `total` nodes: percentages round down, to at least 1 unless 0%."""
+        """Return the number of nodes out of `total`.
+
+        Percentages round down, but to at least 1 unless they are 0%.
+        """
         number = int(self.removesuffix("%"))
-        return max(1, total * number // 100) if self.is_share and number else number
+        if self.is_share and number:
+            return max(1, total * number // 100)
+        return number
 
     @property
     def is_share(self) -> bool:
-        """Whether the total matters."""
+        """Whether the count is a percentage."""
         return self.endswith("%")
 
     @property
     def is_zero(self) -> bool:
-        """Whether it allows nothing, of whatever total."""
+        """Whether the count is 0 or 0%."""
         return self.of(1) == 0

@@ -1,9 +1,7 @@
-"""What asks for a reboot besides the update engine: the word on a Node, and sources that a host shows and nobody asked.
+"""Reboot annotations on a Node, and sources that a host has and that were not asked.
 
-FLUO's and CLUO's agents write one on the Node, and a person may write any.
+FLUO's and CLUO's agents write such an annotation, and people may write rollout's own.
 """
-
-from collections.abc import Iterable, Sequence
 
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -12,15 +10,12 @@ from rollout.model.host import HostFacts
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what the annotations say, whoever wrote them; only our own has to be one of its two words."""
+    """Return what the reboot annotations say. Rollout's own must be true or false."""
     source = Source.ANNOTATION
     own = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if own not in {"true", "false"}:
-        return Sign(
-            source,
-            SourceAnswer.NONE,
-            f"its annotation {marks.REBOOT_NEEDED} is neither true nor false",
-        )
+        detail = f"its annotation {marks.REBOOT_NEEDED} is neither true nor false"
+        return Sign(source, SourceAnswer.NONE, detail)
     names = requests(node, marks.REQUESTS)
     if names:
         return Sign(source, SourceAnswer.NEEDED, f"annotation {', '.join(names)}")
@@ -28,7 +23,7 @@ def annotation_sign(node: Node) -> Sign:
 
 
 def requests(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of these annotations ask for a reboot."""
+    """Return which of these annotations ask for a reboot."""
     return tuple(name for name in names if node.annotations.get(name) == "true")
 
 
@@ -36,20 +31,21 @@ _OTHERS = ", ".join(source for source in Source if source is not Source.UPDATE_E
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Those that host or Node show, and that were not asked."""
-    is_annotated = Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed
-    return (*((Source.ANNOTATION,) if is_annotated else ()), *facts.shows)
+    """Return the sources that the host or the Node has, and that were not asked."""
+    if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
+        return (Source.ANNOTATION, *facts.shows)
+    return facts.shows
 
 
-def detect_flag(asked: Sequence[Source], shown: Iterable[Source]) -> str:
-    """Return the flag that asks by all of them: `--set detect.sources=update-engine,rpm-ostree`."""
-    return f"--set detect.sources={','.join(dict.fromkeys((*asked, *shown)))}"
+def detect_flag(*sources: Source) -> str:
+    """Return the flag that asks these sources, such as `--set detect.sources=rpm-ostree`."""
+    return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
 
 
-def way_to_judge(facts: HostFacts, shown: Sequence[Source]) -> str:
-    """By which flag a host could be judged that gave no answer; empty where none is known to help."""
-    if shown:
-        return f"it has {', '.join(shown)}: {detect_flag(facts.sources, shown)}"
+def way_to_judge(facts: HostFacts) -> str:
+    """Return how to ask a host that gave no answer; empty if nothing is known to help."""
+    if facts.shows:
+        return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:
         return f"detect.sources names what else says that it needs a reboot: {_OTHERS}"
     return ""

@@ -1,4 +1,4 @@
-"""Other reboot coordinators, as they stand in the cluster."""
+"""Other reboot coordinators."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ class Rival(StrEnum):
 
 
 class SelfReboot(StrEnum):
-    """What on a host updates and reboots it by itself, by a timer; the name for flags."""
+    """Software on a host that updates and reboots it on a timer; the name for flags."""
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
@@ -30,7 +30,7 @@ class SelfReboot(StrEnum):
 
 RIVALS = (*Rival, *SelfReboot)
 
-# What it does, and how that is ended on the host.
+# What it does, and how to stop it on the host.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",
@@ -45,10 +45,10 @@ SELF_REBOOTS = {
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """One that may reboot nodes. `rival` is the name for flags.
+    """Another coordinator that may reboot nodes. `rival` is the name for flags.
 
-    `holders` are those that have its lock now: nodes, or whatever somebody wrote there by hand.
-    `locked` tells a lock that nobody else can have, and that does not expire.
+    `holders` have its lock now: nodes, or whatever a person wrote into it. `locked`: the lock is
+    exclusive and does not expire.
     """
 
     rival: str

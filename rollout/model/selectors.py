@@ -12,15 +12,16 @@ from enum import StrEnum
 
 from rollout.errors import UsageError
 
-# Longer ones do not fit into 64 bits, but for leading zeros that nobody writes: labels are at most
-# 63 long anyway.
+# Labels are at most 63 characters long.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _WORD = r"[^ \t\r\n=!(),<>]+"
 _S = r"[ \t\r\n]"
-# A requirement, and whether another follows.
+# A requirement, with `more` set if another one follows.
 _REQUIREMENT = re.compile(
-    rf"{_S}*(?:!{_S}*(?P<absent>{_WORD})|(?P<key>{_WORD})(?:{_S}*(?P<sign>==|!=|[=<>]){_S}*(?P<value>{_WORD})?"
-    rf"|{_S}+(?P<set>in|notin){_S}*\((?P<values>(?:{_S}*(?:{_WORD})?{_S}*,)*{_S}*(?:{_WORD})?){_S}*\))?)"
+    rf"{_S}*(?:!{_S}*(?P<absent>{_WORD})|(?P<key>{_WORD})"
+    rf"(?:{_S}*(?P<sign>==|!=|[=<>]){_S}*(?P<value>{_WORD})?"
+    rf"|{_S}+(?P<set>in|notin){_S}*"
+    rf"\((?P<values>(?:{_S}*(?:{_WORD})?{_S}*,)*{_S}*(?:{_WORD})?){_S}*\))?)"
     rf"{_S}*(?:(?P<more>,)|$)"
 )
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?[A-Za-z0-9]")
@@ -33,7 +34,7 @@ _HINT = (
 
 
 class SelectorOperator(StrEnum):
-    """Operators of a selector's requirement; Gt and Lt are for nodes' selectors and written ones (`x>1`) only."""
+    """Operators of a requirement. Gt and Lt are for node selectors and written ones (`x>1`)."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -63,7 +64,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy it (NotIn is satisfied by an absent key, as in Kubernetes)."""
+        """Whether these labels match; an absent key matches NotIn, as in Kubernetes."""
         match self.operator:
             case SelectorOperator.IN:
                 return labels.get(self.key) in self.values
@@ -74,12 +75,13 @@ class Requirement:
             case SelectorOperator.DOES_NOT_EXIST:
                 return self.key not in labels
             case SelectorOperator.GREATER:
-                return self._compared(labels) > 0
+                return self._compare(labels) > 0
             case SelectorOperator.LESS:
-                return self._compared(labels) < 0
+                return self._compare(labels) < 0
 
-    def _compared(self, labels: Mapping[str, str]) -> int:
-        return compare_numbers(labels.get(self.key, ""), self.values[0] if self.values else "")
+    def _compare(self, labels: Mapping[str, str]) -> int:
+        value = self.values[0] if self.values else ""
+        return compare_numbers(labels.get(self.key, ""), value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +101,15 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
 
 
 def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement that names values: what has none is not chosen, so it may serve as an index."""
-    return next(
-        (
-            requirement
-            for requirement in requirements
-            if requirement.operator is SelectorOperator.IN
-        ),
-        None,
-    )
+    """Return the first requirement that names values, which can serve as the key of an index."""
+    for requirement in requirements:
+        if requirement.operator is SelectorOperator.IN:
+            return requirement
+    return None
 
 
 def compare_numbers(left: str, right: str) -> int:
-    """Return the order of two whole numbers; 0 where either is none."""
+    """Return -1, 0 or 1, as two whole numbers compare; 0 if one of the texts is not a number."""
     first = whole_number(left)
     second = whole_number(right)
     if first is None or second is None:
@@ -120,7 +118,7 @@ def compare_numbers(left: str, right: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that Kubernetes reads in a label (Go's ParseInt, 64 bits); None where it reads none."""
+    """Return the number in a label, as Go's 64-bit ParseInt reads it; None if there is none."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -128,20 +126,22 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Return the selector that `text` writes, an empty one for all; `UsageError` where no API server takes it."""
+    """Return the selector that `text` writes. An empty text selects everything.
+
+    Raises `UsageError` if the API server would not accept the text.
+    """
     requirements = list[Requirement]()
-    at = 0
-    more = bool(text.strip())
-    while more:
-        match = _REQUIREMENT.match(text, at)
+    position = 0
+    has_more = bool(text.strip())
+    while has_more:
+        match = _REQUIREMENT.match(text, position)
         if match is None:
-            unread = text[at:].strip()
-            raise _selector_error(
-                text, f"it cannot be parsed from {unread!r}" if unread else "it ends too early"
-            )
+            rest = text[position:].strip()
+            why = f"it cannot be parsed from {rest!r}" if rest else "it ends too early"
+            raise _selector_error(text, why)
         requirements.append(_requirement(match, text))
-        at = match.end()
-        more = bool(match["more"])
+        position = match.end()
+        has_more = bool(match["more"])
     return LabelSelector(tuple(requirements))
 
 
@@ -150,33 +150,30 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
     sign = match["sign"] or match["set"]
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        raise _selector_error(
-            text, f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
-        )
+        why = f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
+        raise _selector_error(text, why)
     _check_name(name, "name", text)
+    if match["absent"]:
+        return Requirement(key, SelectorOperator.DOES_NOT_EXIST)
     if not sign:
-        return Requirement(
-            key, SelectorOperator.DOES_NOT_EXIST if match["absent"] else SelectorOperator.EXISTS
-        )
+        return Requirement(key, SelectorOperator.EXISTS)
     # An absent value is an empty one, as in `app=`, `app in (,web)` and `app in ()`.
-    written = match["values"].split(",") if match["set"] else [match["value"] or ""]
-    values = tuple(value.strip() for value in written)
-    for value in filter(None, values):
-        _check_name(value, "value", text)
+    parts = match["values"].split(",") if match["set"] else [match["value"] or ""]
+    values = tuple(part.strip() for part in parts)
+    for value in values:
+        if value:
+            _check_name(value, "value", text)
     if sign in ("<", ">") and whole_number(values[0]) is None:
         raise _selector_error(text, f"{values[0]!r} is not a whole number, which < and > need")
     return Requirement(key, _OPERATORS[sign], values)
 
 
-def _check_name(written: str, noun: str, text: str) -> None:
-    if len(written) > _LONGEST_NAME:
-        raise _selector_error(
-            text,
-            f"the {noun} {_shorten(written)!r} is {len(written)} characters long, of at most"
-            f" {_LONGEST_NAME}",
-        )
-    if not _NAME.fullmatch(written):
-        raise _selector_error(text, f"{written!r} is not a label's {noun}")
+def _check_name(name: str, noun: str, text: str) -> None:
+    if len(name) > _LONGEST_NAME:
+        length = f"{len(name)} characters long, of at most {_LONGEST_NAME}"
+        raise _selector_error(text, f"the {noun} {_shorten(name)!r} is {length}")
+    if not _NAME.fullmatch(name):
+        raise _selector_error(text, f"{name!r} is not a label's {noun}")
 
 
 def _selector_error(text: str, why: str) -> UsageError:
@@ -184,11 +181,10 @@ def _selector_error(text: str, why: str) -> UsageError:
 
 
 def check_label_name(name: str) -> str:
-    """Return the name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
+    """Return `name` if it is the name of a label. Raises `UsageError` if not."""
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
-        raise UsageError(
-            f"{name!r} is not a label name", hint="Write it as topology.kubernetes.io/zone."
-        )
+        hint = "Write it as topology.kubernetes.io/zone."
+        raise UsageError(f"{name!r} is not a label name", hint=hint)
     return name
 
 
@@ -197,5 +193,5 @@ def _shorten(text: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the API server takes it for a label's value."""
+    """Whether the API server accepts the text as a label's value."""
     return not text or (len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None)

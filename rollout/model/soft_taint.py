@@ -1,11 +1,10 @@
-"""The soft taint on nodes that wait for their turn: schedulers give them pods only where no other node suits better.
+"""The soft taint on pending nodes: schedulers prefer other nodes for pods.
 
-Ours is told by all that it is: key, effect, and no value. A taint of the same key with any other is
-somebody else's.
+Rollout's own taint is recognized by key, effect and an empty value. A taint with the same key and
+another value or effect is someone else's.
 
-A node that is left for a run from elsewhere is marked besides: taint and label keep the next run's
-pod away from it where there is another place, and neither for good. A cordon would, and would cost
-the cluster a node until that run.
+A node that is left for a run from elsewhere gets a label as well. Both make the scheduler place the
+pod of the next run elsewhere if it can. A cordon would take the node from the cluster until then.
 """
 
 from collections.abc import Sequence
@@ -24,14 +23,15 @@ Patch = dict[str, Any]
 
 
 def has_soft_taint(node: Node) -> bool:
-    """Whether our taint stands on it."""
-    return any(map(_is_ours, node.taints))
+    """Whether the node has rollout's soft taint."""
+    return any(_is_ours(taint) for taint in node.taints)
 
 
 def with_soft_taint(node: Node) -> Patch:
-    """Return what is to be written of its spec for ours to stand on it, too; empty for nothing.
+    """Return the patch of the spec that adds the soft taint; empty if there is nothing to add.
 
-    One of somebody else's with our key and effect stays alone: the API takes no two of these.
+    If someone else's taint has the same key and effect, nothing is added, because the API rejects
+    duplicates.
     """
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
@@ -40,7 +40,7 @@ def with_soft_taint(node: Node) -> Patch:
 
 
 def without_soft_taint(node: Node) -> Patch:
-    """Return what is to be written of its spec for ours to be gone; empty for nothing."""
+    """Return the patch of the spec that removes the soft taint; empty if it is not there."""
     if not has_soft_taint(node):
         return {}
     return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])
@@ -51,33 +51,35 @@ def _is_ours(taint: Taint) -> bool:
 
 
 def _taints_patch(taints: Sequence[Taint]) -> Patch:
-    """As the API takes them: only as a whole, for their list has no merge key."""
+    """Return the patch with the whole list, because the API cannot merge taints."""
     return {"taints": to_builtins(taints) or None}
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the marks, and the soft taint where it is wanted; None where all of it stands there, of whichever run."""
-    patch: Patch = {}
+    """Return the patch that marks a deferred node; None if nothing is missing."""
+    metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
-        patch["metadata"] = {
-            "annotations": {marks.DEFERRED: json_line({"by": by, "at": at}).decode()}
-        }
+        details = json_line({"by": by, "at": at}).decode()
+        metadata["annotations"] = {marks.DEFERRED: details}
     if node.labels.get(marks.DEFERRED) != "true":
-        patch.setdefault("metadata", {})["labels"] = {marks.DEFERRED: "true"}
-    if taint and (spec := with_soft_taint(node)):
-        patch["spec"] = spec
-    return patch or None
+        metadata["labels"] = {marks.DEFERRED: "true"}
+    return _node_patch(metadata, with_soft_taint(node) if taint else {})
 
 
 def undo_deferral_patch(node: Node) -> Patch | None:
-    """Return the node without these marks and the soft taint; None where it has none of them."""
-    places = {"annotations": node.annotations, "labels": node.labels}
-    marked = {
-        place: {marks.DEFERRED: None}
-        for place, present in places.items()
-        if marks.DEFERRED in present
-    }
-    patch: Patch = {"metadata": marked} if marked else {}
-    if spec := without_soft_taint(node):
+    """Return the patch that removes the marks of a deferral; None if there are none."""
+    metadata: Patch = {}
+    if marks.DEFERRED in node.annotations:
+        metadata["annotations"] = {marks.DEFERRED: None}
+    if marks.DEFERRED in node.labels:
+        metadata["labels"] = {marks.DEFERRED: None}
+    return _node_patch(metadata, without_soft_taint(node))
+
+
+def _node_patch(metadata: Patch, spec: Patch) -> Patch | None:
+    patch: Patch = {}
+    if metadata:
+        patch["metadata"] = metadata
+    if spec:
         patch["spec"] = spec
     return patch or None

@@ -1,9 +1,8 @@
-"""How foreign text, names and numbers are shown, quoted, sorted and grouped, and how long lists are cut short.
+"""Text from hosts and webhooks made safe to show, and short texts for lists and names.
 
-Node names are checked by the API server, but messages, versions and addresses are whatever a host
-or a webhook wrote: printed as they are, they could move the cursor, rename the window or hide what
-stands before them. Names that end up in file names, request paths and Events have to look as such
-names do.
+Node names are checked by the API server. Messages, versions and addresses are whatever a host or a
+webhook wrote: they could move the cursor, rename the window or hide other text. Names that are used
+in file names, request paths and Events must look like such names.
 """
 
 import re
@@ -12,30 +11,31 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+# Unicode categories of characters that a terminal obeys: controls, directions, line separators.
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 _ESCAPE_SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*["
-    r" -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"
+    r"|\x1b."
 )
 _SENTENCE_LIMIT = 160
 NOTHING = "-"
-# of what may ask for a reboot the one that knows versions: see `detection`, which is too much to
-# import for a text
+# `Source.UPDATE_ENGINE`, whose module takes too long to import here.
 _WITH_VERSIONS = "update-engine"
 
 
 def is_unsafe(character: str) -> bool:
-    """Whether a terminal obeys it instead of showing it."""
+    """Whether a terminal obeys the character instead of showing it."""
     return unicodedata.category(character) in UNSAFE_CATEGORIES
 
 
 def printable(text: str) -> str:
-    """One line that is safe to print: control and direction characters become visible escapes."""
+    """Return one line that is safe to print: control characters become visible escapes."""
     line = text.translate(_SPACES)
     if line.isascii() and line.isprintable():
         return line
@@ -47,13 +47,14 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return a name as a shell takes it, for a command that is to be copied: quoted where it must be.
+    """Return the text as one word of a shell command, quoted if necessary.
 
-    What no terminal shows stands as in bash's `$'…'`, octet by octet.
+    Characters that no terminal shows are written in bash's `$'…'`, byte by byte.
     """
     if text == printable(text):
         return shlex.quote(text)
-    return f"$'{''.join(map(_in_dollar_quotes, text))}'"
+    quoted = "".join(_in_dollar_quotes(character) for character in text)
+    return f"$'{quoted}'"
 
 
 def _in_dollar_quotes(character: str) -> str:
@@ -63,33 +64,31 @@ def _in_dollar_quotes(character: str) -> str:
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """Return what a host or a tool said, as part of a message: one line of at most `limit` characters.
+    """Return what a host or a tool wrote as one line of at most `limit` characters.
 
-    It may be cut off, binary, or full of terminal escapes: these are left out, and so is whatever
-    has no shape: more than `printable` makes visible, for here nobody wants to see each octet of
-    junk.
+    Terminal escapes and characters that cannot be printed are left out, because nobody wants to see
+    them spelled out as `printable` does.
     """
-    # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
-    shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
-    shown = " ".join(
-        "".join(character if character.isprintable() else " " for character in shown).split()
-    )
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    # Do not search megabytes of junk, of which at most `limit` characters are shown.
+    plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
+    spaced = "".join(character if character.isprintable() else " " for character in plain)
+    line = " ".join(spaced.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
-    """Names in a row, the rest of a long list as a number: `a, b and 3 more`."""
-    shown = separator.join(map(printable, names[:most]))
-    return joined(" ", shown, _rest(names, most))
+    """Return names in a row, with a number for the rest of a long list: `a, b and 3 more`."""
+    first = separator.join(printable(name) for name in names[:most])
+    return joined(" ", first, _rest(names, most))
 
 
 def listed(sentences: Sequence[str], most: int) -> str:
-    """Sentences in a row, the rest of a long list as a number: `a; b; and 3 more`."""
+    """Return sentences in a row, with a number for the rest of a long list: `a; b; and 3 more`."""
     return joined("; ", *sentences[:most], _rest(sentences, most))
 
 
 def joined(separator: str, *parts: str) -> str:
-    """Those of the parts that say something, in a row."""
+    """Return the parts that are not empty, in a row."""
     return separator.join(filter(None, parts))
 
 
@@ -98,7 +97,7 @@ def _rest(parts: Sequence[str], most: int) -> str:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, all in the order in which they came."""
+    """Return the values of each key; keys and values keep their order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -106,23 +105,23 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def or_nothing(text: str) -> str:
-    """Return the text made safe, or a dash where there is none."""
+    """Return the text made safe, or a dash if it is empty."""
     return printable(text) or NOTHING
 
 
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
-    """`3975.2.0 → 4081.2.1`; a question mark stands for a version that nobody knows.
+    """Return `3975.2.0 → 4081.2.1`, with a question mark for an unknown version.
 
-    Where what asks for the reboot has no versions, it stands there itself: `22.04
-    (reboot-required)`.
+    If no source that asks for the reboot has versions, it names them: `22.04 (reboot-required)`.
     """
+    current = printable(running) or "?"
     if detected_by and not staged and _WITH_VERSIONS not in detected_by:
-        return f"{printable(running) or '?'} ({', '.join(detected_by)})"
-    return f"{printable(running) or '?'} → {printable(staged) or '?'}"
+        return f"{current} ({', '.join(detected_by)})"
+    return f"{current} → {printable(staged) or '?'}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 node`, `3 nodes`."""
+    """Return `1 node` or `3 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -130,13 +129,16 @@ _SPLIT_AT = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
-    """Return a path as an option takes it: quoted where need be. `tokens` is whether the option knows `%h` and such."""
-    written = escape_quotes(path, tokens=tokens)
-    return f'"{written}"' if _SPLIT_AT.intersection(path) else written
+    """Return a path as an option of ssh, quoted if necessary.
+
+    `tokens`: the option expands tokens such as `%h`.
+    """
+    escaped = escape_quotes(path, tokens=tokens)
+    return f'"{escaped}"' if _SPLIT_AT.intersection(path) else escaped
 
 
 def escape_quotes(path: str, *, tokens: bool = True) -> str:
-    """Return the same as it stands between quotes."""
+    """Return a path as an option of ssh has it between quotes."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -150,22 +152,22 @@ _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 
 
 def is_version(text: str) -> bool:
-    """Whether it can be the version of an operating system, and be part of a command that is shown."""
+    """Whether the text may be an operating system's version, and is safe in a command."""
     return _VERSION.fullmatch(text) is not None
 
 
 def is_run_id(text: str) -> bool:
-    """Whether it can be the id of a rollout: lower-case letters, digits and single dashes, and never a path."""
+    """Whether the text may be the id of a rollout; such a text is never a path."""
     return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the API server would take it for the name of a Node, a workload or a namespace: a DNS subdomain."""
+    """Whether the API server accepts the text as an object's name: a DNS subdomain."""
     return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key in the order that people expect, runs of digits as numbers: worker-2 before worker-10."""
+    """Return a sort key that puts worker-2 before worker-10."""
     return tuple(
         (0, int(part), part) if part.isdigit() else (1, 0, part)
         for part in _NUMBER.split(name)

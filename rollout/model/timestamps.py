@@ -1,10 +1,10 @@
-"""Times as text: RFC 3339 as Kubernetes writes it, read and written, and durations."""
+"""Times as RFC 3339, and durations for people."""
 
 from datetime import UTC, datetime
 
 
 def parse_timestamp(stamp: str) -> datetime | None:
-    """Return the time of an RFC 3339 timestamp, UTC unless it names a zone; None if it is not one."""
+    """Return the time of an RFC 3339 timestamp, by default in UTC; None if it is invalid."""
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -21,7 +21,9 @@ def seconds_since(stamp: str, now: datetime | None) -> float:
     that wrote the timestamp.
     """
     then = parse_timestamp(stamp)
-    return (now - then).total_seconds() if now and then else 0.0
+    if now is None or then is None:
+        return 0.0
+    return (now - then).total_seconds()
 
 
 def timestamp(at: datetime) -> str:
@@ -36,9 +38,10 @@ def whole_second(at: datetime) -> str:
 
 def elapsed(seconds: float) -> str:
     """Return a duration as `45s`, `3m05s` or `1h02m`."""
-    whole = max(0, round(seconds))
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    if minutes:
+        return f"{minutes}m{rest:02}s"
+    return f"{rest}s"

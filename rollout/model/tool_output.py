@@ -1,9 +1,8 @@
 """The line of a tool's output that says why the tool failed.
 
-Tools print banners before the reason, and their log prefixes change from one release to the next.
-So nothing here depends on a prefix: the last line that says something is shown as it is. Only lines
-that never are a reason count less, and warnings count less than what else is printed before or
-after them.
+Tools print banners before the reason, and their log prefixes change between releases, so this does
+not depend on a prefix: it takes the last line with a word in it. Lines that are never a reason
+count only if there is no other, and so do warnings.
 """
 
 import re
@@ -13,12 +12,10 @@ from rollout.model.text import excerpt
 
 _LIMIT = 160
 _WORD = re.compile(r"[^\W\d_]{2}|\d")
-# A line as glog prints it, with its level first; the level and the place in the code say nothing to
-# an operator.
+# The prefix of a glog line: level, time and place in the code.
 _GLOG = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
-# What tools log in passing, in their usual spellings; and what ssh says at the end of any
-# connection.
-_IN_PASSING = re.compile(
+# Messages below warnings, and what ssh says at the end of any connection.
+_NO_REASON = re.compile(
     r"I\d{4} [\d:.]+\s"
     r"|[^a-z]{0,60}\b(?:INFO|DEBUG|TRACE|VERBOSE\d?)\b"
     r"|\W{0,3}(?:info|debug\d?|trace)\b\W"
@@ -46,26 +43,28 @@ _WARNING = re.compile(
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last line that says something, safe to show; empty when no line does.
+    """Return the last line that says something, safe to show; empty if no line does.
 
-    Of a line that is too long the middle is left out: the cause often stands at its end.
+    A line that is too long loses its middle, because the cause is often at its end.
     """
-    telling = [line for line in text.splitlines() if _WORD.search(line)]
-    reasons = [line for line in telling if not _IN_PASSING.match(line.strip())]
-    last = (_without_warnings(reasons) or reasons or telling or [""])[-1].strip()
-    return _fit(_without_prefix(last), limit)
+    lines = [line for line in text.splitlines() if _WORD.search(line)]
+    reasons = [line for line in lines if not _NO_REASON.match(line.strip())]
+    candidates = _without_warnings(reasons) or reasons or lines
+    if not candidates:
+        return ""
+    return _fit(_without_prefix(candidates[-1].strip()), limit)
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Leave out warnings, and the indented lines in which they go on, such as the code that Python quotes."""
-    kept = list[str]()
+    """Leave out warnings and their indented lines, such as code that Python quotes."""
+    others = list[str]()
     is_warning = False
     for line in lines:
-        goes_on = is_warning and line[:1].isspace()
-        is_warning = goes_on or _WARNING.match(line.strip()) is not None
+        continues_warning = is_warning and line[:1].isspace()
+        is_warning = continues_warning or _WARNING.match(line.strip()) is not None
         if not is_warning:
-            kept.append(line)
-    return kept
+            others.append(line)
+    return others
 
 
 def _without_prefix(line: str) -> str:
@@ -75,9 +74,9 @@ def _without_prefix(line: str) -> str:
 
 
 def _fit(line: str, limit: int) -> str:
-    shown = excerpt(line, max(limit, len(line)))
-    if len(shown) <= limit:
-        return shown
+    safe = excerpt(line, max(limit, len(line)))
+    if len(safe) <= limit:
+        return safe
     head = (limit - 3) // 2
     tail = limit - 3 - head
-    return f"{shown[:head].rstrip()} … {shown[-tail:].lstrip()}"
+    return f"{safe[:head].rstrip()} … {safe[-tail:].lstrip()}"

@@ -8,7 +8,7 @@ _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the document; `yaml.YAMLError` also for invalid numbers, invalid dates and deep nesting.
+    """Return the document. Any invalid value raises `yaml.YAMLError`.
 
     The message does not quote the text, which may be secret.
     """

@@ -216,10 +216,8 @@ def _next(
         return first[0]
     silent = {source for status in statuses if not status.needs_reboot for source in status.shows}
     if silent:
-        return (
-            "rollout status"
-            f" {detect_flag(asked, [source for source in Source if source in silent])}"
-        )
+        sources = [source for source in Source if source in silent]
+        return f"rollout status {detect_flag(*asked, *sources)}"
     commands = [other.command for other in others if other.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")

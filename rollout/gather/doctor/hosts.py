@@ -105,7 +105,7 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
 
 def _other_source(facts: HostFacts) -> str:
     """Return how to detect reboots of a host without update_engine."""
-    way = way_to_judge(facts, facts.shows)
+    way = way_to_judge(facts)
     advice = "Name what says that it needs a reboot: --set detect.sources=WORD."
     if way:
         advice = f"{way[:1].upper()}{way[1:]}."

@@ -165,7 +165,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
     is_annotated = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
-    flag = detect_flag(facts.sources, [Source.ANNOTATION]) if is_resting and is_annotated else ""
+    flag = detect_flag(*facts.sources, Source.ANNOTATION) if is_resting and is_annotated else ""
     return RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
 
 
@@ -175,7 +175,7 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | Non
         return None
     answers = tuple(sign.detail for sign in silent)
     shows = sources_not_asked(candidate.node, facts)
-    flag = detect_flag(facts.sources, shows)
+    flag = detect_flag(*facts.sources, *shows)
     return SourcesSilent(answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine)
 
 
