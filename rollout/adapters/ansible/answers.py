@@ -1,4 +1,4 @@
-"""What Ansible's events say of a host: its answer to a command, or why there is none, as errors of ours. Pure."""
+"""Read a host's answer, or the error in its place, from Ansible's events. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -32,8 +32,7 @@ _TURN = "rollout_turn"
 _LONGEST = 300
 _SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
-# Where messages of Ansible's programs begin: `[WARNING]: …`, `[ERROR]: …`, and `ERROR! …` before
-# version 2.19.
+# Messages of Ansible start with `[WARNING]: …`, `[ERROR]: …`, or `ERROR! …` before version 2.19.
 _MESSAGE = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
 _ATTEMPT = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
@@ -81,7 +80,7 @@ class HostAnswer:
 
 
 def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return what an event of ansible-runner says of a host's command; None where it is about something else."""
+    """Return the answer in an event of ansible-runner; None if it is about something else."""
     data = event.get("event_data") or {}
     if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
         return None
@@ -109,8 +108,8 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 
 def unreachable(host: str, message: str) -> SshError:
-    """Why a host could not be reached, as far as the words of whatever reaches it tell."""
-    # A banner stands before the reason, and may speak of time-outs and permissions itself.
+    """Return why a host could not be reached, by the message of the connection plugin."""
+    # A banner may come before the reason, and mention timeouts and permissions itself.
     last = last_line(message, _LONGEST)
     reason = _PREAMBLE.sub("", last) or "no reason given"
     kind, hint = next(
@@ -129,7 +128,7 @@ def unreachable(host: str, message: str) -> SshError:
 
 
 def program_messages(printed: str) -> tuple[str, ...]:
-    """Return the messages of a program of Ansible's, each on one line; of other words the last that say something."""
+    """Return the messages of an Ansible program, each on one line."""
     found = [message for message in _MESSAGE.split(printed) if message.strip()]
     shown = [
         _on_one_line(message) if _MESSAGE.match(message) else last_line(message, _LONGEST)
@@ -139,10 +138,10 @@ def program_messages(printed: str) -> tuple[str, ...]:
 
 
 def inventory_refusal(printed: str) -> str:
-    """Return why `ansible-inventory` reads no inventory, by what it printed; empty when it does not say.
+    """Return why `ansible-inventory` cannot read an inventory; empty if it does not say.
 
-    Its error names the file alone. Why is in the warnings, one for each plugin that has tried: the
-    plugin that the file is meant for is the first.
+    Its error only names the file. Each plugin that has tried writes a warning, and the first is
+    that of the plugin for this kind of file.
     """
     messages = [message for message in _MESSAGE.split(printed) if _MESSAGE.match(message)]
     attempts = filter(None, map(_ATTEMPT.search, messages))
@@ -155,10 +154,10 @@ def inventory_refusal(printed: str) -> str:
 
 
 def _on_one_line(message: str) -> str:
-    """Return a message up to its first empty line, behind which Ansible repeats it and quotes its source."""
+    """Return a message up to its first empty line, after which Ansible repeats it."""
     return excerpt(message.strip().partition("\n\n")[0], _LONGEST)
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:
-    """Whole lines as the host printed them: a terminal on the way has made each end with two characters."""
+    """Return the lines as the host printed them, without the carriage returns of a terminal."""
     return str(result.get(key) or "").replace("\r\n", "\n")

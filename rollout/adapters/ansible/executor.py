@@ -1,12 +1,12 @@
-"""`HostExecutor` over Ansible: whatever way a team's inventory knows to its hosts, with `raw` alone.
+"""Run commands on hosts through Ansible, with any connection that an inventory has.
 
-Asking many hosts is one run of `probe.yml`; hosts that are attended are one run of `reboot.yml`, in
-which each takes the turns that it is given here. Ansible carries commands and answers; nothing is
-decided in a playbook, so that a reboot is asked for and proven by the same rules whatever carries
-the question.
+Many hosts are asked by one run of `probe.yml`. Hosts that are attended share one run of
+`reboot.yml`, in which each takes the commands that it is given here. Ansible carries commands and
+answers, with `raw` only. No playbook decides anything, so the rules for a reboot and its proof are
+those of rollout's own SSH.
 
-A turn is a file that the run waits for. It is written whole or not at all, and by this process
-alone: once that is gone, whatever runs finds no further turn, and ends.
+Each command is a numbered file that the run waits for. Only this process writes them, so a run ends
+when this process is gone.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# Each takes a process of 17 MB for as long as it is attended.
+# Each takes a process of 17 MB.
 _MOST_ATTENDED = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_TURNS: Final = 20_000
-# What Ansible may take around a command: to begin its run, to take up a turn, to tell of its end.
+# What Ansible may take beside the command: to start the run, find the command and report its end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
 
 class AnsibleExecutor:
-    """Runs commands on hosts by Ansible; safe to call from many threads. Raises `RolloutError` where it is missing."""
+    """Runs commands on hosts. Safe to use from many threads. `RolloutError` without Ansible."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
         settings.check_configuration()
@@ -51,13 +51,14 @@ class AnsibleExecutor:
         self._attended: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Where the host is attended its next turn, else a run of its own, which takes a second or two.
+        """Run a command in the run of an attended host, else in a new run, which takes a second.
 
         Raises:
-            SshUnreachableError: no connection, or one that broke: the command may have been carried
-            out. SshTimeoutError: no answer within `timeout` seconds. SshAuthError: the host refuses
-            user or key. HostKeyError: the host's key is unknown, or has changed. SshError: Ansible
-            could not run the command.
+            SshUnreachableError: no connection, or it broke, perhaps after the command had run.
+            SshTimeoutError: no answer within `timeout` seconds.
+            SshAuthError: the host refuses user or key.
+            HostKeyError: the host's key is unknown, or has changed.
+            SshError: Ansible could not run the command.
         """
         with self._lock:
             queue = self._attended.get(host.name)
@@ -81,7 +82,7 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question` and, where `agreed` says so, `command`, which the host runs in the boot that has answered."""
+        """Run `question`, then `command` if `agreed` accepts the answer, only in the same boot."""
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
@@ -91,7 +92,7 @@ class AnsibleExecutor:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """One run of `probe.yml` over all of them."""
+        """Run a command on all hosts, in one run of `probe.yml`."""
         left = {host.name: name for name, host in hosts.items() if is_reachable_by_name(host)}
         for name, host in hosts.items():
             if host.name not in left:
@@ -101,7 +102,7 @@ class AnsibleExecutor:
                 )
         if not left:
             return
-        # None is the last
+        # None comes last.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -123,7 +124,7 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """One run of `reboot.yml` for all of them, begun at the first question; any beyond 200 are asked singly."""
+        """Keep one run of `reboot.yml` for at most 200 hosts, which starts at the first command."""
         attended = [host for host in hosts if is_reachable_by_name(host)][:_MOST_ATTENDED]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
@@ -138,7 +139,7 @@ class AnsibleExecutor:
 
 
 def _only_in(boot_id: str, command: str) -> str:
-    """Return the command for this boot alone; `boot_id` is hexadecimal digits and dashes, as it was parsed."""
+    """Return a command that runs only in this boot; `boot_id` has only hex digits and dashes."""
     return (
         f'if [ "$(cat {_BOOT_ID})" = {boot_id} ]; then\n{command}\nelse echo \'this is another'
         " boot already'; fi"
@@ -169,7 +170,7 @@ class CommandQueue:
         self._places: dict[str, _Place] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
-        """Return the answer to the host's next turn."""
+        """Give the host a command, and return its answer."""
         waiting: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -181,12 +182,12 @@ class CommandQueue:
         try:
             return waiting.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Not taken up yet, it never is; what is under way already may still be carried out.
+            # A command that has not started is replaced. One that has started may still complete.
             _write_batch(place.folder, turn, "true", 1)
             return SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s")
 
     def close(self) -> None:
-        """No further turn for anybody: the run ends by itself, or is ended."""
+        """Tell every host that there are no more commands, and end the run."""
         with self._lock:
             run = self._run
             for place in self._places.values():
@@ -207,7 +208,7 @@ class CommandQueue:
             ended=lambda: self._end_run(run),
         )
         turns = run.folder / "turns"
-        # As the playbook makes it of a host's name, which may hold anything.
+        # The playbook builds the same folder name, because a host's name may hold any character.
         digests = {
             host.name: hashlib.sha1(host.name.encode(), usedforsecurity=False) for host in hosts
         }
@@ -248,5 +249,5 @@ def _write_batch(folder: Path, turn: int, command: str, seconds: int) -> None:
         written.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
         written.replace(folder / str(turn))
     except FileNotFoundError:
-        # The run has ended, and its folder with it: nobody waits for turns any more.
+        # The run has ended and removed its folder.
         return

@@ -1,8 +1,7 @@
-"""Inventories for Ansible, and what Ansible says of the user's own.
+"""Write inventories for Ansible, and read the user's inventory through Ansible.
 
-What comes from the cluster may be anything, and Ansible takes every text for a template: such
-values are tagged `!unsafe`, and an address that is none is refused before it becomes an argument of
-ssh.
+Ansible takes every text for a template, so values from the cluster are tagged `!unsafe`. Invalid
+addresses are refused before they become arguments of ssh.
 """
 
 import json
@@ -32,7 +31,7 @@ _ANOTHER: Final = "Name another with --inventory."
 
 
 class _Unsafe(str):
-    """A text that Ansible is not to take for a template."""
+    """A text that Ansible must not take for a template."""
 
     __slots__ = ()
 
@@ -47,7 +46,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write a file with the hosts as one group: their names beside a user's inventory, else how to reach them."""
+    """Write a file with the hosts as one group; without a user's inventory, with their addresses."""
     members = {
         host.name: {} if settings.inventory else _connection(host, settings) for host in hosts
     }
@@ -64,7 +63,7 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 
 
 def is_reachable_by_name(host: Host) -> bool:
-    """Whether name, address and user are what they should be: all three become arguments of a program."""
+    """Return whether name, address and user are safe as arguments of a program."""
     return all(
         _SAFE.fullmatch(word) for word in (host.name, host.address, host.user or DEFAULT_SSH_USER)
     )
@@ -72,7 +71,7 @@ def is_reachable_by_name(host: Host) -> bool:
 
 def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _Unsafe(host.address)}
-    # What was not said is left to ssh's own configuration.
+    # ssh's own configuration decides what was not given.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:
@@ -110,9 +109,9 @@ def _check(path: Path) -> None:
 def read_inventory(
     path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
-    """Read any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
+    """Read any inventory that Ansible can read; `InventoryError` if it cannot.
 
-    `by_ansible` is whether Ansible will carry the commands as well.
+    `by_ansible` is whether Ansible runs the commands as well.
     """
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER)

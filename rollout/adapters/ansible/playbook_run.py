@@ -1,10 +1,8 @@
-"""One Ansible run through ansible-runner: begun, listened to, ended; nothing is left of it.
+"""Run a playbook through ansible-runner, and remove everything that the run leaves behind.
 
-ansible-runner keeps what it is told and what it hears in files. They are in a folder of the run's
-own that only its owner may read, and are gone at the end of it: an environment may hold secrets.
-
-The operator's own playbooks are run so as well, each on one host: their plays, roles and variables
-make a run each.
+ansible-runner keeps its input and its events in files, and the environment may hold secrets. So
+each run has a folder that only its owner may read, and that is removed at the end. The operator's
+own playbooks run in the same way, each on one host.
 """
 
 import os
@@ -38,10 +36,10 @@ _TELLING = ("[ERROR]", "ERROR!", "fatal:")
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
-# Becomes another program that ends when its starter does: STARTER PROGRAM [ARGUMENTS].
-# ansible-runner has Ansible ignore that its terminal is gone, and a killed rollout can end nothing
-# any more. Where the system offers no such tie (only Linux does) Ansible finds no further turn, and
-# that has to do. A starter may be process 1, in a container.
+# Replaces itself by a program that ends with its parent: PARENT PROGRAM [ARGUMENTS].
+# ansible-runner makes Ansible ignore the loss of its terminal, so Ansible would survive a killed
+# rollout. Only Linux can tie a process to its parent. Elsewhere Ansible ends because it gets no
+# further commands. In a container the parent may be process 1.
 _TIED: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -54,10 +52,10 @@ _FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreac
 
 
 class PlaybookRun:
-    """A playbook that runs over some hosts, in a thread of its own from `begin` on.
+    """A playbook that runs on some hosts, in a thread of its own after `begin`.
 
-    `listener` hears each of ansible-runner's events, on that thread; `ended` is called after the
-    last. `folder` is the run's own, and goes with it.
+    `listener` gets each of ansible-runner's events on that thread, and `ended` is called after the
+    last. `folder` is removed at the end of the run.
     """
 
     def __init__(
@@ -84,10 +82,10 @@ class PlaybookRun:
         self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
 
     def begin(self, variables: Mapping[str, object]) -> None:
-        """Write what it needs, and start it; the variables' texts are never taken for templates."""
+        """Write the inventory and the variables, which are no templates, and start the run."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
-        # The user's inventory says how hosts are reached, ours only which take part.
+        # The user's inventory says how to reach hosts, and ours selects them.
         sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
         inventories = [word for source in (*sources, inventory) for word in ("-i", str(source))]
         self._arguments = shlex.join(
@@ -96,19 +94,19 @@ class PlaybookRun:
         self._thread.start()
 
     def end(self) -> None:
-        """End it, and wait until it has; one that has ended is left as it is."""
+        """Cancel the run, and wait until it has ended."""
         self._canceled.set()
         if self._thread.ident is not None:
             self._thread.join(_END_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it has come."""
+        """Wait for the end of the run, and return whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:
-        """What it said last outside of any task's result, on one line: why it ended before its time."""
+        """The last output outside of task results, on one line, which says why a run has failed."""
         lines = list(self._said)
         telling = next(
             (number for number, line in enumerate(lines) if line.startswith(_TELLING)), None
@@ -148,7 +146,7 @@ class PlaybookRun:
             self._ended()
 
     def _write_program(self) -> None:
-        """Write an `ansible-playbook` that ends when this thread does, however that comes."""
+        """Write an `ansible-playbook` that ends when this thread ends."""
         folder = self.folder / "bin"
         folder.mkdir()
         command = [
@@ -165,13 +163,13 @@ class PlaybookRun:
         program.chmod(0o700)
 
     def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
-        """Once it runs, nobody reads any more what ansible-runner wrote down of the environment."""
+        """Remove ansible-runner's files about the environment as soon as Ansible runs."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     def _on_event(self, event: Mapping[str, Any]) -> bool:
-        """Pass it on; False, so that ansible-runner does not keep it."""
+        """Pass an event on, and return False, so that ansible-runner does not keep it."""
         if (
             event.get("event") in ("verbose", "error", "warning")
             and event.get("stdout", "").strip()
@@ -191,7 +189,7 @@ def _check(file: Path) -> None:
 
 
 class AnsiblePlaybooks:
-    """Runs the playbook of an occasion; `InputError` where a file is not there, `RolloutError` without Ansible."""
+    """Runs the operator's playbooks; `InputError` for a missing file, `RolloutError` without Ansible."""
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
         settings.check_configuration()
@@ -215,14 +213,14 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Why it failed; empty where it passed, or there is none."""
+        """Return why the playbook failed; empty if it passed, or if there is none."""
         file = self._files.get(occasion)
         if file is None:
             return ""
         failures = list[str]()
 
         def hear(event: Mapping[str, Any]) -> None:
-            """Pass the names of tasks on, and keep the failures that Ansible did not ignore."""
+            """Report the names of tasks, and keep failures that Ansible did not ignore."""
             data = event.get("event_data") or {}
             task = excerpt(str(data.get("task") or ""))
             if event.get("event") == "playbook_on_task_start" and task:
@@ -247,6 +245,6 @@ class AnsiblePlaybooks:
         finally:
             run.end()
         if run.status == 0:
-            # A play that names no host of this one passes as well: nothing was asked of it.
+            # A play that selects no host passes as well.
             return ""
         return failures[0] if failures else run.last_output

@@ -1,9 +1,8 @@
-"""How Ansible is to be run: the user's own configuration, and on top of it what rollout was told.
+"""Settings for Ansible: the user's own configuration, and what rollout was told.
 
-Ansible takes a setting from the inventory before the environment, and from the environment before
-its configuration file. What rollout needs is said in the environment: the inventory's word stays
-the last. What rollout merely prefers is left away where the user's environment or file says
-anything.
+For Ansible the inventory precedes the environment, and the environment precedes its configuration
+file. rollout sets what it needs in the environment. What it only prefers is not set if the user's
+environment or file sets it.
 """
 
 import configparser
@@ -39,11 +38,10 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnsibleSettings:
-    """What rollout was told about reaching hosts; None where it was told nothing.
+    """What rollout was told about reaching hosts; None for what it was not told.
 
-    `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word
-    none, as for ssh. `folder` is where the user stands: relative paths in their configuration are
-    from there. `environment` is theirs.
+    Without an `inventory` the Nodes are the inventory. `ssh_config` may be `none`, as for ssh.
+    `folder` is the current folder of the user, and `environment` is theirs.
     """
 
     inventory: Path | None = None
@@ -57,9 +55,12 @@ class AnsibleSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """`UsageError` for a configuration file that may be another's, `InputError` for a file that cannot be used.
+        """Check Ansible's configuration.
 
-        `RolloutError` where Ansible was taken out of the installation.
+        Raises:
+            UsageError: someone else may control the configuration file.
+            InputError: a file cannot be used.
+            RolloutError: Ansible is not installed.
         """
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
@@ -75,10 +76,10 @@ class AnsibleSettings:
             )
 
     def variables(self, run: Path | None = None) -> dict[str, str]:
-        """Return what is added to the environment of Ansible's programs; `run` is the folder of a run.
+        """Return what is added to the environment of Ansible's programs.
 
-        In it are its `ssh_config`, and the programs of `bin`, which go before others. What Ansible
-        leaves behind when it is killed lies there, else in the usual folder.
+        `run` is the folder of a run, with its `ssh_config`, its programs in `bin`, and what Ansible
+        leaves behind when it is killed.
         """
         path = (*((str(run / "bin"),) if run else ()), str(programs()))
         with scratch_for("Ansible"):
@@ -92,14 +93,14 @@ class AnsibleSettings:
             **self._preferences(temporary),
         }
         if self.key_file is not None:
-            # Ansible hands it on between quotes, and its ssh knows %h and such there
+            # Ansible passes it on in quotes, and ssh expands %h and the like in it.
             variables["ANSIBLE_PRIVATE_KEY_FILE"] = escape_quotes(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
         return variables
 
     def ssh_config_text(self) -> str:
-        """Return the client configuration that counts, with the usual user at its end, where nobody names another."""
+        """Return the client configuration, with the default user at its end."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
         configured = (
             usual
@@ -110,7 +111,7 @@ class AnsibleSettings:
         return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
 
     def _ssh_arguments(self, run: Path | None) -> tuple[str, ...]:
-        """Arguments of OpenSSH's client: it takes the first of several, so what rollout was told comes first."""
+        """Return the arguments of ssh, which takes the first value: rollout's settings come first."""
         arguments = [*_CHECKING[self.host_key_checking]]
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
@@ -120,22 +121,22 @@ class AnsibleSettings:
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
-        """Return what is used where neither the environment nor a configuration file says anything."""
+        """Return settings that neither the user's environment nor their file has."""
         preferred = [
-            # Two streams: a terminal would make one of them.
+            # A terminal would merge the two output streams.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
             ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
-            # Half an inventory would have hosts of the plan missing.
+            # With half an inventory, hosts of the plan would be missing.
             (
                 "inventory",
                 "any_unparsed_is_failed",
                 "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED",
                 "True",
             ),
-            # Its own choice is the home, which in a container cannot be written to.
+            # By default it is the home folder, which may be read-only in a container.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
         unset = {
@@ -155,11 +156,11 @@ class AnsibleSettings:
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read from where the user stands; `UsageError` where it may be another's.
+        """The file that Ansible would read in the user's current folder.
 
-        It runs programs. Ansible passes over one in a folder that anybody may write, but not over
-        one that is named, as we name it: in the current folder it counts by the rule for our own
-        settings, elsewhere as the user names it.
+        It can run programs. Ansible ignores a file in a folder that anybody may write, but not one
+        that is named in ANSIBLE_CONFIG, as rollout does. So a file in the current folder must obey
+        the rule for rollout's own settings. `UsageError` if it does not.
         """
         if configured := self.environment.get("ANSIBLE_CONFIG"):
             path = self.folder / Path(configured).expanduser()
@@ -195,12 +196,12 @@ class AnsibleSettings:
 
 
 def _is_readable(path: Path) -> bool:
-    """As Ansible looks: also what is no regular file."""
+    """Return whether Ansible would read it: it need not be a regular file."""
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
 def programs() -> Path:
-    """Where Ansible's programs are: beside this interpreter, as installed with rollout."""
+    """Return the folder of Ansible's programs, which is that of this interpreter."""
     folder = Path(sys.executable).parent
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)
@@ -208,7 +209,7 @@ def programs() -> Path:
 
 
 def playbooks() -> Path:
-    """Where the playbooks are: in the installed package, or beside it in a checkout."""
+    """Return the folder of the playbooks, in the installed package or beside it in a checkout."""
     package = Path(str(importlib.resources.files("rollout")))
     installed = package / "playbooks"
     return installed if installed.is_dir() else package.parent / "playbooks"

@@ -1,4 +1,4 @@
-"""The events of an iCalendar file (RFC 5545, 3.6.1): when each takes place, by dates and times that are understood."""
+"""Evaluate the events of an iCalendar file (RFC 5545, 3.6.1): when each takes place."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _PATTERNS = {
 _TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
 _ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LISTS = frozenset({"RDATE", "EXDATE"})
-# Of RFC 5545, 7986, 9073 and 9253: what says nothing of when an event takes place.
+# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect when an event takes place.
 _OTHERS = frozenset(
     {
         "ATTACH",
@@ -76,7 +76,7 @@ _OTHERS = frozenset(
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Moments beyond these are not told apart: a timezone takes none of them out of what a date can be.
+# Times are clamped to these, so that no timezone moves one outside the range of `datetime`.
 _FIRST = datetime(1, 1, 3, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -86,13 +86,13 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event whose every property is understood. Times of no timezone are of the calendar's."""
+    """An event of a calendar. Times without a timezone are in the calendar's."""
 
     block: Block
     zones: Zones
 
     def check(self) -> None:
-        """`CalendarError` for what is not understood."""
+        """Raise `CalendarError` for anything that is not understood."""
         for inner in self.block.blocks:
             if inner.name not in _INNER and not inner.name.startswith("X-"):
                 inner.refuse("an event has no such part")
@@ -113,42 +113,42 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """What the event has in common with those that replace one of its occurrences."""
+        """The UID, which events that replace an occurrence of this one share."""
         line = self.block.one("UID")
         return line.value if line else ""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it does not take place."""
+        """Whether the event is canceled."""
         line = self.block.one("STATUS")
         return line is not None and line.value.strip().upper() == "CANCELLED"
 
     @property
     def replaced(self) -> ContentLine | None:
-        """The occurrence, of the event with the same UID, in whose place this one is."""
+        """The occurrence that this event replaces, of the event with the same UID."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
     def start(self) -> date:
-        """When the first occurrence begins."""
+        """The start of the first occurrence."""
         return self._date(next(self.block.all("DTSTART")))
 
     @property
     def zone(self) -> tzinfo:
-        """The timezone whose clocks its occurrences follow."""
+        """The timezone of its occurrences."""
         own = self.start.tzinfo if isinstance(self.start, datetime) else None
         return own or self.zones.of_calendar
 
     def starts_like(self, line: ContentLine) -> Sequence[datetime]:
-        """Return what the clocks show at the dates of a line, which are written as DTSTART is."""
+        """Return the local times of a line whose dates have the form of DTSTART."""
         return [_wall(self._alike(line, value), self.zone) for value in self.values(line)]
 
     def openings(
         self, replaced: Iterable[ContentLine], horizon: Opening
     ) -> Iterator[Opening | None]:
-        """Yield when it takes place within the horizon, but for the occurrences that others replace.
+        """Yield the occurrences within the horizon, without those that other events replace.
 
-        None is an occurrence outside it, so that a caller may lose its patience.
+        An occurrence outside yields None, so that the caller can check its time limit.
         """
         first = _wall(self.start, self.zone)
         last = _wall(horizon.end, self.zone)
@@ -159,7 +159,7 @@ class CalendarEvent:
             if begin > last:
                 return
             opening = _moment(begin, self.zone)
-            # nominal days, or exact hours: the longer, where clocks change meanwhile
+            # When clocks change meanwhile: calendar days or exact hours, whichever is longer.
             ends = [_moment(_later(begin, wall_length), self.zone)]
             if isinstance(self.start, datetime):
                 ends.append(min(opening + min(length, _LAST - opening), _LAST))
@@ -189,7 +189,7 @@ class CalendarEvent:
         return iter(begins)
 
     def _periods(self) -> dict[datetime, list[datetime]]:
-        """Return the occurrences that have ends of their own."""
+        """Return the ends of occurrences that have their own, by local start."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
@@ -203,9 +203,9 @@ class CalendarEvent:
         return periods
 
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
-        """Return what the clocks show at a rule's end: the latest that programs mean where it is not as DTSTART is.
+        """Return the local end of a rule, the latest possible if its form differs from DTSTART.
 
-        Google and Outlook have written dates there for events with times, Exchange times for whole
+        Google and Outlook have written dates for events with times, and Exchange times for whole
         days.
         """
         if not _PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
@@ -221,7 +221,7 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _alike(self, line: ContentLine, value: Value) -> date:
-        """Return a date that is written as DTSTART is; `CalendarError` for another."""
+        """Return the value if it has the form of DTSTART; `CalendarError` if not."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -232,7 +232,7 @@ class CalendarEvent:
 
     @cached_property
     def _end(self) -> datetime:
-        """What the clocks show at the end of the first occurrence."""
+        """The local end of the first occurrence."""
         first = _wall(self.start, self.zone)
         if line := self.block.one("DTEND"):
             return _wall(self._alike(line, self._date(line)), self.zone)
@@ -260,7 +260,7 @@ class CalendarEvent:
         return cast("date", self.values(line)[0])
 
     def values(self, line: ContentLine) -> Sequence[Value]:
-        """Return what a property of times says; `CalendarError` where that is not what it may say."""
+        """Return the values of a property; `CalendarError` if they are invalid."""
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")
@@ -303,7 +303,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _wall(moment: date, zone: tzinfo) -> datetime:
-    """Return what the clocks of the zone show; of a day its midnight."""
+    """Return the local time in a zone; the midnight of a day."""
     if not isinstance(moment, datetime):
         return datetime.combine(moment, datetime.min.time())
     try:
@@ -320,7 +320,7 @@ def _later(begin: datetime, length: timedelta) -> datetime:
 
 
 def _instant(moment: date, zone: tzinfo) -> datetime:
-    """Return the moment in UTC, by the zone where it has none."""
+    """Return the time in UTC; a time without a timezone is in this zone."""
     if isinstance(moment, datetime) and moment.tzinfo:
         zone = moment.tzinfo
         return _moment(moment.replace(tzinfo=None), zone, fold=moment.fold)

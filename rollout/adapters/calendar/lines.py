@@ -1,4 +1,4 @@
-"""The lines of an iCalendar file and how they nest (RFC 5545, 3.1 and 3.4), each with its number in the file."""
+"""Parse the lines and components of an iCalendar file (RFC 5545, 3.1 and 3.4)."""
 
 import codecs
 import re
@@ -19,7 +19,7 @@ _DEEPEST = 10
 
 
 class CalendarError(ValueError):
-    """Something in a calendar is not understood; `number` is its line in the file."""
+    """A calendar is not understood; `number` is the line in the file."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
@@ -27,7 +27,7 @@ class CalendarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContentLine:
-    """A property, unfolded. Names are in capitals; `number` is where it begins in the file."""
+    """An unfolded property. Names are in capitals; `number` is its first line in the file."""
 
     number: int
     name: str
@@ -43,7 +43,7 @@ class ContentLine:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A component: its own properties, and the components in it."""
+    """A component with its properties and inner components."""
 
     name: str
     number: int
@@ -55,7 +55,7 @@ class Block:
         return (line for line in self.lines if line.name == name)
 
     def one(self, name: str) -> ContentLine | None:
-        """Return the property of this name, None without one; `CalendarError` where it stands twice."""
+        """Return the property of this name, if any; `CalendarError` if there are two."""
         lines = list(self.all(name))
         if len(lines) > 1:
             lines[1].refuse(f"a second {name} in one {self.name}")
@@ -66,7 +66,7 @@ class Block:
         raise CalendarError(self.number, f"{self.name}: {why}")
 
     def text(self) -> str:
-        """Return the block as a parser of iCalendar takes it."""
+        """Return the block as iCalendar text."""
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
@@ -74,17 +74,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How much work a calendar may be. `end` is processor time of this thread: a busy machine takes none of it."""
+    """Limits the work for a calendar. `end` is CPU time of this thread, whatever else is running."""
 
     end: float
 
     @classmethod
     def of(cls, seconds: float) -> "Patience":
-        """Begin to count now."""
+        """Return a limit that starts now."""
         return cls(time.thread_time() + seconds)
 
     def check(self, block: Block) -> None:
-        """`CalendarError` where it is over before this block."""
+        """Raise `CalendarError` for this block if the time is over."""
         if time.thread_time() > self.end:
             block.refuse(
                 "the calendar takes too long to read as far as here: there are too many events or"
@@ -93,7 +93,7 @@ class Patience:
 
 
 def read_calendar_block(content: bytes) -> Block:
-    """Return the one VCALENDAR of a file; `CalendarError` says what is wrong, and in which line."""
+    """Return the only VCALENDAR of a file; `CalendarError` if the file is not valid."""
     root = Block("", 1)
     ahead = [root]
     for number, raw in _unfold(content):
@@ -131,7 +131,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
 
 
 def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each line with its number: folded ones, which may part a character, as one, and no empty ones."""
+    """Yield each unfolded line with its number, without empty ones; a fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")

@@ -1,7 +1,7 @@
-"""Recurrence rules as RFC 5545 has them (3.3.10): what a rule may say, checked before it is carried out.
+"""Check recurrence rules against RFC 5545 (3.3.10) before they are evaluated.
 
-dateutil takes more than the standard defines: a month 13 that never comes, an interval of 0 that
-never ends.
+dateutil accepts more than the standard allows, such as a month 13, or an interval of 0 that never
+ends.
 """
 
 import re
@@ -16,14 +16,13 @@ _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _MOST_ORDINAL = {"YEARLY": 53, "MONTHLY": 5}
-# In one day: times of an event that are written out. Rules that repeat more often than hourly are
-# not understood.
+# How often an event may take place in one day.
 _MOST_A_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The numbers that a list of a rule may hold, and the frequencies beside which it has a meaning."""
+    """The numbers that a list of a rule may hold, and the frequencies that allow the list."""
 
     least: int
     most: int
@@ -31,7 +30,7 @@ class _Numbers:
     frequencies: tuple[str, ...] = _FREQUENCIES
 
     def has(self, written: str) -> bool:
-        """Whether it is one of them."""
+        """Return whether the text is one of these numbers."""
         if not _NUMBER.fullmatch(written):
             return False
         number = int(written)
@@ -52,14 +51,14 @@ _LISTS: Mapping[str, _Numbers] = {
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """A rule that is understood: its text without UNTIL, and UNTIL's, empty without one."""
+    """A valid rule: its text without UNTIL, and the value of UNTIL, which may be empty."""
 
     text: str
     until: str
 
 
 def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> Repeats:
-    """Return the rule of this line; `CalendarError` for what no calendar can mean, or what is not understood."""
+    """Return the rule of this line; `CalendarError` if it is invalid or not supported."""
     parts = _parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
