@@ -56,36 +56,44 @@ _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
-@dataclass
-class LeaseLock:
-    """Holds the Lease while it is entered, as `holder`. `check` is asked before every act.
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """Who takes the Lease, and how.
 
     `seconds` is how long others must see no renewal before they may take it. `force_unlock` names a
     run whose Lease is taken at once, because an operator has made sure that its process is gone.
-    `process` is a word that no other process has.
-
-    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears
-    for whom it waits. `watch` is what was seen of its holder before: one that is gone is not waited
-    for again.
+    `process` is a word that no other process has. `watch` is what this process has seen of the
+    Lease so far: it does not wait again for a holder that is gone.
     """
 
-    cluster: PatientApi
-    namespace: str
     holder: str
-    run: str
+    namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS
     force_unlock: str = ""
     process: str = ""
+    watch: LeaseWatch | None = None
+
+
+@dataclass
+class LeaseLock:
+    """Holds the Lease for `run` while it is entered. `check` is called before every act.
+
+    While it waits for the Lease, `notice` reports the holder, and a request to `stop` raises
+    `InterruptedRunError`.
+    """
+
+    cluster: PatientApi
+    request: LockRequest
+    run: str
     stop: StopRequest = field(default_factory=StopRequest)
     notice: Callable[[str], None] = lambda _message: None
-    watch: LeaseWatch | None = None
 
     def __post_init__(self) -> None:
         self._clock = self.cluster.clock
-        self._interval = self.seconds / RENEWALS_PER_DURATION
+        self._interval = self.request.seconds / RENEWALS_PER_DURATION
         self._hurried = self.cluster.api.within(self._interval)
-        self._watch = self.watch or LeaseWatch(self._clock)
-        self._collection = leases(self.namespace)
+        self._watch = self.request.watch or LeaseWatch(self._clock)
+        self._collection = leases(self.request.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
         self._ended = threading.Event()
@@ -105,7 +113,7 @@ class LeaseLock:
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=self.seconds)
+        self._thread.join(timeout=self.request.seconds)
         self._release()
 
     def check(self) -> None:
@@ -120,7 +128,7 @@ class LeaseLock:
             )
         if (
             self._lost_to is None
-            and self._clock.monotonic() - self._renewed_at >= self.seconds * _SURE_SHARE
+            and self._clock.monotonic() - self._renewed_at >= self.request.seconds * _SURE_SHARE
         ):
             # whoever waits here shares the patience of the run; the renewals in the background wait
             # for nothing
@@ -129,13 +137,13 @@ class LeaseLock:
         if self._lost_to is not None:
             holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
-                f"the Lease {self.namespace}/{marks.LEASE_NAME} is {holder} now",
+                f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 
     def _is_mine(self, lease: Lease) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
-        return (lease.held_by, lease.spec.acquire_time) == (self.holder, self._acquired)
+        return (lease.held_by, lease.spec.acquire_time) == (self.request.holder, self._acquired)
 
     def _may_go_on(self, before: Lease | None, current: Lease) -> bool:
         """Whether it was not taken, renewed or freed since: others have written only beside the lock.
@@ -144,7 +152,10 @@ class LeaseLock:
         """
         if before is None or before.held_by != current.held_by:
             return False
-        return before.renewal == current.renewal or self.force_unlock == current.state.run != ""
+        return (
+            before.renewal == current.renewal
+            or self.request.force_unlock == current.state.run != ""
+        )
 
     def _acquire(self) -> None:
         lease = self._read()
@@ -177,7 +188,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: read_lease_object(self.cluster.api, self.namespace))
+        return self._patiently(lambda: read_lease_object(self.cluster.api, self.request.namespace))
 
     def _patiently(self, action: Callable[[], T]) -> T:
         return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
@@ -189,20 +200,20 @@ class LeaseLock:
     def _is_unlocked(self, lease: Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
         run = lease.state.run
-        if self.force_unlock not in ("", run):
+        if self.request.force_unlock not in ("", run):
             held = (
                 f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
             )
-            unlock = unlocking(lease.state, self.namespace)
+            unlock = unlocking(lease.state, self.request.namespace)
             raise BlockedError(
-                f"--force-unlock {self.force_unlock}, but {held}",
+                f"--force-unlock {self.request.force_unlock}, but {held}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
-        return bool(self.force_unlock)
+        return bool(self.request.force_unlock)
 
     def _outwait(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; what was planned before another held it fits no more."""
-        if self.watch is not None and self._watch.holder != lease.held_by:
+        if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
         told = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not HolderState.GONE:
@@ -211,13 +222,13 @@ class LeaseLock:
                     "another rollout was running, and has just ended", hint=_PLAN_AGAIN
                 )
             if state is HolderState.ALIVE:
-                raise locked_error(lease.state, self.namespace)
+                raise locked_error(lease.state, self.request.namespace)
             if told.expired:
                 told = Deadline(self._clock, _SAID_AGAIN)
                 left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
                 holds = f"{lease.held_by} holds the lock: watching up to {left} for a renewal"
                 self.notice(
-                    f"{holds}; if its process is gone: {unlocking(lease.state, self.namespace)}"
+                    f"{holds}; if its process is gone: {unlocking(lease.state, self.request.namespace)}"
                 )
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
@@ -271,7 +282,7 @@ class LeaseLock:
         try:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
-            current = read_lease_object(api, self.namespace)
+            current = read_lease_object(api, self.request.namespace)
             if current is None or not self._is_mine(current):
                 self._lost_to = current.held_by if current else ""
                 return None
@@ -305,9 +316,12 @@ class LeaseLock:
         """As it is to stand; what others have written on it stays."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
-        ours = {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
+        ours = {
+            marks.RUN: self.run,
+            **({marks.PROCESS: self.request.process} if self.request.process else {}),
+        }
         metadata = self._stored.with_ours({} if released else ours)
-        metadata |= {"name": marks.LEASE_NAME, "namespace": self.namespace}
+        metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
         if self._stored.resource_version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it
             # anew.
@@ -317,8 +331,8 @@ class LeaseLock:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": "" if released else self.holder,
-                "leaseDurationSeconds": self.seconds,
+                "holderIdentity": "" if released else self.request.holder,
+                "leaseDurationSeconds": self.request.seconds,
                 "acquireTime": self._acquired,
                 "renewTime": now,
                 "leaseTransitions": self._transitions,

@@ -19,7 +19,7 @@ from rollout.execution.drain.task import NodeTask, Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.rejoin import mark_again
 from rollout.execution.record.memory import RunMemory, change_memory
@@ -283,15 +283,13 @@ class Worker:
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
         cluster = PatientApi(self._world.api, self._world.clock)
-        lock = LeaseLock(
-            cluster,
-            self._settings.namespace,
-            self._settings.holder,
-            self._open()[0].run,
-            self._settings.lease_seconds,
-            stop=self._stop,
+        request = LockRequest(
+            holder=self._settings.holder,
+            namespace=self._settings.namespace,
+            seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
+        lock = LeaseLock(cluster, request, self._open()[0].run, self._stop)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock

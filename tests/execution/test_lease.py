@@ -21,7 +21,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.execution.simulated import SetClock
 from tests.standalone_api import StandaloneApi
@@ -37,10 +37,13 @@ def lock(
     seconds: int = 2,
     patience: float = 10.0,
     told: Callable[[BaseException], None] = lambda _error: None,
+    force_unlock: str = "",
+    watch: LeaseWatch | None = None,
     **more: Any,
 ) -> LeaseLock:
     cluster = PatientApi(api, SystemClock(), told, patience)
-    return LeaseLock(cluster, "kube-system", holder, f"run-of-{holder}", seconds, **more)
+    request = LockRequest(holder, seconds=seconds, force_unlock=force_unlock, watch=watch)
+    return LeaseLock(cluster, request, f"run-of-{holder}", **more)
 
 
 def lease(api: KubeApi) -> dict[str, object]:

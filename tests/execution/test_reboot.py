@@ -11,6 +11,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshRefusedError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import OutageNotice
+from rollout.execution.lock import LockRequest
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
@@ -25,8 +26,8 @@ from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.ssh_host import RememberingShell, SshHost
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
+from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
-from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import NODES
@@ -472,8 +473,14 @@ def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
         host = Answers(
             [None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready))
         )
-        ports = Ports(api, cast("Any", host), SystemClock(), (recorder,))
-        return abort({NODE: Host(NODE, "127.0.0.1")}, ports, RunOptions(1, "ann"), wait=0)
+        return abort(
+            RolloutHosts({NODE: Host(NODE, "127.0.0.1")}, cast("Any", host)),
+            api,
+            clock=SystemClock(),
+            observers=(recorder,),
+            lock=LockRequest("ann"),
+            wait=0,
+        )
 
     return run
 

@@ -23,9 +23,9 @@ from rollout.execution import lease
 from rollout.execution.base import deadline
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.lease import LeaseWatch
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.rollout.abort import abort
-from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Change
 from rollout.model.fleetlock import GroupRules, Groups, zincati_id
@@ -401,11 +401,17 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
-        options = RunOptions(4, "ann", lease_seconds=1, force_unlock=self.cluster.lease_run())
-        ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), ())
+        lock = LockRequest("ann", seconds=1, force_unlock=self.cluster.lease_run())
         with_rebooting = set(self.granted)
         try:
-            abort({}, ports, options, wait=0)
+            abort(
+                RolloutHosts({}, Hosts()),
+                FakeCluster(self.cluster.behind),
+                clock=SystemClock(),
+                observers=(),
+                lock=lock,
+                wait=0,
+            )
         except RolloutError:
             return
         # by a person's decision hosts that were granted may reboot at any time
@@ -419,11 +425,8 @@ class Asking(RuleBasedStateMachine):
             seen = LeaseWatch(SystemClock())
             with LeaseLock(
                 PatientApi(behind, SystemClock(), seconds=2),
-                "kube-system",
-                "ann",
+                LockRequest("ann", seconds=1, watch=seen),
                 "run-1",
-                1,
-                watch=seen,
             ):
                 for name in NAMES:
                     answer = self.server(number).pre_reboot(self.asked(name, number))

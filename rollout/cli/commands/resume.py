@@ -187,29 +187,26 @@ def _undo(
     """Undo the rollout on all nodes, until a signal asks to stop."""
     from rollout.cli import wiring
     from rollout.cli.program import as_started
-    from rollout.cli.settings.rules import selection_of
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages.cluster import read_nodes
-    from rollout.cli.stages.execute import new_process_id, run_options
+    from rollout.cli.stages.execute import lock_request, new_process_id, reach_hosts
     from rollout.cli.stages.hosts import find_hosts
-    from rollout.cli.stages.request import Request
     from rollout.execution.base.deadline import StopRequest
     from rollout.execution.rollout.abort import abort as undo
-    from rollout.execution.rollout.ports import Ports
-    from rollout.model.policy import Policy
     from rollout.report.plain import PlainLines
 
     nodes = read_nodes(connections.api)
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
     progress = PlainLines(sys.stderr, rephrase=as_started)
-    ports = Ports(connections.api, connections.shell, wiring.system_clock(), (progress,))
-    options = run_options(
-        Request(settings, selection_of(settings), Policy()),
-        len(nodes),
-        process=new_process_id(),
-        watch=watch,
-        force_unlock=force_unlock,
-    )
+    lock = lock_request(settings, process=new_process_id(), watch=watch, force_unlock=force_unlock)
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no further node is returned"):
-        return undo(hosts, ports, options, wait=wait, stop=stop)
+        return undo(
+            reach_hosts(hosts, connections, settings),
+            connections.api,
+            clock=wiring.system_clock(),
+            observers=(progress,),
+            lock=lock,
+            wait=wait,
+            stop=stop,
+        )

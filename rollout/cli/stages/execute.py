@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,15 +30,15 @@ from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
+from rollout.execution.lock import LockRequest
+from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
 from rollout.execution.rollout.run import run_plan
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.model.own_node import OwnNode
+from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotStarted, RunResult
-from rollout.planning.eligibility.evidence import Proven
 from rollout.ports import ClusterApi, Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
@@ -69,32 +69,28 @@ class Execution:
     news: RepeatFilter | None = None
 
 
-def run_options(
-    request: Request,
-    percentage_base: int,
-    *,
-    process: str,
-    watch: LeaseWatch | None,
-    force_unlock: str,
-    own_node: OwnNode | None = None,
-    proven: Proven | None = None,
-) -> RunOptions:
-    """Return how this process runs, for the engine."""
-    settings = request.settings
-    return RunOptions(
-        selected=percentage_base,
+def lock_request(
+    settings: Settings, *, process: str, watch: LeaseWatch | None, force_unlock: str
+) -> LockRequest:
+    return LockRequest(
         holder=wiring.lease_holder(),
-        lease_namespace=request.namespace,
-        lease_seconds=settings.lock.seconds,
-        probe_timeout=settings.ssh.probe_timeout,
+        namespace=settings.lock.namespace,
+        seconds=settings.lock.seconds,
         force_unlock=force_unlock,
-        reboot_command=settings.reboot.command or REBOOT_COMMAND,
-        own_node=own_node,
-        unattended=request.unattended,
-        watch=watch,
-        detect_command=settings.detect.command,
         process=process,
-        proven=proven,
+        watch=watch,
+    )
+
+
+def reach_hosts(
+    hosts: Mapping[str, Host], connections: Connections, settings: Settings
+) -> RolloutHosts:
+    return RolloutHosts(
+        hosts,
+        connections.shell,
+        probe_timeout=settings.ssh.probe_timeout,
+        reboot_command=settings.reboot.command or REBOOT_COMMAND,
+        detect_command=settings.detect.command,
     )
 
 
@@ -180,23 +176,27 @@ def _run_observed(execution: Execution, shown: Observer) -> RunResult:
         # Alerts are silenced before anyone hears that a node is started.
         observers = _present(silences, journal, execution.metrics, shown, notifier)
         _report_accepted(run, Reporter(observers, wiring.system_clock()))
-        ports = Ports(
-            execution.connections.api,
-            execution.connections.shell,
-            wiring.system_clock(),
-            observers,
-            execution.gates,
-        )
-        options = run_options(
-            request,
-            run.percentage_base,
+        lock = lock_request(
+            settings,
             process=process,
             watch=execution.watch,
             force_unlock=execution.force_unlock,
-            own_node=run.targets.own_node,
-            proven=run.proven,
         )
-        return run_plan(run.plan, run.hosts, ports, options, execution.stop, run.inherited)
+        return run_plan(
+            run.plan,
+            reach_hosts(run.hosts, execution.connections, settings),
+            execution.connections.api,
+            clock=wiring.system_clock(),
+            observers=observers,
+            gates=execution.gates,
+            lock=lock,
+            stop=execution.stop,
+            percentage_base=run.percentage_base,
+            own_node=run.targets.own_node,
+            unattended=request.unattended,
+            proven=run.proven,
+            inherited=run.inherited,
+        )
 
 
 def _present(*observers: Observer | None) -> Sequence[Observer]:

@@ -5,7 +5,7 @@ another boot works, and so does one that answers in its old boot all along. One 
 left as it is, and told of.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,22 +15,23 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
+from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.marking import MarksGoneError, leave_aborted, return_node, why_lost
-from rollout.execution.node.ssh_host import RememberingShell, SshHost, in_boot_before
+from rollout.execution.node.ssh_host import SshHost, in_boot_before
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_of
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
+from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
-from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.model.fleetlock import NO_SLOTS
-from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
 from rollout.model.progress import Edge, NodeResult, Outcome, Phase
 from rollout.model.timestamps import whole_second
+from rollout.ports import Clock, ClusterApi, Observer
 from rollout.wording import text
 
 _AT_ONCE = 8
@@ -38,36 +39,49 @@ _PAUSE = 1.0
 
 
 def abort(
-    hosts: Mapping[str, Host],
-    ports: Ports,
-    options: RunOptions,
+    hosts: RolloutHosts,
+    api: ClusterApi,
     *,
+    clock: Clock,
+    observers: Sequence[Observer],
+    lock: LockRequest,
     wait: float,
     stop: StopRequest | None = None,
 ) -> Aborted:
-    """Undo whatever stands on the cluster once the Lease is held; `wait` in seconds for nodes that may be rebooting.
+    """Take the Lease, then undo whatever rollout has left on the cluster.
 
-    `hosts` are by Node name; a node without one is judged by its kubelet alone. A wish to `stop`
-    ends it before the next node, with what is left for another `abort`; `InterruptedRunError`
-    before the Lease is held.
+    `wait` is how many seconds to watch a node that may be rebooting. A node without a host is
+    judged by its kubelet alone. A request to `stop` leaves the remaining nodes for another `abort`;
+    it raises `InterruptedRunError` if the Lease is not held yet.
     """
     stop = stop or StopRequest()
-    report = Reporter(ports.observers, ports.clock)
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
-    unfinished = look(ports.api, options.lease_namespace, deferred=True)
+    report = Reporter(observers, clock)
+    cluster = PatientApi(api, clock, OutageNotice(report))
+    unfinished = look(api, lock.namespace, deferred=True)
     run = unfinished.run if unfinished else ""
-    with lease_lock(cluster, options, run, report, stop) as lock:
-        undoing = _Undoing(hosts, ports, options, cluster, lock.check, report, wait, stop)
+    with LeaseLock(cluster, lock, run, stop, report.notice) as lease:
+        undoing = _Undoing(
+            hosts=hosts,
+            observers=observers,
+            lock=lock,
+            cluster=cluster,
+            check=lease.check,
+            report=report,
+            wait=wait,
+            stop=stop,
+        )
         undoing.free_slots()
-        unfinished = look(ports.api, options.lease_namespace, deferred=True)
-        return Aborted(run, (), {}) if unfinished is None else undoing.undo(unfinished)
+        unfinished = look(api, lock.namespace, deferred=True)
+        if unfinished is None:
+            return Aborted(run, (), {})
+        return undoing.undo(unfinished)
 
 
 @dataclass(frozen=True, slots=True)
 class _Undoing:
-    hosts: Mapping[str, Host]
-    ports: Ports
-    options: RunOptions
+    hosts: RolloutHosts
+    observers: Sequence[Observer]
+    lock: LockRequest
     cluster: PatientApi
     check: Guard
     report: Reporter
@@ -84,9 +98,8 @@ class _Undoing:
         tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         self._mark_left(unfinished, cordoned)
-        RunRecord(self.cluster, record_of(self.options.lease_namespace), self.report.notice).end(
-            complete=True
-        )
+        record = RunRecord(self.cluster, record_of(self.lock.namespace), self.report.notice)
+        record.end(complete=True)
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
@@ -108,7 +121,7 @@ class _Undoing:
         """
         try:
             self.cluster.ask(
-                lambda api: change_slots(api, self.options.lease_namespace, lambda _slots: NO_SLOTS)
+                lambda api: change_slots(api, self.lock.namespace, lambda _slots: NO_SLOTS)
             )
         except ApiError as error:
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
@@ -125,12 +138,10 @@ class _Undoing:
         nodes = (*unfinished.begun, *unfinished.failed)
         policy = plan.policy if plan else Policy()
         planned = [begun.node for begun in nodes]
-        attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
+        clock = self.cluster.clock
         with (
-            NodeEvents(
-                self.ports.api, unfinished.run, planned, self.ports.observers, self.ports.clock
-            ) as events,
-            self.ports.shell.attending(attended),
+            NodeEvents(self.cluster.api, unfinished.run, planned, self.observers, clock) as events,
+            self.hosts.attending(planned),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
             return list(
@@ -143,7 +154,7 @@ class _Undoing:
         policy = plan.policy if plan else Policy()
         for begun in (*unfinished.begun, *unfinished.failed):
             if begun.node.name in left:
-                started = self.ports.clock.monotonic()
+                started = self.cluster.clock.monotonic()
                 task = NodeTask(
                     begun.node, begun.run, self.cluster, self.check, self.report, started, policy
                 )
@@ -156,19 +167,17 @@ class _Undoing:
 
     def _remember(self, run: str) -> None:
         """Write down that a person decided against it: no unattended pass begins another by itself."""
-        at = whole_second(self.ports.api.server_time() or self.report.now)
-        aborted = Pause(self.options.holder, at, run)
+        at = whole_second(self.cluster.api.server_time() or self.report.now)
+        aborted = Pause(self.lock.holder, at, run)
         try:
-            change_memory(
-                self.ports.api, self.options.lease_namespace, partial(replace, aborted=aborted)
-            )
+            change_memory(self.cluster.api, self.lock.namespace, partial(replace, aborted=aborted))
         except ApiError as error:
             self.report.notice(
                 f"warning: `rollout operate` may begin another by itself: {error.message}"
             )
 
     def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
-        clock = self.ports.clock
+        clock = self.cluster.clock
         started = clock.monotonic()
         task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
         edge: Edge | None = None
@@ -244,4 +253,4 @@ class _Undoing:
         return facts is not None and in_boot_before(host, facts)
 
     def _host(self, task: NodeTask) -> SshHost:
-        return SshHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell))
+        return self.hosts.host(task.planned, task.policy)

@@ -1,6 +1,6 @@
 """A whole rollout: take the Lease, begin the record, run the waves, the cluster settling between them, tell the end."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,41 +9,47 @@ from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.events import NodeEvents
-from rollout.execution.gates import PolicyGates
-from rollout.execution.node.ssh_host import RememberingShell, SshHost
+from rollout.execution.gates import GatePorts, PolicyGates
+from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import Health, RunRecord, has_begun, record_of
 from rollout.execution.rollout.engine import Engine
+from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Inheritance, Ledger
-from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
-from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
 from rollout.model.finding import ApiUnavailable, Finding, Unsettled
-from rollout.model.host import Host
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import requested_nodes
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import NodeEnd
+from rollout.ports import Clock, ClusterApi, Observer
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A plan that is carried out, or the rest of one that an earlier process has left."""
+    """A plan that is carried out, or the rest of one that an earlier process has left.
 
-    hosts: Mapping[str, Host]
-    ports: Ports
-    options: RunOptions
-    inherited: Inheritance
+    `own_node` is the node under this process. `unattended`: nobody watches, and the next pass
+    continues with the nodes that are left.
+    """
+
+    hosts: RolloutHosts
     engine: Engine
     rule: StopRule
     record: RunRecord
     tainting: Tainting
+    inherited: Inheritance
+    holder: str
+    own_node: OwnNode | None
+    unattended: bool
     _strangers: set[str] = field(default_factory=set)
 
     @property
@@ -70,10 +76,10 @@ class Rollout:
         """Put the plan on record once the gates let it begin, or take up what stands there, and tell of it."""
         self.engine.gates.before_rollout()
         if is_new:
-            self.record.begin(self.plan, self.options.holder)
+            self.record.begin(self.plan, self.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
-        if not self.options.unattended:
+        if not self.unattended:
             self.engine.memory.begin_by_hand()
         self.engine.report.plan(self.plan)
 
@@ -135,7 +141,7 @@ class Rollout:
         keep = partial(self._keep, wave.index)
         admission = WaveAdmission(wave, self.engine.settler, self.ledger, keep)
         before = None if wave.rolling else self._baseline(wave)
-        with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):
+        with self.hosts.attending(wave.nodes):
             runner.run(admission)
         why = why or admission.why
         if why or not settle or self.rule.why_stopped():
@@ -178,7 +184,7 @@ class Rollout:
         return WaveRunner(
             run_one=self._take,
             unavailable=self._away,
-            clock=self.ports.clock,
+            clock=engine.cluster.clock,
             rule=self.rule,
             settle_timeout=policy.settle_timeout,
             limit=engine.limit(nodes),
@@ -210,7 +216,7 @@ class Rollout:
 
     def _take(self, planned: PlannedNode) -> NodeResult:
         engine = self.engine
-        host = self._host(planned)
+        host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
         try:
             result = engine.take(
@@ -218,7 +224,7 @@ class Rollout:
                 host,
                 ssh_steps(host),
                 taken_up_from=self.inherited.begun.get(planned.name, ""),
-                own=self.options.own_node,
+                own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect of this program costs one node, not all of them
             result = NodeResult(
@@ -242,17 +248,6 @@ class Rollout:
         engine.memory.report_held()
         return result
 
-    def _host(self, planned: PlannedNode) -> SshHost:
-        options = self.options
-        return SshHost(
-            host=self.hosts[planned.name],
-            planned=planned,
-            shell=RememberingShell(self.ports.shell),
-            probe_timeout=options.probe_timeout,
-            reboot_command=options.reboot_command,
-            probe=Probe(self.plan.policy.detect, options.detect_command),
-        )
-
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
         """Keep the soft taint on the nodes that wait, where the rules ask for it; at the end on none of this self."""
         left = {left.node: left.reason for left in self.plan.excluded}
@@ -264,13 +259,13 @@ class Rollout:
 
     def _deferred(self) -> set[str]:
         """Mark the node under this process for a run from elsewhere, now that all others have had their turn."""
-        own = self.options.own_node
+        own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {left.node: left.reason for left in self.plan.excluded}
         if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
             return set()
         is_tainted = self.plan.policy.prefer_no_schedule_taint
-        self.tainting.defer(own.name, own.marker or self.options.holder, taint=is_tainted)
+        self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
         return {own.name}
 
     def _is_over(self, *, is_new: bool) -> bool:
@@ -311,64 +306,71 @@ class Rollout:
 
 def run_plan(
     plan: RolloutPlan,
-    hosts: Mapping[str, Host],
-    ports: Ports,
-    options: RunOptions,
+    hosts: RolloutHosts,
+    api: ClusterApi,
+    *,
+    clock: Clock,
+    observers: Sequence[Observer],
+    gates: GatePorts,
+    lock: LockRequest,
     stop: StopRequest,
-    inherited: Inheritance | None = None,
+    percentage_base: int,
+    own_node: OwnNode | None,
+    unattended: bool,
+    proven: Proven | None,
+    inherited: Inheritance | None,
 ) -> RunResult:
-    """Run a plan, or what is left of it. `hosts` are by Node name.
+    """Run a plan, or the rest of one if it is `inherited`.
 
-    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished,
-    or where the record of what is gone on with is another by now; and `InterruptedRunError` where
-    `stop` is wished for before anything has begun.
+    The observers hear of each event in their order. `percentage_base` is how many nodes percentages
+    refer to. `proven` is what another cluster has proved, None if it need not prove anything.
+
+    Raises `BlockedError` if another rollout holds the Lease or has left an unfinished record, or if
+    the inherited record has changed; `InterruptedRunError` if a stop is requested before the start.
     """
-    events = NodeEvents(ports.api, plan.plan_id, plan.nodes, ports.observers, ports.clock)
-    report = events.report
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
-    is_new = inherited is None
-    inherited = inherited or Inheritance()
-    with lease_lock(cluster, options, plan.plan_id, report, stop) as lock, events:
-        ledger = Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
-        most_failures = plan.policy.failures_allowed(options.selected)
-        rule = StopRule(stop, ledger, most_failures)
-        memory = RunMemory(
-            cluster,
-            lock.check,
-            report,
-            run=plan.plan_id,
-            namespace=options.lease_namespace,
-            limit=most_failures,
-            include_held=plan.policy.include_held,
-            retried=inherited.retried,
-            unattended=options.unattended,
-            proven=options.proven,
-        )
-        engine = Engine(
-            plan=plan,
-            cluster=cluster,
-            check=lock.check,
-            report=report,
-            stop=stop,
-            gates=PolicyGates(plan, cluster, report, stop, ports.gates, memory),
-            memory=memory,
-            ledger=ledger,
-            settler=Settler(cluster, report, plan.policy),
-            limit=partial(AwayLimit.of, plan.policy, options.selected, requested_nodes(plan)),
-            why_stopped=rule.why_stopped,
-        )
-        rollout = Rollout(
-            hosts=hosts,
-            ports=ports,
-            options=options,
-            inherited=inherited,
-            engine=engine,
-            rule=rule,
-            record=RunRecord(
-                cluster, record_of(options.lease_namespace), report.notice, options.unattended
-            ),
-            tainting=Tainting(cluster, lock.check, report, stop),
-        )
-        result = rollout.carry_out(is_new=is_new)
-    report.finished(result)
+    events = NodeEvents(api, plan.plan_id, plan.nodes, observers, clock)
+    cluster = PatientApi(api, clock, OutageNotice(events.report))
+    lease = LeaseLock(cluster, lock, plan.plan_id, stop, events.report.notice)
+    rest = inherited or Inheritance()
+    memory = RunMemory(
+        cluster,
+        lease.check,
+        events.report,
+        run=plan.plan_id,
+        namespace=lock.namespace,
+        limit=plan.policy.failures_allowed(percentage_base),
+        include_held=plan.policy.include_held,
+        retried=rest.retried,
+        unattended=unattended,
+        proven=proven,
+    )
+    ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
+    rule = StopRule(stop, ledger, memory.limit)
+    engine = Engine(
+        plan=plan,
+        cluster=cluster,
+        check=lease.check,
+        report=events.report,
+        stop=stop,
+        gates=PolicyGates(plan, cluster, events.report, stop, gates, memory),
+        memory=memory,
+        ledger=ledger,
+        settler=Settler(cluster, events.report, plan.policy),
+        limit=partial(AwayLimit.of, plan.policy, percentage_base, requested_nodes(plan)),
+        why_stopped=rule.why_stopped,
+    )
+    rollout = Rollout(
+        hosts=hosts,
+        engine=engine,
+        rule=rule,
+        record=RunRecord(cluster, record_of(lock.namespace), events.report.notice, unattended),
+        tainting=Tainting(cluster, lease.check, events.report, stop),
+        inherited=rest,
+        holder=lock.holder,
+        own_node=own_node,
+        unattended=unattended,
+    )
+    with lease, events:
+        result = rollout.carry_out(is_new=inherited is None)
+    events.report.finished(result)
     return result
