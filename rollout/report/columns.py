@@ -1,12 +1,12 @@
 """Tables that fit their terminal, at any width.
 
-Where a table is too wide, its note, the column that explains a row, is broken first, then its
-lists; then the note moves to lines of its own below its row; then columns go, in the order that
-they state. Nothing is ever cut off.
+If a table is too wide, its note is wrapped first, then its lists. Then the note moves to lines
+below its row. Then columns are left out, in the order that they state. No value is cut off.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import fill
 from typing import NamedTuple
@@ -17,65 +17,69 @@ _GAP = "  "
 _LEAST_LIST = 20
 _LEAST_NOTE = 32
 _INDENT = "    "
-# What a command to copy begins with.
+# A command that users copy starts with one of these.
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
-# A sentence that does not end with its command.
-_GOES_ON = re.compile(r"[;,.] ")
-# Commands within a sentence: in quotes, or up to the next mark of a sentence.
-_WHOLE = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
+# The sentence continues after its command.
+_CONTINUES = re.compile(r"[;,.] ")
+# Commands within a sentence: in quotes, or up to the next punctuation.
+_COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 Row = Sequence[str]
 
 
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
-    """Break text into lines within `width` columns; what goes on below is indented, by `hang` at least.
+    """Wrap each line of a text at `width` columns and indent what follows by at least `hang`.
 
-    No command is broken: one that is indented stays as it is, one at the end of a sentence stands
-    on a line of its own, one in quotes stays in one piece.
+    Commands are not broken. An indented command stays as it is, and a command at the end of a
+    sentence moves to a line of its own.
     """
-    return "\n".join(_wrap_line(line, width, hang) for line in text.splitlines()) if width else text
+    if not width:
+        return text
+    return "\n".join(_wrap_line(line, width, hang) for line in text.splitlines())
 
 
 def is_command(text: str) -> bool:
-    """Whether it is to be copied: then it stands alone on its line, and is never broken."""
+    """Whether the text is a command to copy, which stands alone on its line."""
     return text.startswith(_PROGRAMS)
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
     words = line.lstrip(" ")
-    begin = line[: len(line) - len(words)]
-    if len(line) <= width or (begin and is_command(words)):
+    indent = line[: len(line) - len(words)]
+    if len(line) <= width or (indent and is_command(words)):
         return line
     lead, _, command = words.rpartition(": ")
-    if lead and is_command(command) and not _GOES_ON.search(command):
-        sentence = _wrap_line(f"{begin}{_without_open_bracket(lead, command)}:", width, hang)
-        return f"{sentence}\n{_INDENT}{command.rstrip('.)')}"
-    return _fill_lines(words, width, begin, " " * max(hang, len(begin) + 2))
+    if lead and is_command(command) and not _CONTINUES.search(command):
+        sentence = f"{indent}{_without_open_bracket(lead, command)}:"
+        return f"{_wrap_line(sentence, width, hang)}\n{_INDENT}{command.rstrip('.)')}"
+    return _fill_lines(words, width, indent, " " * max(hang, len(indent) + 2))
 
 
-def _fill_lines(words: str, width: int, begin: str = "", further: str = "") -> str:
-    """Lines that begin so, with no command broken."""
-    if len(begin) + len(words) <= width:
-        return begin + words
-    whole = _whole(words)
+def _fill_lines(words: str, width: int, first_indent: str = "", indent: str = "") -> str:
+    """Wrap the words without breaking a command."""
+    if len(first_indent) + len(words) <= width:
+        return first_indent + words
+    unbroken = _join_commands(words)
+    has_command = unbroken != words
     lines = fill(
-        whole,
+        unbroken,
         width,
-        initial_indent=begin,
-        subsequent_indent=further,
+        initial_indent=first_indent,
+        subsequent_indent=indent,
         break_on_hyphens=False,
-        break_long_words=whole == words,
+        break_long_words=not has_command,
     )
-    return lines.replace(_NO_BREAK, " ") if whole != words else lines
+    return lines.replace(_NO_BREAK, " ") if has_command else lines
 
 
-def _whole(text: str) -> str:
-    return _WHOLE.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
+def _join_commands(text: str) -> str:
+    """Replace the spaces within commands by no-break spaces."""
+    return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
 def _without_open_bracket(lead: str, command: str) -> str:
-    """Return what stands before a command, without the bracket that would be closed behind it."""
+    """Return the text before a command, without a bracket that the command's end closes."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
@@ -83,9 +87,8 @@ def _without_open_bracket(lead: str, command: str) -> str:
 class Column(NamedTuple):
     """A column of a table.
 
-    `leaves` is its turn among those that go where the room is short, from 1; with 0 it stays. What
-    `wraps` is broken between words; a `note`, which is the last column, may go below its row
-    instead.
+    `leaves` is the column's place in the order of removal, from 1; 0 keeps the column. A column
+    that `wraps` is broken between words. A `note`, the last column, may move below its row.
     """
 
     title: str
@@ -102,74 +105,105 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """Lay the table out within `width` columns (None: no limit), and last name the columns that had to go.
+    """Lay out a table within `width` columns. Empty columns are left out.
 
-    A column in which nothing stands is left out. `elsewhere` says what shows those that had to go.
+    The last line names the columns without room, and `elsewhere` tells how to see them.
     """
-    places = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
-    columns = [columns[place] for place in places]
-    rows = [[row[place] for place in places] for row in rows]
-    shown, widths = _layout(columns, rows, width)
-    lines = list(_lines(columns, shown, widths, [column.title for column in columns]))
-    for row in rows:
-        lines += _lines(columns, shown, widths, row)
-        if len(columns) - 1 not in shown and columns[-1].note and row[-1] != NOTHING:
-            lines += (
-                _fill_lines(line, width or 80, _INDENT, _INDENT) for line in row[-1].splitlines()
-            )
-    gone = [
+    used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    table = _Table(
+        columns=[columns[place] for place in used],
+        rows=[[row[place] for place in used] for row in rows],
+        width=width,
+    )
+    places, widths = table.layout()
+    titles = [column.title for column in table.columns]
+    lines = table.lines(titles, places, widths)
+    for row in table.rows:
+        lines += table.lines(row, places, widths)
+        if not table.is_note_within(places) and row[-1] != NOTHING:
+            for line in row[-1].splitlines():
+                lines.append(_fill_lines(line, width or 80, _INDENT, _INDENT))
+    omitted = [
         column.title
-        for place, column in enumerate(columns)
-        if place not in shown and not column.note
+        for place, column in enumerate(table.columns)
+        if place not in places and not column.note
     ]
-    return "\n".join([*lines, *([f"({', '.join(gone)}: {elsewhere})"] if gone else [])])
+    if omitted:
+        lines.append(f"({', '.join(omitted)}: {elsewhere})")
+    return "\n".join(lines)
 
 
-def _layout(
-    columns: Sequence[Column], rows: Sequence[Row], width: int | None
-) -> tuple[Sequence[int], Sequence[int]]:
-    """Which columns stand side by side, by their places, and how wide each is: the widest layout that fits."""
-    shown = range(len(columns))
-    layouts = [list(shown), [place for place in shown if not columns[place].note]]
-    for turn in range(1, 10):
-        layouts.append([place for place in layouts[-1] if columns[place].leaves != turn])
-    widths = list[int]()
-    for layout in layouts:
-        widths = _widths(columns, rows, layout, width)
-        if _excess(widths, width) <= 0:
-            break
-    return layout, widths
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table to lay out. Places are indexes of columns; `width` is None for no limit."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    width: int | None
+
+    def layout(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the places of the columns with room, and their widths: as many as fit."""
+        places = list(range(len(self.columns)))
+        layouts = [places, [place for place in places if not self.columns[place].note]]
+        for step in range(1, 10):
+            layouts.append([place for place in layouts[-1] if self.columns[place].leaves != step])
+        for layout in layouts[:-1]:
+            widths = self._widths(layout)
+            if self._excess(widths) <= 0:
+                return layout, widths
+        return layouts[-1], self._widths(layouts[-1])
+
+    def is_note_within(self, places: Sequence[int]) -> bool:
+        """Whether the rows have no note, or it stands beside the other columns."""
+        return len(self.columns) - 1 in places or not self.columns[-1].note
+
+    def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
+        """Return the lines of a row: one, or more if a value is wrapped."""
+        cells = [_wrapped(row[place], width) for place, width in zip(places, widths, strict=True)]
+        lines = []
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [
+                part.rjust(width) if self.columns[place].right else part.ljust(width)
+                for part, place, width in zip(parts, places, widths, strict=True)
+            ]
+            lines.append(_GAP.join(padded).rstrip())
+        return lines
+
+    def _excess(self, widths: Sequence[int]) -> int:
+        """Return how many columns too wide a layout is."""
+        if not self.width:
+            return 0
+        return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
+
+    def _widths(self, places: Sequence[int]) -> list[int]:
+        """Return the width of each column: the last one that wraps gives up the excess first."""
+        widths = [max(map(_line_width, self._texts(place))) for place in places]
+        for index in reversed(range(len(places))):
+            excess = self._excess(widths)
+            column = self.columns[places[index]]
+            if excess > 0 and (column.wraps or column.note):
+                least = max(self._least_width(places[index]), widths[index] - excess)
+                widths[index] = min(widths[index], least)
+        return widths
+
+    def _least_width(self, place: int) -> int:
+        """Return the width at which the column still reads well, and no word of it is broken."""
+        least = _LEAST_NOTE if self.columns[place].note else _LEAST_LIST
+        for text in self._texts(place):
+            words = _join_commands(text).split()
+            least = max(least, *map(len, words)) if words else least
+        return least
+
+    def _texts(self, place: int) -> list[str]:
+        return [self.columns[place].title, *(row[place] for row in self.rows)]
 
 
-def _excess(widths: Sequence[int], width: int | None) -> int:
-    return sum(widths) + len(_GAP) * (len(widths) - 1) - width if width else 0
+def _line_width(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
-def _widths(
-    columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], width: int | None
-) -> list[int]:
-    """How wide each column is: what is too much for all is taken from the last one that can be broken."""
-    texts = [[columns[place].title, *(row[place] for row in rows)] for place in shown]
-    widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
-    for at, place in reversed(list(enumerate(shown))):
-        excess = _excess(widths, width)
-        if excess > 0 and (columns[place].wraps or columns[place].note):
-            words = (word for text in texts[at] for word in _whole(text).split())
-            least = max(_LEAST_NOTE if columns[place].note else _LEAST_LIST, *map(len, words))
-            widths[at] = min(widths[at], max(least, widths[at] - excess))
-    return widths
-
-
-def _lines(
-    columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], row: Row
-) -> Iterator[str]:
-    broken = [
-        [part for line in row[place].splitlines() for part in _fill_lines(line, width).splitlines()]
-        for place, width in zip(shown, widths, strict=True)
-    ]
-    forms = [
-        f"{'>' if columns[place].right else '<'}{width}"
-        for place, width in zip(shown, widths, strict=True)
-    ]
-    for line in zip_longest(*broken, fillvalue=""):
-        yield _GAP.join(f"{part:{form}}" for part, form in zip(line, forms, strict=True)).rstrip()
+def _wrapped(text: str, width: int) -> list[str]:
+    lines: list[str] = []
+    for line in text.splitlines():
+        lines += _fill_lines(line, width).splitlines()
+    return lines
