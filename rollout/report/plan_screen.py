@@ -1,8 +1,9 @@
-"""A plan as text: the screen of `plan`, its short form in `apply`, a dry run, and the explanation of a node."""
+"""Renders a plan: `plan`, its short form in `apply`, a dry run, the explanation of a node."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -21,7 +22,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.quantity import LONGEST, Duration
+from rollout.model.quantity import Duration
 from rollout.model.text import (
     counted,
     grouped,
@@ -33,7 +34,7 @@ from rollout.model.text import (
     version_step,
 )
 from rollout.model.timestamps import elapsed
-from rollout.planning.plan.explanation import Explanation
+from rollout.planning.plan.explanation import Explanation, PodFate
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
@@ -48,18 +49,16 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
-# More rows than these are no rows to be read one by one; nor are more names.
+# Nobody reads more rows or names than these one by one.
 _MANY = 20
 _MOST_NAMED = 8
 # Notes of waves that share a row. If there are more, only -o wide shows them.
 _MOST_NOTES = 3
-# Of most nodes nothing else is to be said on most days.
-_ORDINARY = ExclusionReason.NO_UPDATE
-# Nodes that are up to date need no line, and the others are shown as findings.
-_TOLD_ELSEWHERE = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
-# Where a finding's own fix is; without a wave it is the next command.
+# Nodes that are up to date need no word, and the others are shown as findings.
+_WITHOUT_WORD = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
+# If no wave is planned, this is the next command anyway.
 _SEE = " → rollout doctor"
-# The rows of the table show it.
+# The rows of the table show this rule.
 _IN_THE_TABLE = "--max-unavailable"
 # Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
@@ -76,39 +75,37 @@ def plan_text(
     beside: str = "",
     next_step: str = "",
 ) -> str:
-    """Show where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
+    """Render a plan: its waves, findings, rules at `now`, estimate, and the next command.
 
-    `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width`
+    `zones` are by Node name; `where` is the operators' name of the cluster. Without a `width`
     there is every row and every column. `blocked` says that apply will not start, `beside` that
-    another rollout is not over; `next_step` is a command, which is never broken.
+    another rollout is not over.
     """
-    rules = rule_lines(plan.policy, now) if now else ()
+    is_wide = width is None
     if beside:
-        plan = _without_what_it_began(plan)
-    notes = (
-        *warning_lines(plan, is_wide=width is None),
-        *_left_out(plan, is_wide=width is None),
-        *rules,
-    )
-    blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
-    parts = [
-        (
-            [_heading(plan, where), "", table_text(_COLUMNS, _wave_rows(plan, zones, width), width)]
-            if plan.waves
-            else []
-        ),
-        notes,
-        [estimate_text(plan) if plan.waves else no_nodes_text(plan)],
-        [line for line in (*blockers, blocked, beside) if line],
-        ["Next:", f"    {next_step}"] if next_step else [],
-    ]
-    return wrap("\n\n".join("\n".join(part) for part in parts if any(part)), width)
+        plan = _without_begun_nodes(plan)
+    waves = []
+    last = no_nodes_text(plan)
+    if plan.waves:
+        table = table_text(_COLUMNS, _wave_rows(plan, zones, width), width)
+        waves = [_heading(plan, where), "", table]
+        last = estimate_text(plan)
+    notes = [*warning_lines(plan, is_wide=is_wide), *_left_out(plan, is_wide=is_wide)]
+    if now:
+        notes += rule_lines(plan.policy, now)
+    obstacles = [f"✘ {line}" for line in finding_lines(plan.blockers)]
+    obstacles += [line for line in (blocked, beside) if line]
+    next_lines = ["Next:", f"    {next_step}"] if next_step else []
+    parts = (waves, notes, [last], obstacles, next_lines)
+    return wrap(joined("\n\n", *("\n".join(part) for part in parts)), width)
 
 
-def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan without its findings about the nodes of a rollout that is not over, of which a sentence tells."""
+def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
+    """Remove the findings about nodes of another rollout, which the screen reports in a sentence."""
     excluded = tuple(
-        left for left in plan.excluded if left.reason is not ExclusionReason.LEFT_CORDONED
+        exclusion
+        for exclusion in plan.excluded
+        if exclusion.reason is not ExclusionReason.LEFT_CORDONED
     )
     blockers = tuple(
         blocker for blocker in plan.blockers if blocker.kind is not BlockerKind.NODES_UNAVAILABLE
@@ -127,135 +124,129 @@ def brief_text(
     whole: str = "",
     control_plane: Container[str] = (),
 ) -> str:
-    """Show a plan above a question: all of it if it has at most `height` lines, or if there is no `width`.
+    """Render a plan above a question: all of it if it fits in `height` lines, or without a `width`.
 
     Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the
-    command that shows everything. What prevents the start is left to the refusal.
+    command that shows everything. The caller reports what prevents the start.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
     heading = wrap(_heading(plan, where), width)
     findings = [*warning_lines(plan), *_left_out(plan, is_wide=False)]
+    relaxed = _relaxed_flags(plan)
     estimate = estimate_text(plan)
 
     def text(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
-        lines = (wrap(line, width) for line in (_weaknesses(plan), *notes, estimate, *last) if line)
+        lines = [wrap(line, width) for line in (relaxed, *notes, estimate, *last) if line]
         return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
 
     complete = text(_wave_rows(plan, zones, width), findings)
     if height is None or complete.count("\n") < height:
         return complete
-    more = len(findings) - _BRIEF_FINDINGS
-    notes = [
-        *findings[:_BRIEF_FINDINGS],
-        *([f"! {counted(more, 'more finding')}"] if more > 0 else []),
-    ]
+    notes = findings[:_BRIEF_FINDINGS]
+    more = len(findings) - len(notes)
+    if more:
+        notes.append(f"! {counted(more, 'more finding')}")
     last = ("This is not all of the plan. To see all of it:", f"    {whole}") if whole else ()
     room = height - text((), notes, *last).count("\n") - 1
-    return text(
-        _wave_rows(plan, zones, width, most=room, control_plane=control_plane), notes, *last
-    )
+    rows = _wave_rows(plan, zones, width, most=room, control_plane=control_plane)
+    return text(rows, notes, *last)
 
 
 def consequence(plan: RolloutPlan) -> str:
     """Say how many nodes are rebooted, how many at once, and how long that takes."""
-    most = max(
-        min(wave.rolling.in_flight if wave.rolling else LONGEST, len(wave.nodes))
-        for wave in plan.waves
-    )
+    most = max(_most_at_once(wave) for wave in plan.waves)
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
     takes = f", in about {_in_words(seconds)}" if seconds else ""
     return f"This drains and reboots {counted(plan.summary.nodes, 'node')}, {at_once}{takes}."
 
 
-def _weaknesses(plan: RolloutPlan) -> str:
-    rules = (rule for rule in relaxed_rules(plan.policy) if rule.setting != _IN_THE_TABLE)
+def _most_at_once(wave: Wave) -> int:
+    if wave.rolling:
+        return min(wave.rolling.in_flight, len(wave.nodes))
+    return len(wave.nodes)
+
+
+def _relaxed_flags(plan: RolloutPlan) -> str:
+    rules = [rule for rule in relaxed_rules(plan.policy) if rule.setting != _IN_THE_TABLE]
     flags = "; ".join(rule.flag for rule in rules)
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
-    """Tell which saved plan it is, and what it gives up, before it runs."""
+    """Name a saved plan and the rules that it relaxes, before it runs."""
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
-    lines = (
-        f"{name} on {printable(plan.cluster.server)}",
-        *(f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)),
-    )
+    lines = [f"{name} on {printable(plan.cluster.server)}"]
+    lines += [f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)]
     return "\n".join(wrap(line, width) for line in lines)
 
 
 def _heading(plan: RolloutPlan, where: str) -> str:
-    """How many nodes, of which cluster, and their versions where these are the same for all."""
-    versions = set(map(planned_version, plan.nodes))
-    step = f"   {versions.pop()}" if len(versions) == 1 else ""
-    return (
-        f"{counted(plan.summary.nodes, 'node')} on {printable(where or plan.cluster.server)}{step}"
-    )
+    """Name the nodes' number, the cluster, and the version change if all nodes have the same."""
+    versions = _versions(plan.nodes)
+    change = f"   {versions[0]}" if len(versions) == 1 else ""
+    cluster = printable(where or plan.cluster.server)
+    return f"{counted(plan.summary.nodes, 'node')} on {cluster}{change}"
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield what stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
-    troubled = [left for left in plan.excluded if left.reason.is_trouble]
-    causes = (
-        ((left.reason, left.message if is_wide else _cause(plan, left)), left.node)
-        for left in troubled
-    )
-    for (reason, message), names in grouped(causes).items():
+    """Yield a line for each cause that excludes nodes unexpectedly, and for each warning."""
+    nodes_by_cause: dict[tuple[str, str], list[str]] = {}
+    for exclusion in plan.excluded:
+        if exclusion.reason.is_trouble:
+            message = exclusion.message if is_wide else _brief_cause(plan, exclusion)
+            nodes_by_cause.setdefault((exclusion.reason, message), []).append(exclusion.node)
+    for (reason, message), names in nodes_by_cause.items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
-    yield from _failed_updates(plan)
+    for sentence, names in grouped(_update_sentences(plan)).items():
+        yield f"! {shortened(names)}  {printable(sentence)}"
     yield from (f"! {line}" for line in finding_lines(plan.warnings))
 
 
-def _failed_updates(plan: RolloutPlan) -> Iterator[str]:
-    """Yield a line for the hosts whose last update, or last check for an update, failed."""
-    for sentence, names in grouped(_update_sentences(plan)).items():
-        yield f"! {shortened(names)}  {printable(sentence)}"
-
-
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
-    for left in plan.excluded:
-        if left.update and left.update.state is UpdateState.ROLLED_BACK:
-            yield (
-                f"rolled back from {left.update.rolled_back_from}, and nothing is staged now",
-                left.node,
-            )
-        elif left.update and left.update.state is UpdateState.CHECK_FAILED:
-            yield f"check failed: {left.message}", left.node
+    """Yield each host whose last update, or last check for an update, failed: a sentence, the node."""
+    for exclusion in plan.excluded:
+        update = exclusion.update
+        if update and update.state is UpdateState.ROLLED_BACK:
+            sentence = f"rolled back from {update.rolled_back_from}, and nothing is staged now"
+            yield sentence, exclusion.node
+        elif update and update.state is UpdateState.CHECK_FAILED:
+            yield f"check failed: {exclusion.message}", exclusion.node
 
 
-def _cause(plan: RolloutPlan, left: Exclusion) -> str:
-    """Why a node is left out; of a host that is not reached, doctor tells the rest."""
-    if left.reason is not ExclusionReason.UNREACHABLE:
-        return left.message
-    return f"{left.brief or left.message}{_SEE if plan.waves else ''}"
+def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
+    """Return why a node is excluded. `rollout doctor` tells the rest about an unreachable host."""
+    if exclusion.reason is not ExclusionReason.UNREACHABLE:
+        return exclusion.message
+    return f"{exclusion.brief or exclusion.message}{_SEE if plan.waves else ''}"
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Who has nothing to do, or is held back; with why, where there is room for everything."""
-    left = [left for left in plan.excluded if not left.reason.is_trouble]
+    """Yield the nodes that have nothing to do or are held back: a line a cause, or one for all."""
+    exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
-        alike = grouped(((item.reason, item.message), item.node) for item in left).items()
-        yield from (
-            f"· {shortened(names)}  {reason}: {printable(message)}"
-            for (reason, message), names in alike
-        )
-    elif groups := grouped((word, item.node) for item in left if (word := _why_left_out(item))):
-        yield (
-            "Left out:"
-            f" {'; '.join(f'{shortened(names)} ({word})' for word, names in groups.items())}"
-        )
+        causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
+        for (reason, message), names in causes.items():
+            yield f"· {shortened(names)}  {reason}: {printable(message)}"
+        return
+    words = [(_why_left_out(entry), entry.node) for entry in exclusions]
+    nodes_by_word = grouped((word, node) for word, node in words if word)
+    if nodes_by_word:
+        groups = [f"{shortened(names)} ({word})" for word, names in nodes_by_word.items()]
+        yield f"Left out: {'; '.join(groups)}"
 
 
-def _why_left_out(left: Exclusion) -> str:
-    """Return why a node is left out, in a word; empty if it is up to date or has a line of its own."""
-    if left.reason is not _ORDINARY:
-        return left.reason
-    if left.update is None or left.update.state in _TOLD_ELSEWHERE:
+def _why_left_out(exclusion: Exclusion) -> str:
+    """Return the reason in a word; empty if the node is up to date or has a line of its own."""
+    update = exclusion.update
+    if exclusion.reason is not ExclusionReason.NO_UPDATE:
+        return exclusion.reason
+    if update is None or update.state in _WITHOUT_WORD:
         return ""
-    if left.update.state is UpdateState.BEHIND:
-        return f"behind: the cluster has {left.update.newest_version}"
-    return left.update.state
+    if update.state is UpdateState.BEHIND:
+        return f"behind: the cluster has {update.newest_version}"
+    return update.state
 
 
 def _wave_rows(
@@ -266,95 +257,129 @@ def _wave_rows(
     most: int = _MANY,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return a row a wave; equal waves of one node that follow are one row.
+    """Return the rows of the table: one for each wave without a `width`.
 
-    With more rows than `most`, so are waves of the same size, and then, if `control_plane` names
-    its nodes, all that follow one another with or without them. Without a `width` each wave is told
-    whole.
+    Otherwise consecutive waves of one node that are equal share a row. If there are more rows than
+    `most`, waves of the same size share one, and last, if `control_plane` names its nodes, all
+    consecutive waves with such nodes, or without.
     """
+    if width is None:
+        return [_wide_row(wave, zones) for wave in plan.waves]
 
-    def is_of_control_plane(wave: Wave) -> bool:
-        return (
-            any(node.name in control_plane for node in wave.nodes)
-            if control_plane is not None
-            else False
-        )
+    def has_control_plane(wave: Wave) -> bool:
+        return control_plane is not None and any(node.name in control_plane for node in wave.nodes)
 
-    coarser: list[Callable[[Wave], object]] = [_equality_key, _similarity_key]
-    coarser += [is_of_control_plane] if control_plane is not None else []
-    groups = [[wave] for wave in plan.waves]
-    for alike in coarser if width is not None else ():
-        groups = [[*group] for _, group in groupby(plan.waves, key=alike)]
+    keys: list[Callable[[Wave], object]] = [_equality_key, _similarity_key]
+    if control_plane is not None:
+        keys.append(has_control_plane)
+    groups: list[list[Wave]] = []
+    for key in keys:
+        groups = [list(group) for _, group in groupby(plan.waves, key=key)]
         if len(groups) <= most:
             break
-    everywhere = {zones.get(node.name, "") for node in plan.nodes}
-    is_wide = width is None
-    is_mixed = width is None or len(set(map(planned_version, plan.nodes))) > 1
+    all_zones = {zones.get(node.name, "") for node in plan.nodes}
+    is_mixed = len(_versions(plan.nodes)) > 1
+    return [_group_row(group, zones, all_zones, is_mixed=is_mixed) for group in groups]
 
-    def row(group: Sequence[Wave]) -> Row:
-        nodes = [node for wave in group for node in _in_order(wave)]
-        here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
-        is_everywhere = len(here) > 2 and everywhere == here.keys() and not is_wide  # noqa: PLR2004 - one or two are named
-        seconds = sum(wave.estimate.seconds for wave in group)
-        first = group[0].index
-        last = group[-1].index
-        notes = [
-            wave.because if is_wide else wave.note
-            for wave in (group[:1] if len(group) > _MANY else group)
-        ]
-        told = dict.fromkeys(printable(note) for note in notes if note)
-        return (
-            str(first) if first == last else f"{first}\N{EN DASH}{last}",
-            _every_name(group[0]) if is_wide else _names(group, nodes),
-            "all" if is_everywhere else " ".join(here).strip(),
-            str(sum(map(_pods, group))),
-            rough_duration(seconds) if seconds else "",
-            "\n".join(_versions(nodes)) if is_mixed else "",
-            "; ".join(told) if len(told) <= _MOST_NOTES else "",
-        )
 
-    return list(map(row, groups))
+def _wide_row(wave: Wave, zones: Mapping[str, str]) -> Row:
+    nodes = _in_order(wave)
+    return (
+        str(wave.index),
+        _every_name(wave),
+        " ".join(_zones_of(nodes, zones)).strip(),
+        str(_pods(wave)),
+        _rough_time(wave.estimate.seconds),
+        "\n".join(_versions(nodes)),
+        printable(wave.because),
+    )
+
+
+def _group_row(
+    group: Sequence[Wave],
+    zones: Mapping[str, str],
+    all_zones: AbstractSet[str],
+    *,
+    is_mixed: bool,
+) -> Row:
+    """Return the row of waves that share one; `is_mixed`: the plan has several version changes."""
+    nodes: list[PlannedNode] = []
+    for wave in group:
+        nodes += _in_order(wave)
+    names = _zones_of(nodes, zones)
+    # One or two zones are named.
+    is_everywhere = len(names) > 2 and all_zones == set(names)  # noqa: PLR2004
+    first = group[0].index
+    last = group[-1].index
+    noted = group[:1] if len(group) > _MANY else group
+    notes = list(dict.fromkeys(printable(wave.note) for wave in noted if wave.note))
+    return (
+        str(first) if first == last else f"{first}\N{EN DASH}{last}",
+        _names(group, nodes),
+        "all" if is_everywhere else " ".join(names).strip(),
+        str(sum(map(_pods, group))),
+        _rough_time(sum(wave.estimate.seconds for wave in group)),
+        "\n".join(_versions(nodes)) if is_mixed else "",
+        "; ".join(notes) if len(notes) <= _MOST_NOTES else "",
+    )
+
+
+def _zones_of(nodes: Sequence[PlannedNode], zones: Mapping[str, str]) -> Sequence[str]:
+    return list(dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes))
+
+
+def _rough_time(seconds: float) -> str:
+    return rough_duration(seconds) if seconds else ""
 
 
 def _equality_key(wave: Wave) -> tuple[object, ...]:
-    own = 0 if len(wave.nodes) == 1 and not wave.rolling else wave.index
-    return own, wave.note, _versions(wave.nodes), _pods(wave), rough_duration(wave.estimate.seconds)
+    is_single = len(wave.nodes) == 1 and not wave.rolling
+    return (
+        0 if is_single else wave.index,
+        wave.note,
+        _versions(wave.nodes),
+        _pods(wave),
+        rough_duration(wave.estimate.seconds),
+    )
 
 
 def _similarity_key(wave: Wave) -> tuple[object, ...]:
-    return (
-        wave.index if wave.rolling else 0,
-        len(wave.nodes),
-        wave.limit,
-        _versions(wave.nodes),
-    )
+    index = wave.index if wave.rolling else 0
+    return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
 
 
 def _every_name(wave: Wave) -> str:
-    """So that a plan can be searched for a node, and when those begin that follow one another."""
+    """Name all nodes, so that a plan can be searched for one, with the time until each begins."""
     begins = wave.rolling.begins if wave.rolling else {}
-    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
-    return ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes)
+    names = []
+    for node in wave.nodes:
+        delay = begins.get(node.name)
+        names.append(
+            f"{printable(node.name)} (+{elapsed(delay)})" if delay else printable(node.name)
+        )
+    return ", ".join(names)
 
 
 def _in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """By name, unless they begin one after another."""
-    return (
-        wave.nodes if wave.rolling else sorted(wave.nodes, key=lambda node: natural_key(node.name))
-    )
+    """Return the nodes by name, or in the order in which a rolling wave begins them."""
+    if wave.rolling:
+        return wave.nodes
+    return sorted(wave.nodes, key=lambda node: natural_key(node.name))
 
 
 def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
-    """One after another where waves share a row; how many, where they are too many to be read."""
+    """Name the nodes of a row, or tell how many there are if they are too many to read."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MANY, " ")
     sizes = {len(wave.nodes) for wave in group}
     size = max(sizes)
-    if size > 1 or len(names) > _MOST_NAMED:
-        a_wave = f"{size} a wave" if len(sizes) == 1 else f"up to {size} a wave"
-        return f"{len(nodes)} nodes, {'one after another' if size == 1 else a_wave}"
-    return ", then ".join(names)
+    if size == 1 and len(names) <= _MOST_NAMED:
+        return ", then ".join(names)
+    if size == 1:
+        return f"{len(nodes)} nodes, one after another"
+    up_to = "up to " if len(sizes) > 1 else ""
+    return f"{len(nodes)} nodes, {up_to}{size} a wave"
 
 
 def _pods(wave: Wave) -> int:
@@ -370,63 +395,61 @@ _HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
-    """Tell how long it takes, why that may be wrong, and how many pods move: in one line."""
+    """Say how long the plan takes, what the estimate assumes, and how many pods move."""
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
         doubt = f" (no history yet: assuming {minutes} min per reboot)" if minutes else ""
         parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
-    if pods := plan.summary.pods_to_move:
+    pods = plan.summary.pods_to_move
+    if pods:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
     return " ".join(parts)
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:
-    """Return how long a reboot took in past runs, as `, usually 27s`; empty where none is recorded."""
+    """Return how long a reboot took in past runs, as `, usually 27s`; empty without a record."""
     seconds = estimate.usual_reboot
     return f", usually {Duration(seconds)}" if seconds else ""
 
 
 def rough_duration(seconds: float) -> str:
-    """Write a stretch of time that nobody knows better: `45s`, `26m`, `1h02m`."""
-    return f"{round(seconds / _MINUTE)}m" if _MINUTE <= seconds < _HOUR else elapsed(seconds)
+    """Write an estimated time: `45s`, `26m`, `1h02m`."""
+    if _MINUTE <= seconds < _HOUR:
+        return f"{round(seconds / _MINUTE)}m"
+    return elapsed(seconds)
 
 
 def _in_words(seconds: float) -> str:
-    return (
-        f"{rough_duration(seconds)}in".replace("min", " min")
-        if _MINUTE <= seconds < _HOUR
-        else rough_duration(seconds)
-    )
+    if _MINUTE <= seconds < _HOUR:
+        return f"{round(seconds / _MINUTE)} min"
+    return elapsed(seconds)
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Tell that no node is planned; that there is nothing to do only where every node was judged."""
+    """Say that no node is planned, and that there is nothing to do only if each node was judged."""
     missing = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
-    head = "No node is planned" if missing else "Nothing to do: no node is planned"
-    return f"{joined('; ', head, absence_counts(missing, left_out))}."
+    lead = "No node is planned" if missing else "Nothing to do: no node is planned"
+    return f"{joined('; ', lead, absence_counts(missing, left_out))}."
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
     """Say that no update is staged, and that all nodes are up to date only if each one is."""
-    number = len(excluded)
-    if all(left.update and left.update.is_current for left in excluded):
-        return (
-            f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
-        )
-    states = Counter(left.update.state for left in excluded if left.update)
-    figures = ", ".join(
+    nodes = counted(len(excluded), "node")
+    if all(entry.update and entry.update.is_current for entry in excluded):
+        return f"Nothing to do: {nodes} {'is' if len(excluded) == 1 else 'are'} up to date."
+    states = Counter(entry.update.state for entry in excluded if entry.update)
+    counts = [
         f"{states[state]} {state.replace('-', ' ')}" for state in UpdateState if states[state]
-    )
-    of_states = f": {figures}" if figures else ""
-    return f"Nothing to do: no update is staged on {counted(number, 'node')}{of_states}."
+    ]
+    return f"Nothing to do: no update is staged on {joined(': ', nodes, ', '.join(counts))}."
 
 
 def planned_version(node: PlannedNode) -> str:
-    """Tell from which version to which a node goes; or that it is only rebooted."""
+    """Return from which version to which a node goes, or that it is only rebooted."""
     if not node.staged:
         return f"{or_nothing(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
@@ -434,34 +457,37 @@ def planned_version(node: PlannedNode) -> str:
 
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "budget"}
-# What a ReplicaSet, or another controller, puts behind the name that its operator knows.
+# What a controller, such as a ReplicaSet, appends to its own name.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:
-    """Tell that apply refuses a plan with these, and how it would do without their nodes; empty for none."""
+    """Say that apply refuses a plan with these blockers, and how to leave their nodes out.
+
+    Empty without blockers.
+    """
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
-    way_out = f" --skip blocked leaves {counted(len(nodes), 'node')} out." if nodes else ""
-    return f"Blocked: apply will not start.{way_out}"
+    fix = f" --skip blocked leaves {counted(len(nodes), 'node')} out." if nodes else ""
+    return f"Blocked: apply will not start.{fix}"
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """Yield a line a cause, whatever the number of pods and nodes: where, what, what is wrong, and what mends it.
+    """Yield a line a cause, whatever the number of pods and nodes: nodes, objects, cause and fix.
 
-    Of a warning about several pods the nodes are not named: they drain as all others.
+    A warning about several objects does not name the nodes, which drain like all others.
     """
     for alike in grouped((finding.message, finding) for finding in findings).values():
-        nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
+        first = alike[0]
         objects = list(
-            dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}")
+            dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
-        cause = _cause_and_fix(alike[0])
-        where = (
-            "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
-        )
-        yield joined("  ", where, _subject(objects), cause)
+        nodes = sorted({entry.node for entry in alike if entry.node}, key=natural_key)
+        where = shortened(nodes, 3)
+        if isinstance(first, PlanWarning) and len(objects) > 1:
+            where = ""
+        yield joined("  ", where, _subject(objects), _cause_and_fix(first))
 
 
 def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
@@ -471,7 +497,7 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """Tell what it is said of; of several pods whose they are."""
+    """Name the objects; several pods by their owners."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"
@@ -487,23 +513,12 @@ _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE"))
 
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
-    """Tell where the node is, why, why not earlier, what happens to its pods, and what times are reckoned from."""
+    """Tell where a node is in the plan, why, why not earlier, and what happens to its pods."""
     if not explanation.wave:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
-    rows = [
-        (
-            printable(fate.pod),
-            fate.action,
-            fate.reason,
-            or_nothing(", ".join(fate.budgets)),
-            printable("; ".join(dict.fromkeys(filter(None, (fate.message, *fate.warnings))))),
-        )
-        for fate in explanation.pods
-    ]
-    findings = (
-        *(f"✘ {line}" for line in finding_lines(explanation.blockers)),
-        *(f"! {line}" for line in finding_lines(explanation.warnings)),
-    )
+    findings = [f"✘ {line}" for line in finding_lines(explanation.blockers)]
+    findings += [f"! {line}" for line in finding_lines(explanation.warnings)]
+    rows = [_pod_row(fate) for fate in explanation.pods]
     basis = printable("; ".join(estimate.basis))
     return joined(
         "\n\n",
@@ -514,18 +529,25 @@ def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
     )
 
 
+def _pod_row(fate: PodFate) -> Row:
+    notes = dict.fromkeys(note for note in (fate.message, *fate.warnings) if note)
+    return (
+        printable(fate.pod),
+        fate.action,
+        fate.reason,
+        or_nothing(", ".join(fate.budgets)),
+        printable("; ".join(notes)),
+    )
+
+
 def _place(explanation: Explanation) -> Iterable[str]:
-    company = (
-        f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
-    )
-    yield (
-        f"{printable(explanation.node)} is in wave {explanation.wave}{company}:"
-        f" {printable(explanation.because)}"
-    )
-    # a plan may have hundreds of waves, and of most of them the same is to be said
-    for because, alike in groupby(
-        explanation.not_earlier, key=lambda earlier: tuple(earlier.because)
-    ):
+    others = explanation.together_with
+    company = f"with {shortened(others)}" if others else "alone"
+    place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"
+    yield f"{place}: {printable(explanation.because)}"
+    # A plan may have hundreds of waves, most of them with the same reason.
+    groups = groupby(explanation.not_earlier, key=lambda earlier: tuple(earlier.because))
+    for because, alike in groups:
         waves = [earlier.wave for earlier in alike]
         number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
         yield f"  not in {number}: {'; '.join(map(printable, because))}"
@@ -540,13 +562,11 @@ NOT_REHEARSED = (
 
 
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
-    """Show a line for each objection of the API server, and what it comes to; `width` None: no limit."""
-    found = [
-        f"✘ {printable(node.node)}  {printable(objection)}"
-        for node in nodes
-        for objection in node.objections
-    ]
+    """Return a line for each objection of the API server, and a sentence that counts them."""
+    lines = []
+    for node in nodes:
+        lines += [f"✘ {printable(node.node)}  {printable(text)}" for text in node.objections]
     allowed = counted(sum(node.evictions for node in nodes), "eviction")
-    objected = counted(len(found), "objection") if found else "no objection"
-    sentence = f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server."
-    return "\n".join(wrap(line, width) for line in (*found, sentence))
+    objected = counted(len(lines), "objection") if lines else "no objection"
+    lines.append(f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server.")
+    return "\n".join(wrap(line, width) for line in lines)
