@@ -6,7 +6,8 @@ been waited for.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from rollout.lab.api.resources import (
     VOLUMES,
     Resource,
 )
+from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
@@ -49,6 +51,8 @@ from rollout.lab.world.workloads import ORDINAL, owner_reference
 
 _ORDINAL: Final = re.compile(r"(.*-)\d+")
 _OWN_TAINTS: Final = "node.kubernetes.io/"
+_WRITE: Final = "Write one with: rollout plan --snapshot FILE"
+_EXCERPT: Final = 200
 _MADE_UP: Final = "9999.0.0"
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 # What a node's way takes besides the time that its host is down for.
@@ -58,27 +62,26 @@ _CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "Daem
 _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 
 
-def load_copy(path: Path) -> ClusterCopy:
+def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> ClusterCopy:
     """Read the file; `ScenarioError` where it is none."""
-    hint = "Write one with: rollout plan --snapshot FILE"
     try:
-        copy = msgspec.json.decode(path.read_bytes(), type=ClusterCopy)
+        copy = msgspec.json.decode(read_file(path), type=ClusterCopy)
     except OSError as error:
         raise ScenarioError(
-            f"cannot read the snapshot {path}: {error.strerror}", hint=hint
+            f"cannot read the snapshot {path}: {error.strerror}", hint=_WRITE
         ) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ScenarioError(
-            f"{path} is not the snapshot of a cluster: {error}", hint=hint
+            f"{path} is not the snapshot of a cluster: {str(error)[:_EXCERPT]}", hint=_WRITE
         ) from error
     if (copy.format_version, copy.kind) != (FORMAT_VERSION, KIND) or not copy.nodes:
-        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=hint)
+        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=_WRITE)
     return copy
 
 
-def scenario_like(path: Path) -> Scenario:
+def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Scenario:
     """Return the scenario of a lab that is a copy; its groups only count nodes."""
-    copy = load_copy(path)
+    copy = load_copy(path, read_file)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
     return Scenario(
@@ -96,6 +99,19 @@ def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
     return tuple(
         _host_plan(node, copy.hosts.get(name_of(node), CopiedHost())) for node in copy.nodes
     )
+
+
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Raise `ScenarioError` for an object in the copy that no API server gives."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, StatusError) as error:
+        raise ScenarioError(
+            f"{path} is not the snapshot of a cluster: one of its objects is not understood"
+            f" ({type(error).__name__}: {str(error)[:_EXCERPT]})",
+            hint=_WRITE,
+        ) from error
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:

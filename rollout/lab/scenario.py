@@ -24,11 +24,13 @@ from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.machine import HostSettings, HostTimings
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
+from rollout.model.quantity import LONGEST
 from rollout.model.yaml_text import read_yaml
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 # More than any cluster has. A larger number would take all memory before it is refused.
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+PerWorker: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 
 
 class Role(StrEnum):
@@ -103,8 +105,8 @@ class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     name: Name
     namespace: Name = "default"
     replicas: Count = 1
-    replicas_per_worker: float | None = None
-    copies_per_worker: float | None = None
+    replicas_per_worker: PerWorker | None = None
+    copies_per_worker: PerWorker | None = None
     requests: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {"cpu": "50m", "memory": "64Mi"}
     )
@@ -145,7 +147,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workloads: tuple[ScenarioWorkload, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
-    clock_ahead: float = 0.0
+    clock_ahead: Annotated[float, msgspec.Meta(ge=-LONGEST, le=LONGEST)] = 0.0
     ipv6: bool = False
     fleetlock: str = ""
     like: str = ""

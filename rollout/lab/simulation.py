@@ -27,7 +27,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.copied import fill, hosts_of, load_copy, silent_nodes
+from rollout.lab.copied import fill, hosts_of, load_copy, silent_nodes, understood
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Power
@@ -92,7 +92,11 @@ async def simulation(
 ) -> AsyncIterator[Simulation]:
     """Run a lab that serves within the context; raises RolloutError where it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
-    plans = hosts_of(copy) if copy else plan_hosts(scenario)
+    if copy:
+        with understood(scenario.like):
+            plans = hosts_of(copy)
+    else:
+        plans = plan_hosts(scenario)
     _raise_file_limit(len(plans))
     files = _prepare(directory)
     clock = LabClock(speed, ahead=scenario.clock_ahead)
@@ -150,8 +154,10 @@ def _populate(
 ) -> None:
     """Fill the cluster and bring it to rest."""
     store = world.cluster.store
-    for name in silent_nodes(copy) if copy else ():
-        fleet.machines[name].power = Power.OFF
+    if copy:
+        with understood(scenario.like):
+            for name in silent_nodes(copy):
+                fleet.machines[name].power = Power.OFF
     for machine in fleet.machines.values():
         world.kubelets.add(machine)
     for kubelet in world.kubelets.values():
@@ -163,7 +169,8 @@ def _populate(
         if other:
             kubelet.report_address(fleet.machines[other].address)
     if copy:
-        fill(store, copy)
+        with understood(scenario.like):
+            fill(store, copy)
     node_uids = {name_of(node): uid(node) for node in store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
         ensure_namespace(store, workload.namespace)

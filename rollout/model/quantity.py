@@ -33,6 +33,8 @@ _COUNT = re.compile(r"(\d+)(%?)")
 LONGEST = 2**31 - 1
 # A count or a number of seconds in a document.
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
+# A duration in a document, which is never NaN or infinite.
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
 class Duration(float):

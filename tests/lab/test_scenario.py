@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ScenarioError
+from rollout.lab.copied import scenario_like
 from rollout.lab.hostplan import ZONE_LABEL, plan_hosts, scale
 from rollout.lab.hosts.faults import RebootFault
 from rollout.lab.hosts.machine import EngineState
+from rollout.lab.lab import Lab
 from rollout.lab.scenario import Role, load_scenario
 from rollout.lab.scenarios import scenario_names
 
@@ -152,3 +154,31 @@ def test_a_name_with_a_typo_is_answered_with_the_one_that_is_meant() -> None:
     with pytest.raises(ScenarioError) as caught:
         load_scenario("never-return")
     assert caught.value.hint == "Did you mean never-returns? See them all: rollout lab scenarios"
+
+
+SNAPSHOT = (
+    '{"format_version": "1.0", "kind": "node-rollout-snapshot",'
+    ' "pace": {"reboot": 60, "owners": {}}, "nodes": ['
+)
+NODE = '{"metadata": {"name": "w-1", "uid": "u"}, "spec": {}, "status": {}}'
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "{}]}",
+        '{"metadata": 5}]}',
+        f'{NODE}], "pods": [{{"metadata": {{"name": "p"}}, "spec": 5}}]}}',
+        f'{NODE}], "budgets": [{{"spec": {{}}}}]}}',
+    ],
+)
+def test_a_snapshot_with_an_object_that_no_server_gives_is_refused(
+    rest: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(SNAPSHOT + rest)
+    with (
+        pytest.raises(ScenarioError, match="one of its objects is not understood"),
+        Lab(scenario_like(file), directory=tmp_path / "lab", speed=1),
+    ):
+        pass

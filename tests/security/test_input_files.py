@@ -72,6 +72,14 @@ def as_snapshot(home: Path, file: Path) -> Ended:
 
 
 Use = Callable[[Path, Path], Ended]
+
+
+def as_scenario_like(home: Path, file: Path) -> Ended:
+    scenario = home / "like.yaml"
+    scenario.write_text(f"description: a copy\nnodes: [{{prefix: w, count: 1}}]\nlike: {file}\n")
+    return as_scenario(home, scenario)
+
+
 USES: dict[Use, int] = {
     as_config: ExitCode.USAGE,
     as_calendar: ExitCode.USAGE,
@@ -79,6 +87,8 @@ USES: dict[Use, int] = {
     as_plan: ExitCode.ERROR,
     as_report: ExitCode.ERROR,
     as_scenario: ExitCode.ERROR,
+    as_snapshot: ExitCode.ERROR,
+    as_scenario_like: ExitCode.ERROR,
 }
 named_by_use = pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 
@@ -246,6 +256,7 @@ def test_evidence_that_is_a_named_pipe_is_a_problem(tmp_path: Path) -> None:
     assert document.problem == "it is a named pipe, not a regular file"
 
 
+SCENARIO = "description: strange\nnodes: [{prefix: w, count: 1}]\n"
 TEXTS: list[tuple[Use, int, str]] = [
     (as_config, ExitCode.USAGE, "a = " + "[" * DEEP),
     (as_config, ExitCode.USAGE, "[waves]\nmax-unavailable = " + "[" * 200 + "]" * 200),
@@ -301,6 +312,24 @@ TEXTS: list[tuple[Use, int, str]] = [
     *(
         (as_report, ExitCode.ERROR, text)
         for text in ("[" * DEEP, '{"a":' * DEEP, f'{{"version": {DIGITS}}}')
+    ),
+    *(
+        (as_scenario, ExitCode.ERROR, f"{SCENARIO}{text}")
+        for text in (
+            "host_timings: {boot: .nan}",
+            "host_timings: {boot: .inf}",
+            "host_timings: {boot: -1}",
+            "host_timings: {boot: 1.0e+300}",
+            f"host_timings: {{boot: {DIGITS[:400]}}}",
+            "timings: {kubelet_ready: .nan}",
+            "clock_ahead: .inf",
+            "clock_ahead: 1.0e+300",
+            "api_faults: [{answer: slow, delay: .nan}]",
+            "api_faults: [{answer: slow, probability: .nan}]",
+            "workloads: [{kind: Deployment, name: web, replicas_per_worker: .inf}]",
+            "workloads: [{kind: Deployment, name: web, copies_per_worker: 1.0e+300}]",
+            "hosts: [{select: {}, faults: {boot_seconds: .nan}}]",
+        )
     ),
     *((as_inventory, ExitCode.ERROR, text) for text in ("all: " + "[" * 900 + "]" * 900,)),
     *(

@@ -51,6 +51,8 @@ The lab serves until Ctrl-C. In another terminal:
 
 Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are in {inventory}
 """
+# In bytes. A cluster of 30,000 pods takes about 50 MB.
+_LARGEST_SNAPSHOT = 512 << 20
 _AT_ONCE = "3"
 _LIMIT = "--max-unavailable"
 _SET = "--set"
@@ -121,7 +123,7 @@ def up(
         raise UsageError(
             f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
         )
-    loaded = scenario_like(like) if like else _load(scenario, nodes)
+    loaded = scenario_like(like, _read_snapshot) if like else _load(scenario, nodes)
     loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
 
     def ready(lab: "Lab") -> None:
@@ -213,11 +215,21 @@ def demo(
 def _load(scenario: str, nodes: int | None) -> "Scenario":
     """Return the scenario, with that many nodes where a number is given."""
     from rollout.adapters.input_files import read_input
+    from rollout.lab.copied import load_copy
     from rollout.lab.hostplan import scale
     from rollout.lab.scenario import load_scenario
 
     loaded = load_scenario(scenario, read_input)
+    if loaded.like:
+        # The lab reads the file without these checks.
+        load_copy(Path(loaded.like), _read_snapshot)
     return scale(loaded, nodes) if nodes else loaded
+
+
+def _read_snapshot(path: Path) -> bytes:
+    from rollout.adapters.input_files import read_input
+
+    return read_input(path, most=_LARGEST_SNAPSHOT)
 
 
 def _work_on(lab: "Lab", speed: float) -> None:

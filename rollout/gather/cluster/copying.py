@@ -17,6 +17,7 @@ import msgspec
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
 from rollout.model.host import HostFacts, HostObservation
+from rollout.model.quantity import Seconds
 from rollout.model.text import natural_key
 
 FORMAT_VERSION = "1.0"
@@ -145,8 +146,8 @@ class CopiedPace(msgspec.Struct, frozen=True):
     Owners are named by UID.
     """
 
-    reboot: float
-    owners: Mapping[str, tuple[float, float]]
+    reboot: Seconds
+    owners: Mapping[str, tuple[Seconds, Seconds]]
 
 
 class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

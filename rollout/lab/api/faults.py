@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from random import Random
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from rollout.lab.api.endpoints import EndpointResponse, refused
 from rollout.lab.api.reads import Watch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.statuses import STALE, StatusError
+from rollout.model.quantity import Number, Seconds
 
 
 class FaultAnswer(StrEnum):
@@ -63,13 +64,13 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     namespace: str = ""
     name: str = ""
     path: str = ""
-    after: float = 0.0
-    duration: float = math.inf
+    after: Seconds = 0.0
+    duration: Seconds = math.inf
     from_request: int = 1
     requests: int | None = None
-    probability: float = 1.0
-    delay: float = 0.0
-    retry_after: int = 1
+    probability: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    delay: Seconds = 0.0
+    retry_after: Number = 1
     refused: int = 0
     done: bool = False
     body: str = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from rollout.model.quantity import Seconds
+
 
 class RebootFault(StrEnum):
     """What becomes of a reboot."""
@@ -71,12 +73,12 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     update: UpdateFault | None = None
     host_key: HostKeyFault | None = None
     ssh: SshFault | None = None
-    answer_delay_seconds: float = 0
+    answer_delay_seconds: Seconds = 0
     garbage: bool = False
-    boot_seconds: float | None = None
-    reboots_itself_after_seconds: float | None = None
+    boot_seconds: Seconds | None = None
+    reboots_itself_after_seconds: Seconds | None = None
     inhibited: bool = False
-    shuts_down_after_seconds: float | None = None
+    shuts_down_after_seconds: Seconds | None = None
     users: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     stages_again: bool = False

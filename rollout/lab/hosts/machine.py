@@ -20,6 +20,7 @@ from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import System, UpdateEngine, image_name, next_version
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
 from rollout.model.host import UpdateOperation
+from rollout.model.quantity import Seconds
 
 UPDATE_ENGINE: Final = "update-engine.service"
 LOCKSMITHD: Final = "locksmithd.service"
@@ -98,15 +99,15 @@ class Power(StrEnum):
 class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things take on a host, in simulated seconds."""
 
-    shutdown: float = 2
-    boot: float = 20
+    shutdown: Seconds = 2
+    boot: Seconds = 20
 
 
 class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a host answers to a command that the lab does not know; `reboots`: it does so, too."""
 
     output: str = ""
-    exit: int = 0
+    exit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     reboots: bool = False
 
 

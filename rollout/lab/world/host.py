@@ -8,6 +8,7 @@ import msgspec
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.objects import condition, labels_of, status_of, with_condition, with_status
+from rollout.model.quantity import Seconds
 
 # What a node offers unless its settings say otherwise.
 _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
@@ -16,9 +17,9 @@ _CAPACITY: Final = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-stor
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long nodes and pods take to become ready, in simulated seconds."""
 
-    kubelet_ready: float = 5
-    startup_min: float = 2
-    startup_max: float = 4
+    kubelet_ready: Seconds = 5
+    startup_min: Seconds = 2
+    startup_max: Seconds = 4
 
 
 _NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
