@@ -95,7 +95,7 @@ def seen(server: StandaloneApi) -> Seen:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.execution.node.claim._PATIENCE", 0.2)
+    monkeypatch.setattr("rollout.execution.node.claim._WITHDRAW_SECONDS", 0.2)
     monkeypatch.setattr("rollout.execution.node.claim._PAUSE", 0.01)
 
 

@@ -20,7 +20,7 @@ from rollout.execution.node.context import (
 )
 from rollout.execution.node.failures import NodeFailure, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase
-from rollout.execution.node.proof import await_ready, check_version, unmet
+from rollout.execution.node.proof import MissingProof, await_ready, missing_in_sign, prove_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.ssh_host import RememberingShell, SshHost
@@ -408,9 +408,9 @@ def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
 def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, proven: bool) -> None:
     boot = BootFacts(NEW, MACHINE, version)
     if proven:
-        check_version(PLANNED, staged, boot)
+        prove_version(PLANNED, staged, boot)
     else:
-        assert ended(lambda: check_version(PLANNED, staged, boot)) is Outcome.ROLLED_BACK
+        assert ended(lambda: prove_version(PLANNED, staged, boot)) is Outcome.ROLLED_BACK
 
 
 # What a host's source says after the reboot, as a proof of it.
@@ -421,26 +421,34 @@ def ostree(current: str, answer: SourceAnswer = SourceAnswer.NOT_NEEDED) -> Sign
 
 
 @pytest.mark.parametrize(
+    "sign",
+    [
+        ostree("b" * 64),
+        # The next update may be staged already.
+        ostree("b" * 64, SourceAnswer.NEEDED),
+        Sign(Source.REBOOT_REQUIRED, SourceAnswer.NOT_NEEDED),
+        Sign(Source.COMMAND, SourceAnswer.NOT_NEEDED),
+    ],
+)
+def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
+    assert missing_in_sign(sign, "b" * 64) is None
+
+
+@pytest.mark.parametrize(
     ("sign", "why", "is_final"),
     [
-        (ostree("b" * 64), "", True),
-        # the next update may be staged already
-        (ostree("b" * 64, SourceAnswer.NEEDED), "", True),
         (ostree("a" * 64), "deployment aaaaaaaaaaaa is booted, not bbbbbbbbbbbb", True),
         (ostree("", SourceAnswer.NONE), "rpm-ostree did not answer", False),
-        (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NOT_NEEDED), "", True),
         # /run is new with each boot: what is there now was put there by this one
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "the file"), "still the file", True),
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NONE, "not known"), "not known", False),
-        (Sign(Source.COMMAND, SourceAnswer.NOT_NEEDED), "", True),
         (Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"), "still exited with 0", False),
         (Sign(Source.COMMAND, SourceAnswer.NONE, "did not run"), "did not run", False),
     ],
 )
-def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:
-    missing, final = unmet(sign, "b" * 64)
-    assert missing == why
-    assert (final or not why) == is_final
+def test_a_sign_that_does_not_prove_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:
+    missing = missing_in_sign(sign, "b" * 64)
+    assert missing == MissingProof(sign.source, why, is_final=is_final)
 
 
 def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:

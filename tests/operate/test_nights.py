@@ -151,7 +151,7 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(
     assert first.outcomes == {"worker-4": "succeeded"}
     assert second.outcomes == {"worker-4": "succeeded"}
     assert "as before" not in first.stdout
-    assert "as before, after 2 reboots in a row: it rests before the next" in second.stdout
+    assert "as before, after 2 reboots in a row: it will not be rebooted again" in second.stdout
     resting = a_pass(600)
     assert (host.reboots, resting.outcomes) == (2, {}), resting.stderr
     assert "which again changed nothing: not tried again before" in str(resting.plan["excluded"])

@@ -84,7 +84,7 @@ def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(
     assert (
         "only watched"
         if resumed
-        else "uncordoned outside this rollout before its reboot was asked for"
+        else "uncordoned outside this rollout before its reboot was requested"
     ) in told
     score = lab.scoreboard()
     assert score.reboots["worker-2"] == 0

@@ -224,7 +224,7 @@ def test_a_host_that_falls_back_again_and_again_rests(
     result = left_by_a_reboot(server, client)
     assert result["outcome"] == "succeeded"
     assert result["unmoved"] == "2"
-    assert server.has_said("as before, after 2 reboots in a row: it rests before the next")
+    assert server.has_said("as before, after 2 reboots in a row: it will not be rebooted again")
     assert not is_cordoned(lab, client.node)
     denied = client.ask(server)
     assert denied.kind == "failed_recently"

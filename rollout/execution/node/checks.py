@@ -1,19 +1,17 @@
-"""What is checked around a node's reboot: by others, as FLUO has them asked, and by the operator's own playbooks.
+"""Checks around a node's reboot: those of other tools, as with FLUO, and the operator's playbooks.
 
-FLUO's checks are asked for by a label, and answered by annotations.
+A label on the Node requests the checks of other tools, and annotations answer. The label is set and
+earlier answers are removed in one write, so that no old answer counts as a new one. An annotation
+names the label, so that a process that returns the node can remove it. Checks run before anything
+is evicted, as with FLUO: a node that fails them has lost nothing.
 
-The label and the removal of earlier answers are one write, so that no old answer passes for a new
-one; which label is ours stands beside it, so that whoever gives the node back takes it away. Checks
-are asked for before anything is evicted, as FLUO does: a node that does not pass has lost nothing.
-
-Playbooks run on a drained node before its reboot, and on a Ready one after it. One that fails
-before the reboot fails a node that works as it did: it is given back. One that fails after it
-leaves a node that is not what its operator wants in service: it stays cordoned, and is reported. A
-run that is resumed before the reboot runs the first again; they have to bear that.
+Playbooks run on a drained node before its reboot, and on a Ready one after it. If the first fails,
+the node works as before and is returned. If the second fails, the node is not what its operator
+wants in service, so it stays cordoned and is reported. A run that is resumed before the reboot runs
+the first playbook again, which has to allow for that.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
@@ -24,24 +22,30 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.progress import Activity, Outcome, Phase
+from rollout.model.soft_taint import Patch
 from rollout.planning.eligibility.candidates import is_control_plane
 
 BEFORE = "before-reboot"
 AFTER = "after-reboot"
 _TRUE = "true"
 _TICK = 5.0
+_ROLE = "node-role.kubernetes.io/"
 
 
 def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Return once the checks of that name have set these; `NodeFailure` where they have not in time."""
+    """Request the checks of this name, and return once they have set these annotations to true.
+
+    Raises:
+        NodeFailure: they have not in time.
+    """
     if not annotations:
         return
     hooks = task.policy.gates.hooks
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
-    _ask(task, label, annotations)
+    _request_checks(task, label, annotations)
     with watch_node(task.cluster, task.name, deadline) as view:
-        while missing := _missing(view.items(), annotations):
+        while missing := _missing_answers(view.items(), annotations):
             task.check()
             if deadline.expired:
                 raise NodeFailure(
@@ -52,19 +56,19 @@ def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -
             task.step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
-    taken = dict.fromkeys((*annotations, marks.HOOK_LABEL))
-    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": taken}})
+    removed = dict.fromkeys((*annotations, marks.HOOK_LABEL))
+    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
 
 
-def _missing(nodes: Sequence[Node], names: Sequence[str]) -> str:
+def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
     present = nodes[0].annotations if nodes else {}
-    return ", ".join(name for name in names if present.get(name) != _TRUE)
+    return ", ".join(name for name in annotations if present.get(name) != _TRUE)
 
 
-def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Set the label and remove earlier answers; `NodeFailure` where somebody else has set it: then it is theirs."""
+def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
+    """Set the label and remove earlier answers; `NodeFailure` if another tool has set the label."""
 
-    def change(node: Node) -> dict[str, Any]:
+    def change(node: Node) -> Patch:
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
             raise NodeFailure(
                 Outcome.SKIPPED,
@@ -81,25 +85,47 @@ def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
     write(task, change)
 
 
-_ROLE = "node-role.kubernetes.io/"
-
-
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Return once the playbook has passed on the drained node, or on one that is Ready in this boot.
+    """Run the playbook for a drained node, or for a node that is Ready in this boot.
 
-    `NodeFailure` where it has not.
+    Raises:
+        NodeFailure: the playbook failed.
     """
     playbooks = context.engine.playbooks
     if playbooks is None:
         return
-    occasion, phase = (
-        (Occasion.POST_REBOOT, Phase.READY) if boot else (Occasion.PRE_REBOOT, Phase.DRAINED)
+    if boot is None:
+        occasion = Occasion.PRE_REBOOT
+        phase = Phase.DRAINED
+    else:
+        occasion = Occasion.POST_REBOOT
+        phase = Phase.READY
+    host = context.host.host
+    failure = playbooks.run(
+        occasion,
+        host,
+        _playbook_variables(context, occasion, boot),
+        seconds=context.policy.gates.hooks.timeout,
+        check=context.check,
+        notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
     )
+    if failure:
+        command = f"ansible-playbook --limit {host.name} with -e rollout_node={context.name}"
+        raise NodeFailure(
+            Outcome.CHECK_FAILED,
+            f"the {occasion} playbook failed: {failure}",
+            hint=f"Run it by hand: {command}",
+        )
+
+
+def _playbook_variables(
+    context: NodeContext, occasion: Occasion, boot: BootFacts | None
+) -> Mapping[str, object]:
+    """Return the variables of a playbook, named as in the dynamic inventory."""
     node = context.node()
     planned = context.planned
-    host = context.host.host
-    # under the names that they have in the dynamic inventory
-    variables = {
+    roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]
+    return {
         "rollout_node": context.name,
         "rollout_run": context.rollout,
         "rollout_occasion": occasion.value,
@@ -107,26 +133,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         "rollout_staged_version": planned.staged_version,
         "rollout_boot_id": boot.boot_id if boot else planned.boot_id,
         "rollout_control_plane": is_control_plane(node, context.policy),
-        "rollout_roles": sorted(
-            label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)
-        ),
+        "rollout_roles": sorted(roles),
         "rollout_zone": node.zone,
         "rollout_labels": dict(node.labels),
     }
-    why = playbooks.run(
-        occasion,
-        host,
-        variables,
-        seconds=context.policy.gates.hooks.timeout,
-        check=context.check,
-        notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
-    )
-    if why:
-        raise NodeFailure(
-            Outcome.CHECK_FAILED,
-            f"the {occasion} playbook failed: {why}",
-            hint=(
-                f"Run it by hand: ansible-playbook --limit {host.name} with -e"
-                f" rollout_node={context.name}"
-            ),
-        )

@@ -1,30 +1,31 @@
-"""Taking an untouched node: it is marked, admitted once more by what stands on all Nodes, and only then cordoned.
+"""Claims a node: marks it, admits it by the state of all Nodes, and then cordons it.
 
-Between admission and cordon there is one write, and nothing slow: what is slow is asked first, and
-an outage of the API server has all of it asked again. The mark comes before the look, so that of
-two rollouts that do not know each other the later one to mark sees both. Whoever sees more nodes
-away than may be does not cordon: of nodes that are only marked the last by name give way, and the
-first wait until they have. So never both go, and never neither.
+Between admission and cordon there is one write and nothing slow. An outage of the API server
+repeats both. The mark is written before the other Nodes are read, so of two rollouts that do not
+know each other, the later one to mark sees both marks. A rollout that sees too many nodes
+unavailable does not cordon. Among nodes that are only marked, those later by name give way, and the
+earlier ones wait until they have. So the rollouts never both continue, and never both give up.
 
-A node that an earlier process has begun is taken up where that left it. The mark on the Node says
-which act was about to begin, not whether it happened; the host's boot id says whether it has
-rebooted. Whatever had happened, the node enters the state machine at a phase from which every proof
-is still made, and no host is asked to reboot in a boot that is not the one from before.
+A node that an earlier process has started is taken up where that process left it. The mark on the
+Node says which act was about to begin, not whether it happened; the host's boot ID says whether it
+has rebooted. The node enters the state machine at a phase from which everything is proven again,
+and no host is asked to reboot in a boot other than the planned one.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import (
-    NodeContext,
-    Progress,
-)
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NotStartedError, RefusedError
-from rollout.execution.node.marking import fluo_labels, is_excluded, ours, write
+from rollout.execution.node.marking import (
+    fluo_labels,
+    is_excluded_by_us,
+    require_mark,
+    write,
+)
 from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
@@ -34,16 +35,15 @@ from rollout.model.node_marks import UNCLEAR_HINT, annotation_problem, targets_o
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
-from rollout.model.soft_taint import without_soft_taint
+from rollout.model.soft_taint import Patch, without_soft_taint
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause, text
 
-# Seconds that others who have only marked their nodes are given to withdraw, and between two looks
-# at them.
-_PATIENCE = 10.0
+# Seconds that other rollouts get to withdraw from nodes that they have only marked.
+_WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
 
@@ -51,44 +51,48 @@ DELETED = "its Node was deleted since it was planned"
 def claim(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
+    """Mark the node, admit it, then annotate and cordon it in one write, without the soft taint.
 
-    A node that was cordoned before stays marked as not ours to uncordon, and one that load
-    balancers left out before as not ours to give back to them, where they are to leave nodes out.
-    `detected` is the mark of what asked for the reboot. `RefusedError` where it is not admitted
-    now: nothing is left on it.
+    A node that was cordoned before is marked as not ours to uncordon. The same holds for the label
+    that excludes it from load balancers. `detected` is the mark of what requires the reboot.
+
+    Raises:
+        RefusedError: the node is not admitted now. Nothing is left on it.
     """
-    if why := context.engine.why_refused(context.planned):
-        raise RefusedError(text(why))
+    _check_admission(context)
     ready = ready_of(context.pods())
-    before = _marked(context)
+    before = _mark(context)
 
-    def change(node: Node) -> dict[str, Any]:
-        _check_free(context, ours(context, node))
+    def cordon(node: Node) -> Patch:
+        require_mark(context, node)
+        _check_planned(context, node)
         _check_cordon(before, node)
-        excludes = context.policy.exclude_from_load_balancers and _ours_to_include(node)
+        is_our_exclusion = is_excluded_by_us(node)
+        labels = dict(fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group))
+        if context.policy.exclude_from_load_balancers and (
+            is_our_exclusion or marks.EXCLUDED_FROM_BALANCERS not in node.labels
+        ):
+            is_our_exclusion = True
+            labels[marks.EXCLUDED_FROM_BALANCERS] = ""
         annotations = {
             **marks_of_run(context, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,
             marks.DETECTED: detected or None,
-            marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
-            marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
+            marks.CORDONED_BY_US: "true" if _is_our_cordon(node) else None,
+            marks.EXCLUDED_BY_US: "true" if is_our_exclusion else None,
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
-        excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
-        labels = {
-            **excluding,
-            **fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group),
+        return {
+            "metadata": {"annotations": annotations, "labels": labels},
+            "spec": {"unschedulable": True, **without_soft_taint(node)},
         }
-        body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
-        return {**body, "spec": {"unschedulable": True, **without_soft_taint(node)}}
 
-    patience = context.cluster.deadline(_PATIENCE)
+    patience = context.cluster.deadline(_WITHDRAW_SECONDS)
     try:
-        write(context, change, partial(_admitted, context, facts, patience))
+        write(context, cordon, partial(_await_admission, context, facts, patience))
     except NodeFailure as error:
         if error.outcome is Outcome.SKIPPED:
-            _withdraw(context, before)
+            _unmark(context, before)
         raise
 
 
@@ -102,39 +106,51 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
     }
 
 
-def _marked(task: NodeTask) -> Node:
-    """Return the Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
-    seen: list[Node] = []
+def _mark(task: NodeTask) -> Node:
+    """Mark the Node, and return it as it was before, also after a write whose answer was lost."""
+    before: Node | None = None
 
-    def change(node: Node) -> dict[str, Any]:
-        _check_free(task, node)
-        seen[:] = seen if _is_marked(task, node) and seen else [node]
+    def change(node: Node) -> Patch:
+        nonlocal before
+        _check_planned(task, node)
+        if before is None or not _is_marked_only(task, node):
+            before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
-    write(task, change)
-    return seen[0]
+    node = write(task, change)
+    return before or node
 
 
-def _is_marked(task: NodeTask, node: Node) -> bool:
+def _is_marked_only(task: NodeTask, node: Node) -> bool:
     return node.annotations.get(marks.RUN) == task.rollout and is_claimed(node)
 
 
-def _withdraw(task: NodeTask, before: Node) -> None:
-    """Put back what stood there before the mark; the mark of an earlier process stays for whoever goes on with it."""
+def _unmark(task: NodeTask, before: Node) -> None:
+    """Restore the annotations from before the mark, which may be those of an earlier process."""
     annotations = {name: before.annotations.get(name) for name in marks_of_run(task, Phase.PENDING)}
 
-    def change(node: Node) -> dict[str, Any] | None:
-        return {"metadata": {"annotations": annotations}} if _is_marked(task, node) else None
+    def change(node: Node) -> Patch | None:
+        if not _is_marked_only(task, node):
+            return None
+        return {"metadata": {"annotations": annotations}}
 
     write(task, change)
 
 
-def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi) -> Node:
-    """Return the Node as it is when it may be cordoned, `RefusedError` where it may not be."""
+def _check_admission(context: NodeContext) -> None:
+    """Raise `RefusedError` if the rollout may not cordon the node now."""
+    refusal = context.engine.why_refused(context.planned)
+    if refusal:
+        raise RefusedError(text(refusal))
+
+
+def _await_admission(
+    context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
+) -> Node:
+    """Return the Node once it may be cordoned; `RefusedError` if it may not."""
     name = context.name
     while True:
-        if why := context.engine.why_refused(context.planned):
-            raise RefusedError(text(why))
+        _check_admission(context)
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
@@ -142,7 +158,8 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
         limit = context.engine.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
-        if full := limit.why_full(name, away - giving_way):
+        full = limit.why_full(name, away - giving_way)
+        if full:
             raise RefusedError(text(full))
         full = limit.why_full(name, away)
         if full is None:
@@ -153,40 +170,38 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """Return the host's facts where the rules of a plan still take the node; else raise `NodeFailure`.
+    """Return the host's facts if a plan made now would take the node.
 
-    Cordons are judged by the claim itself. A node that was planned for its update is not rebooted
-    without one.
+    Cordons are left to the claim. A node that was planned for its update is not rebooted without
+    one.
+
+    Raises:
+        NotStartedError: a plan made now would leave the node out.
     """
-    is_idle_meant = context.policy.reboot_idle and not context.planned.staged
-    rules = replace(context.policy, include_cordoned=True, reboot_idle=is_idle_meant)
-    left_out = exclusion(
-        Candidate(node, observation, rules, EligibilityInputs(context.cluster.api.server_time()))
-    )
+    may_be_idle = context.policy.reboot_idle and not context.planned.staged
+    policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
+    inputs = EligibilityInputs(context.cluster.api.server_time())
+    left_out = exclusion(Candidate(node, observation, policy, inputs))
     if left_out is not None:
         raise NotStartedError(left_out.message, left_out.reason)
-    assert isinstance(observation, HostFacts)  # noqa: S101 - a node whose host gave none is left out
+    assert isinstance(observation, HostFacts)  # noqa: S101 - a node without them is left out
     return observation
 
 
-def _ours_to_undo(node: Node) -> bool:
-    """Whether the cordon is ours, of whichever run: one that a failed node was left with stays ours until it is undone.
+def _is_our_cordon(node: Node) -> bool:
+    """Whether rollout may undo the cordon.
 
-    A claim whose answer was lost stands on the Node already, and must not be taken for somebody
-    else's.
+    It may undo a cordon of any run, such as that of a node that failed earlier. The cordon of this
+    claim can be on the Node already, if the answer to its write was lost.
     """
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
-def _ours_to_include(node: Node) -> bool:
-    """Do the same for the load balancers' label."""
-    return is_excluded(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
-
-
-def _check_free(task: NodeTask, node: Node) -> None:
-    """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
-    if mark := annotation_problem(node):
-        raise NotStartedError(f"its marks are not understood: {cause(mark)}", mark.kind)
+def _check_planned(task: NodeTask, node: Node) -> None:
+    """Raise `NotStartedError` if the Node is not as it was planned."""
+    problem = annotation_problem(node)
+    if problem:
+        raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id:
@@ -195,33 +210,38 @@ def _check_free(task: NodeTask, node: Node) -> None:
     if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
         raise NotStartedError(f"it is marked by the unfinished rollout {run}")
     if node.unschedulable and not task.planned.cordoned and run != task.rollout:
-        raise _cordoned_meanwhile()
+        raise _cordoned_by_others()
 
 
 def _check_cordon(before: Node, node: Node) -> None:
-    """`NodeFailure` where another party has cordoned it after it was marked."""
+    """Raise `NotStartedError` if someone else has cordoned the Node after it was marked."""
     if node.unschedulable and not before.unschedulable and is_claimed(node):
-        raise _cordoned_meanwhile()
+        raise _cordoned_by_others()
 
 
-def _cordoned_meanwhile() -> NodeFailure:
+def _cordoned_by_others() -> NotStartedError:
     return NotStartedError(
         "it was cordoned outside this rollout after it was planned", ExclusionReason.CORDONED
     )
 
 
 def take_up(context: NodeContext) -> Progress:
-    """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
+    """Return where the run of a node continues that an earlier process has started.
+
+    Raises:
+        NodeFailure: someone else has finished the node, or has changed its marks.
+    """
     context.check()
     node = context.node()
     if node.annotations.get(marks.RUN) != context.rollout:
         raise NodeFailure(
             Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
         )
-    if mark := annotation_problem(node):
+    problem = annotation_problem(node)
+    if problem:
         raise NodeFailure(
             Outcome.STRANDED,
-            f"{cause(mark)}: nothing was done to it",
+            f"{cause(problem)}: nothing was done to it",
             hint=UNCLEAR_HINT.format(name=node.name),
         )
     phase = Phase(node.annotations[marks.PHASE])
@@ -235,18 +255,17 @@ def take_up(context: NodeContext) -> Progress:
     if phase not in AFTER_REBOOT:
         return progress.move(_edge_before_reboot(context, node, phase))
     if context.own is not None and node.boot_id == context.planned.boot_id:
-        message = (
-            "its reboot may have been requested, and this process runs on it: its cordon and its"
-            " marks stay"
-        )
         raise NodeFailure(
-            Outcome.STRANDED, message, hint="Go on from another node: rollout resume."
+            Outcome.STRANDED,
+            "its reboot may have been requested, and this process runs on it: its cordon and its"
+            " marks stay",
+            hint="Continue from another node: rollout resume.",
         )
     return progress.move(Edge.TAKEN_UP)
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Return how a node is taken up whose reboot nobody has requested, or that has failed.
+    """Return how to take up a node that has failed, or whose reboot was not requested.
 
     A host that has rebooted by itself needs no other reboot.
     """

@@ -141,7 +141,7 @@ class Progress:
     restagings: how often its host has staged another version.
     targets: what each source that asked for the reboot must show after it.
     note: what to report of a node that succeeds.
-    unmoved: how many reboots in a row, including this one, have changed nothing.
+    ineffective_reboots: how many reboots in a row, including this one, have changed nothing.
     endings: seconds that pods took to end in the last drain, by owner.
     edge: the move by which the node entered the phase, None if it was reported before.
     """
@@ -155,7 +155,7 @@ class Progress:
     restagings: int = 0
     targets: Mapping[Source, str] = field(default_factory=dict)
     note: str = ""
-    unmoved: int = 0
+    ineffective_reboots: int = 0
     endings: tuple[tuple[str, float], ...] = ()
     edge: Edge | None = None
 

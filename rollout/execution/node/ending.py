@@ -15,11 +15,12 @@ from rollout.execution.node.failures import (
 )
 from rollout.execution.node.marking import (
     MarksGoneError,
+    NodeLoss,
     is_marked,
     leave_failed,
+    node_loss,
     return_node,
     stays_cordoned,
-    why_lost,
 )
 from rollout.execution.node.rejoin import has_other_machine
 from rollout.execution.node.ssh_host import is_login_refused
@@ -90,21 +91,24 @@ def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> R
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
-    lost, reason = why_lost(context)
-    if not lost:
+    loss = node_loss(context)
+    if loss is None:
         return error
+    message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
-        message = f"not rebooted: {lost} while it was {progress.phase}"
+        message = f"not rebooted: {message} while it was {progress.phase}"
+        # A Node that was created again still needs its reboot.
+        reason = ExclusionReason.DELETING if loss is NodeLoss.DELETED else None
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
-    if reason is ExclusionReason.DELETING or has_other_machine(context):
-        return NodeRemovedError(
-            f"{lost} after its reboot was requested: {error.message}" if is_unproven else lost
-        )
+    if loss is NodeLoss.DELETED or has_other_machine(context):
+        if is_unproven:
+            message += f" after its reboot was requested: {error.message}"
+        return NodeRemovedError(message)
     if is_unproven:
         return error
     return NodeFailure(
         Outcome.FAILED,
-        f"its reboot is not proven: {lost} after the reboot was requested",
+        f"its reboot is not proven: {message} after the reboot was requested",
         hint=f"Look at its host; once its Node is Ready: rollout apply --node {context.name}",
     )
 

@@ -1,12 +1,11 @@
-"""What we write on a Node, and take away again.
+"""Writes rollout's marks on a Node, and removes them.
 
-Every write names the version of the Node that it was decided on, so that somebody else's cordon or
-uncordon in between is seen instead of overwritten. Only what carries this run's id is ever undone.
+Every write names the version of the Node that it was decided on. So a cordon or uncordon by someone
+else in between is seen and not overwritten. Only what carries this run's ID is ever undone.
 """
 
 from collections.abc import Callable, Mapping
-from itertools import count
-from typing import Any
+from enum import StrEnum
 
 import msgspec
 
@@ -32,137 +31,139 @@ from rollout.model.node_marks import (
     last_result,
     targets_on,
 )
-from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.selectors import is_label_value
-from rollout.model.soft_taint import without_soft_taint
+from rollout.model.soft_taint import Patch, without_soft_taint
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# How often, and for how long, others may be faster than us: a burst of writes by controllers is
-# over sooner.
-_ATTEMPTS = 10
+# A write that conflicts with others is repeated at least so often, and for so many seconds: a burst
+# of writes by controllers is over sooner.
+_MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
-_MOVING = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE})
-_TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
-_GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
+# These sources name the version or deployment that the reboot must bring.
+_WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE})
+
+Change = Callable[[Node], Patch | None]
+"""Returns what to write on a Node, None for nothing."""
 
 
 class MarksGoneError(StepError):
-    """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
+    """This run's marks are not on the Node. They alone say what may be undone there."""
 
 
-def is_excluded(node: Node) -> bool:
-    """Whether load balancers leave it out because we have asked for it."""
+class NodeLoss(StrEnum):
+    """What happened to the planned Node. A deleted one needs no reboot, a new one still does."""
+
+    DELETED = "deleted"
+    RECREATED = "deleted and created again"
+
+
+def is_excluded_by_us(node: Node) -> bool:
+    """Whether rollout has set the label by which load balancers leave the node out."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
-    """Write the phase that begins."""
-    return write(task, lambda node: _annotations(task, node, {marks.PHASE: phase.value}))
+    return write(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Mark the Node with what is staged now. The proof of the reboot, and a process that resumes, use it."""
+    """Mark the Node with what is staged now, for the proof of the reboot and for a resumption."""
     annotations = {
         marks.STAGED_VERSION: detection.version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
-    write(task, lambda node: _annotations(task, node, annotations))
+    write(task, lambda node: _annotate(task, node, annotations))
 
 
 def mark_granted(task: NodeTask) -> None:
-    """Write that the host of a drained node may reboot; `DrainError` where the node is not drained, or not cordoned.
+    """Write that the host of a drained node may reboot.
 
-    Of two processes, one that grants and one that gives back, the API server lets the first to
-    write have its way.
+    `DrainError` if it is not drained or not cordoned. If one process grants the reboot while
+    another returns the node, the first to write wins.
     """
 
-    def change(node: Node) -> dict[str, Any]:
-        phase = ours(task, node).annotations.get(marks.PHASE)
-        if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
-            raise DrainError(
-                f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}"
-            )
-        return _annotations(task, node, {marks.PHASE: Phase.REBOOTING.value})
+    def change(node: Node) -> Patch:
+        require_mark(task, node)
+        phase = node.annotations.get(marks.PHASE)
+        if not node.unschedulable:
+            raise DrainError(f"{task.name} is {phase}, and not cordoned")
+        if phase not in (Phase.DRAINED, Phase.REBOOTING):
+            raise DrainError(f"{task.name} is {phase}")
+        return _annotate(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     write(task, change)
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Uncordon what we cordoned, take our marks away, and leave the result.
+    """Remove rollout's cordon and marks, write the result, and return the Node as it was before."""
 
-    Where the node has succeeded others are told. Returned is the Node as it was before.
-    """
-
-    def change(node: Node) -> dict[str, Any] | None:
-        if _is_returned_already(task, node):
+    def change(node: Node) -> Patch | None:
+        if _is_returned(task, node):
             return None
-        labels_taken_back, taken_back = _fulfilled(node, outcome)
-        further = {
-            **_further(task, node, outcome, version),
+        require_mark(task, node)
+        details = {
+            **_details_of_return(task, node, outcome, version),
             **_failed_version(node, outcome, version),
         }
-        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, further), **taken_back}
-        body = _annotations(task, node, taken)
-        body["metadata"]["labels"] = {
-            **labels_taken_back,
-            **(fluo_labels(task.policy, version) if outcome is Outcome.SUCCEEDED else {}),
-            **_turns_labels(node),
-            **({marks.EXCLUDED_FROM_BALANCERS: None} if is_excluded(node) else {}),
+        annotations = {
+            **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
+            **_result(task, outcome, version, details),
         }
-        uncordoned = (
-            {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
-        )
-        return {**body, "spec": {**uncordoned, **without_soft_taint(node)}}
+        labels = _remove_temporary_labels(node)
+        if is_excluded_by_us(node):
+            labels[marks.EXCLUDED_FROM_BALANCERS] = None
+        if outcome is Outcome.SUCCEEDED:
+            labels.update(fluo_labels(task.policy, version))
+            if Source.ANNOTATION in targets_on(node):
+                labels.update(_withdraw_requests(node.labels))
+                annotations.update(_withdraw_requests(node.annotations))
+                annotations[marks.REBOOT_NEEDED] = None
+        spec = without_soft_taint(node)
+        if node.annotations.get(marks.CORDONED_BY_US) == "true":
+            spec["unschedulable"] = None
+        return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 
     return write(task, change)
 
 
-def _fulfilled(
-    node: Node, outcome: Outcome
-) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-    """Take back the labels and annotations that asked for this reboot: a person's, and others' as by them.
-
-    Where an agent of theirs runs, it has done so: see the proof.
-    """
-    targets = targets_on(node)
-    if outcome is not Outcome.SUCCEEDED or Source.ANNOTATION not in targets:
-        return {}, {}
-    labels, annotations = (
-        {name: "false" for name in marks.OTHERS_REQUESTS if words.get(name) == "true"}
-        for words in (node.labels, node.annotations)
-    )
-    return labels, {**annotations, marks.REBOOT_NEEDED: None}
+def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
+    """Return the change that withdraws the requests of other coordinators."""
+    return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
-def _is_returned_already(task: NodeTask, node: Node) -> bool:
-    """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
+def _is_returned(task: NodeTask, node: Node) -> bool:
+    """Whether an earlier write, whose answer was lost, has returned the node."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == task.rollout
 
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Leave the node cordoned and marked as failed, for somebody to look at."""
-    annotations = {marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
+    """Leave the node cordoned and marked as failed, for someone to look at."""
 
-    def change(node: Node) -> dict[str, Any]:
-        result = _result(task, outcome, version, _failed_version(node, outcome, version))
-        body = _annotations(task, node, {**result, **annotations})
-        body["metadata"]["labels"] = _turns_labels(node)
-        return {**body, "spec": without_soft_taint(node)}
+    def change(node: Node) -> Patch:
+        require_mark(task, node)
+        annotations = {
+            **_result(task, outcome, version, _failed_version(node, outcome, version)),
+            marks.PHASE: Phase.FAILED.value,
+            marks.HOOK_LABEL: None,
+            marks.DEFERRED: None,
+        }
+        metadata = {"annotations": annotations, "labels": _remove_temporary_labels(node)}
+        return {"metadata": metadata, "spec": without_soft_taint(node)}
 
     return write(task, change)
 
 
 def leave_aborted(task: NodeTask) -> Node:
-    """Leave the node as it is, with the result that its rollout was aborted: its record is about to be removed."""
+    """Leave the node as it is, and write that its rollout was aborted."""
 
-    def change(node: Node) -> dict[str, Any]:
-        result = _result(task, Outcome.ABORTED, "", _failed_version(node, Outcome.ABORTED, ""))
-        return _annotations(task, node, result)
+    def change(node: Node) -> Patch:
+        details = _failed_version(node, Outcome.ABORTED, "")
+        return _annotate(task, node, _result(task, Outcome.ABORTED, "", details))
 
     return write(task, change)
 
@@ -170,62 +171,61 @@ def leave_aborted(task: NodeTask) -> Node:
 def fluo_labels(
     policy: Policy, version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return what FLUO's agent would say of a host, as far as a label can hold it; nothing where nobody asks for it."""
-    said = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
-    known = {name: value for name, value in said.items() if value and is_label_value(value)}
-    return known if policy.courtesy.fluo_labels else {}
+    """Return the labels that FLUO's agent would set, if the policy wants them."""
+    if not policy.courtesy.fluo_labels:
+        return {}
+    labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
+    return {name: value for name, value in labels.items() if value and is_label_value(value)}
 
 
-def _turns_labels(node: Node) -> dict[str, None]:
-    """Take the labels away that were for its turn: by which pods of ours kept away, and had checks run."""
+def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
+    """Return the removal of the labels that ran checks, or kept rollout's own pods away."""
+    names = [marks.DEFERRED]
     hook = node.annotations.get(marks.HOOK_LABEL, "")
-    is_ours = hook.endswith(("/before-reboot", "/after-reboot"))
-    return {
-        label: None for label in (marks.DEFERRED, hook if is_ours else "") if label in node.labels
-    }
+    if hook.endswith(("/before-reboot", "/after-reboot")):
+        names.append(hook)
+    return {name: None for name in names if name in node.labels}
 
 
 def _result(
-    task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]
+    task: NodeTask, outcome: Outcome, version: str, details: Mapping[str, str]
 ) -> dict[str, str | None]:
-    at = whole_second(task.report.now)
-    took = Duration(round(task.seconds))
-    known = {"version": version} if version else {}
-    value = {
-        "outcome": outcome.value,
-        "at": at,
-        **known,
-        "run": task.rollout,
-        "took": str(took),
-        **more,
-    }
-    return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
+    result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
+    if version:
+        result["version"] = version
+    result["run"] = task.rollout
+    result["took"] = str(Duration(round(task.seconds)))
+    result.update(details)
+    return {marks.LAST_RESULT: msgspec.json.encode(result).decode()}
 
 
-def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
-    """How many proven reboots in a row, with this one, were asked for and brought no other version.
+def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
+    """Return how many requested reboots in a row have brought no other version.
 
-    0 where this one has, where its own proof is another version or deployment, and where nothing
-    had asked for it. `node` is as it was before it was given back.
+    The last reboot is included. 0 if it has brought another version, if a version or deployment was
+    its proof, or if nothing had requested it.
+    `node` is the Node before it was returned.
     """
-    if _is_returned_already(task, node):
+    if _is_returned(task, node):
         return ineffective_reboots(node)
-    targets = targets_on(node)
-    is_asked_for = is_fleetlock_run(task.rollout) or (
-        bool(targets) and not _MOVING & targets.keys()
-    )
-    if not is_asked_for or version != task.planned.running_version:
+    sources = targets_on(node).keys()
+    is_requested = is_fleetlock_run(task.rollout) or (sources and not sources & _WITH_VERSION)
+    if not is_requested or version != task.planned.running_version:
         return 0
     return 1 + ineffective_reboots_before(node, version, task.cluster.api.server_time())
 
 
-def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
-    """Return what the result tells besides of a node that is given back: rolled back from what, or not moved."""
+def _details_of_return(
+    task: NodeTask, node: Node, outcome: Outcome, version: str
+) -> Mapping[str, str]:
+    """Return the version that was rolled back, or how many reboots have changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
-        return {"from": staged} if staged and staged != version else {}
-    unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
-    return {"unmoved": str(unmoved)} if unmoved else {}
+        return {"from": staged} if staged not in ("", version) else {}
+    if outcome is not Outcome.SUCCEEDED:
+        return {}
+    count = count_ineffective_reboots(task, node, version)
+    return {"unmoved": str(count)} if count else {}
 
 
 def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
@@ -233,28 +233,28 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
     if outcome is Outcome.SUCCEEDED:
         return {}
     if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:
-        # A host that asks FleetLock for its reboot does not tell what it has staged.
-        booted = "" if outcome is Outcome.ROLLED_BACK else version
-        failed = node.annotations.get(marks.STAGED_VERSION) or booted
-        if failed and not (outcome is Outcome.ROLLED_BACK and failed == version):
+        is_rolled_back = outcome is Outcome.ROLLED_BACK
+        failed = node.annotations.get(marks.STAGED_VERSION)
+        if not failed and not is_rolled_back:
+            # A host that asks FleetLock for its reboot does not tell what it has staged.
+            failed = version
+        if failed and not (is_rolled_back and failed == version):
             return {"failed_version": failed, "failed_as": outcome.value}
     before = last_result(node)
     return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
 
 
-def _annotations(
-    task: NodeTask, node: Node, annotations: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Annotate a Node that bears this run's mark."""
-    ours(task, node)
+def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
+    """Return a change of annotations; raises as `require_mark` does."""
+    require_mark(task, node)
     return {"metadata": {"annotations": annotations}}
 
 
-def ours(task: NodeTask, node: Node) -> Node:
-    """Return the Node with this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
+def require_mark(task: NodeTask, node: Node) -> None:
+    """Raise `FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
     run = node.annotations.get(marks.RUN)
     if run == task.rollout:
-        return node
+        return
     if run:
         raise FencedError(
             f"the Node {node.name} is marked by the rollout {run} now, not by this one",
@@ -267,31 +267,28 @@ def ours(task: NodeTask, node: Node) -> Node:
 
 
 def is_marked(task: NodeTask) -> bool:
-    """Whether this run's mark stands on the Node; not where that cannot be seen."""
+    """Whether this run's mark is on the Node. False if the Node cannot be read."""
     try:
         return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout
     except ApiError:
         return False
 
 
-def why_lost(task: NodeTask) -> tuple[str, ExclusionReason | None]:
-    """Tell that the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
-
-    One that is not there needs no reboot; one that was created again still waits for it.
-    """
+def node_loss(task: NodeTask) -> NodeLoss | None:
+    """Return what happened to the planned Node; None if it is there, or cannot be read."""
     try:
         uid = read_node(task.cluster.api, task.name).uid
     except ApiNotFoundError:
-        return "its Node was deleted", ExclusionReason.DELETING
+        return NodeLoss.DELETED
     except ApiError:
-        return "", None
-    # marks and older plans may not say which Node was meant
+        return None
+    # Marks and older plans may not have the Node's UID.
     is_another = task.planned.node_uid not in ("", uid)
-    return ("its Node was deleted and created again" if is_another else ""), None
+    return NodeLoss.RECREATED if is_another else None
 
 
 def stays_cordoned(task: NodeTask) -> bool:
-    """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
+    """Whether the Node is cordoned, by anyone. True if it cannot be read, False if it is gone."""
     try:
         return read_node(task.cluster.api, task.name).unschedulable
     except ApiNotFoundError:
@@ -300,43 +297,44 @@ def stays_cordoned(task: NodeTask) -> bool:
         return True
 
 
-def write(
-    task: NodeTask,
-    change: Callable[[Node], dict[str, Any] | None],
-    read: Callable[[ClusterApi], Node] | None = None,
-) -> Node:
-    """Write the change of a task's Node as `write_node` does."""
-    return write_node(task.cluster, task.check, task.name, change, read)
+def write(task: NodeTask, change: Change, read: Callable[[ClusterApi], Node] | None = None) -> Node:
+    """Change a task's Node as `write_node` does."""
+    return write_node(task.cluster, task.check, task.name, change, read=read)
 
 
 def write_node(
     cluster: PatientApi,
     check: Guard,
     name: str,
-    change: Callable[[Node], dict[str, Any] | None],
+    change: Change,
+    *,
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read, decide, write; again where the Node changed in between. No change: no write.
+    """Read a Node, decide, and write; again if it changed in between.
 
-    An outage repeats all three: what was read before it may be true no longer. `read` may read more
-    than the Node.
+    Returns the Node as it was read. After an outage all three are repeated, because what was read
+    before may no longer be true.
+    `read` may read more than the Node.
     """
-    deadline, contended = within or cluster.deadline(), cluster.deadline(_CONTENDED_SECONDS)
+    deadline = within or cluster.deadline()
+    contended = cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
         check()
         node = read(api) if read else read_node(api, name)
-        if (body := change(node)) is not None:
+        body = change(node)
+        if body is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": node.resource_version}
             check()
             api.patch(node_path(name), {**body, "metadata": metadata})
         return node
 
-    for number in count(1):
+    conflicts = 0
+    while True:
         try:
             return cluster.ask(attempt, deadline)
         except ApiConflictError as error:
-            if number >= _ATTEMPTS and contended.expired:
+            conflicts += 1
+            if conflicts >= _MOST_CONFLICTS and contended.expired:
                 raise StepError(f"the Node {name} changes too often to be written") from error
-    raise AssertionError("attempts do not end by themselves")

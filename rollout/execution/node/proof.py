@@ -1,19 +1,20 @@
-"""The proof after a boot, in three parts, each waited for.
+"""Proves a reboot in three parts, each of which is waited for.
 
-The kubelet of the new boot reports Ready: no clocks are compared, and no NotReady is waited for, as
-a fast reboot may never show one. What asked for the reboot asks for it no more, each source by its
-own sign. The pods that belong to the node (static ones, DaemonSets') and were ready before are
-ready again; a DaemonSet that is gone, or does not want the node any more, is not waited for. Right
-after a boot the API may still have a pod as it was before: one whose Ready is of the same moment is
-not back.
+First, the kubelet of the new boot reports Ready. No clocks are compared and no NotReady is awaited,
+because a fast reboot may never show one.
 
-A version, a deployment and a marker file are settled with the boot. An operator's command and
-another's annotation may take a while to follow it; the annotation is waited for only where its
-agent runs, as nobody else would take it back. What is not proven is a failure of a node that works
-as it did before.
+Second, what required the reboot no longer does. Versions, deployments and marker files are settled
+by the boot. An operator's command and another tool's annotation may take a while. The annotation is
+awaited only if the tool's agent runs on the node, because nobody else would remove it. If this part
+fails, the node works as it did before.
+
+Third, the node's own pods (static pods and those of DaemonSets) that were ready before are ready
+again. A DaemonSet that is gone, or no longer wants the node, is not awaited. Right after a boot the
+API may still show a pod as it was before: a pod whose Ready has the same time as then is not back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from rollout.execution.base.live_view import watch_node
@@ -37,9 +38,10 @@ from rollout.model.reboot_request import requests
 from rollout.model.text import shortened
 from rollout.ports import ClusterApi
 
-# How long what follows a boot may take to do so, where --ready-timeout is not shorter.
+# How long the second part may take, in seconds, if --ready-timeout is not shorter.
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
+_READY_TICK = 5.0
 _ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND})
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
 _SEE = {
@@ -55,96 +57,100 @@ _PODS_PAUSE = 1.0
 _NAMED = 3
 
 
-def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Return once each source that asked for the reboot shows that it worked; `NodeFailure` where one does not.
+@dataclass(frozen=True, slots=True)
+class MissingProof:
+    """Why a source does not prove the reboot. `is_final`: waiting does not help."""
 
-    The version stands first, and alone where update_engine alone was asked: it takes no further
-    question.
+    source: Source
+    why: str
+    is_final: bool = False
+
+
+def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
+    """Return once each source that required the reboot shows that it worked.
+
+    The version comes first. It alone suffices if update_engine alone required the reboot.
+
+    Raises:
+        NodeFailure: a source does not show it in time.
     """
     targets = progress.targets
     if not targets or Source.UPDATE_ENGINE in targets:
-        check_version(
-            context.planned,
-            targets.get(Source.UPDATE_ENGINE, progress.staged_version),
-            progress.boot,
-        )
+        version = targets.get(Source.UPDATE_ENGINE, progress.staged_version)
+        prove_version(context.planned, version, progress.boot)
     deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
-    while missing := next(_missing(context, host, progress), None):
-        source, why, is_final = missing
-        if is_final or deadline.expired:
-            message = f"the host rebooted, not proven by {source}: {why}"
-            raise NodeFailure(Outcome.ROLLED_BACK, message, see=_SEE.get(source, ()))
-        context.step(Phase.READY, f"waiting for its proof: {why}")
+    while missing := _missing_proof(context, host, progress):
+        if missing.is_final or deadline.expired:
+            raise NodeFailure(
+                Outcome.ROLLED_BACK,
+                f"the host rebooted, not proven by {missing.source}: {missing.why}",
+                see=_SEE.get(missing.source, ()),
+            )
+        context.step(Phase.READY, f"waiting for its proof: {missing.why}")
         deadline.pause(_PAUSE)
 
 
-_Missing = tuple[Source, str, bool]
+def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
+    """Return the first source without a proof; None if all have one."""
+    missing = _missing_on_host(host, progress)
+    if missing is None and Source.ANNOTATION in progress.targets:
+        names = requests(context.node(), marks.OTHERS_REQUESTS)
+        if names and _has_agent(context):
+            return MissingProof(Source.ANNOTATION, f"its annotation is still true: {names[0]}")
+    return missing
 
 
-def _missing(context: NodeContext, host: SshHost, progress: Progress) -> Iterator[_Missing]:
-    """Yield the sources without a proof, each with why, and whether no waiting helps."""
-    yield from _missing_on_host(host, progress)
-    if Source.ANNOTATION in progress.targets:
-        node = context.node()
-        names = requests(node, marks.OTHERS_REQUESTS)
-        if names and not _runs_agent(context):
-            names = ()
-        yield from (
-            (Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names
-        )
+def _has_agent(context: NodeContext) -> bool:
+    """Whether the agent of FLUO or CLUO runs on the node, by its owner's name or a label."""
+    for pod in context.pods():
+        names = set(pod.labels.values())
+        if pod.owner:
+            names.add(pod.owner.name)
+        if names & _AGENTS:
+            return True
+    return False
 
 
-def _runs_agent(context: NodeContext) -> bool:
-    """Whether FLUO's or CLUO's agent runs on the node, as the name of its pod's owner or a label tells."""
-    pods = context.pods()
-    return any(
-        not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()})
-        for pod in pods
-    )
-
-
-def _missing_on_host(host: SshHost, progress: Progress) -> Iterator[_Missing]:
-    targets = progress.targets
-    boot = progress.boot
-    sources = tuple(source for source in targets if source in _ON_HOST)
+def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
+    sources = tuple(source for source in progress.targets if source in _ON_HOST)
     if not sources:
-        return
-    if Source.COMMAND in sources and not host.probe.detect_command:
-        yield Source.COMMAND, "it cannot be asked, as no detect.command is given", True
-        return
-    probe = Probe(sources, host.probe.detect_command)
+        return None
+    command = host.probe.detect_command
+    if Source.COMMAND in sources and not command:
+        why = "it cannot be asked, as no detect.command is given"
+        return MissingProof(Source.COMMAND, why, is_final=True)
+    probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
-        yield sources[0], facts.message, False
-    elif (facts.boot_id, facts.machine_id) != (boot.boot_id, boot.machine_id):
-        yield sources[0], "the host is in another boot than the one that was seen", False
-    else:
-        for sign in facts.signs:
-            why, is_final = unmet(sign, targets[sign.source])
-            if why:
-                yield sign.source, why, is_final
+        return MissingProof(sources[0], facts.message)
+    boot = progress.boot
+    if facts.boot_id != boot.boot_id or facts.machine_id != boot.machine_id:
+        why = "the host is in another boot than the one that was seen"
+        return MissingProof(sources[0], why)
+    for sign in facts.signs:
+        missing = missing_in_sign(sign, progress.targets[sign.source])
+        if missing:
+            return missing
+    return None
 
 
-def unmet(sign: Sign, target: str) -> tuple[str, bool]:
-    """Why what a host's source says now is no proof, and whether that is final; empty where it is one."""
+def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
+    """Return why a source of the host proves nothing yet; None if it proves the reboot."""
     match sign.source:
         case Source.RPM_OSTREE:
             if not sign.current:
-                return sign.detail, False
-            is_booted = sign.current == target
-            return (
-                ("", True)
-                if is_booted
-                else (f"deployment {sign.current[:12]} is booted, not {target[:12]}", True)
-            )
+                return MissingProof(sign.source, sign.detail)
+            if sign.current == target:
+                return None
+            why = f"deployment {sign.current[:12]} is booted, not {target[:12]}"
+            return MissingProof(sign.source, why, is_final=True)
         case Source.REBOOT_REQUIRED | Source.COMMAND:
-            may_change = sign.source is Source.COMMAND or sign.answer is not SourceAnswer.NEEDED
-            still = "still " if sign.is_needed else ""
-            return (
-                ("", True)
-                if sign.answer is SourceAnswer.NOT_NEEDED
-                else (f"{still}{sign.detail}", not may_change)
-            )
+            if sign.answer is SourceAnswer.NOT_NEEDED:
+                return None
+            why = f"still {sign.detail}" if sign.is_needed else sign.detail
+            # /run is new with each boot, so the file was written in this one.
+            is_final = sign.source is Source.REBOOT_REQUIRED and sign.is_needed
+            return MissingProof(sign.source, why, is_final=is_final)
         case Source.UPDATE_ENGINE | Source.ANNOTATION:
             raise AssertionError("these are proven without asking the host")
         case _:
@@ -160,14 +166,14 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
         while not deadline.expired:
             nodes = view.items()
             if not nodes and has_reported:
-                # a kubelet registers its Node when it starts, and not again
+                # A kubelet registers its Node when it starts, and not again.
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             has_reported = has_reported or any(node.boot_id == boot.boot_id for node in nodes)
-            missing = _not_ready_because(nodes[0] if nodes else None, boot)
+            missing = _why_not_ready(nodes[0] if nodes else None, boot)
             if not missing:
                 return
             task.step(Phase.BOOTED, missing)
-            task.cluster.clock.wait(view.changed, min(5.0, deadline.remaining))
+            task.cluster.clock.wait(view.changed, min(_READY_TICK, deadline.remaining))
             view.changed.clear()
     raise NodeFailure(
         Outcome.NOT_READY,
@@ -176,19 +182,25 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     )
 
 
-def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
+def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
     if node is None:
         return "the Node is gone"
     if node.boot_id != boot.boot_id:
         return "waiting for its kubelet to report this boot"
     if not node.is_ready:
-        return f"waiting for Ready{': ' + node.ready_message if node.ready_message else ''}"
+        message = f": {node.ready_message}" if node.ready_message else ""
+        return f"waiting for Ready{message}"
     return ""
 
 
-def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """Return where the host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
-    if not planned.staged or (staged_version and boot.version == staged_version):
+def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
+    """Raise `NodeFailure` if the host does not run the staged version.
+
+    If that is unknown, any version but the one before will do.
+    """
+    if not planned.staged:
+        return
+    if staged_version and boot.version == staged_version:
         return
     if not staged_version and boot.version != planned.running_version:
         return
@@ -201,10 +213,13 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Return when all that were ready before are ready again; `NodeFailure` where some are not in time.
+    """Return once the node's own pods that were ready before are ready again.
 
-    That is before the uncordon: no pod is to land on a node without its network. Cordons do not
-    stop these pods.
+    This comes before the uncordon, so that no pod lands on a node without its network. The cordon
+    does not stop the node's own pods.
+
+    Raises:
+        NodeFailure: some are not ready in time.
     """
     before = ready_before(task.node())
     deadline = task.cluster.deadline(timeout)
@@ -221,12 +236,15 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
 
 def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
+    """Return the names of the pods that are not ready again; empty if all are."""
     if not before:
         return ""
     ready = ready_of(read_node_pods(api, name))
-    missing = [
-        pod for pod, since in before.items() if pod not in ready or (since and ready[pod] == since)
-    ]
+    missing = []
+    for pod, since in before.items():
+        is_unchanged = bool(since) and ready.get(pod) == since
+        if pod not in ready or is_unchanged:
+            missing.append(pod)
     if not missing:
         return ""
     return shortened(pods_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)

@@ -1,10 +1,10 @@
-"""The reboot: the last look before it, the command, and the first half of its proof, another boot id of the machine.
+"""Requests a reboot, and waits until the machine has another boot ID, the first part of the proof.
 
-There is one way to ask for it, and every ask goes it, the first and each later one, in this process
-and any other. The last look (still cordoned, still empty of what had to go, volumes detached) is
-taken before the reboot is announced on the Node. Then, with the connection to the host open, the
-host must be the node's machine in the boot from before, and what can change within a moment is
-looked at once more. Then the command is sent, and nothing else comes between.
+Each request, by any process, is made in the same way. First the node is checked: it is cordoned,
+the pods that had to leave are gone, and its volumes are detached. Then the phase is written on the
+Node. Then, while the connection to the host is open, the host must be the node's machine in the
+planned boot, and everything that can change at any moment is checked again. Then the command is
+sent, with nothing in between.
 """
 
 from collections.abc import Mapping
@@ -46,36 +46,54 @@ from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
 
-_PAUSE = 0.5
+_DETACH_PAUSE = 0.5
 _DETACH_SECONDS = 120.0
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 5.0
+# The pause before an attempt is this part of the time that was waited before.
+_PAUSE_PART = 5
+# One request for a reboot: connecting, what the host has staged, the last check of the Node, and
+# the command. The steps before the command must leave it _COMMAND_SECONDS.
+_REQUEST_SECONDS = 90.0
+_CHECK_SECONDS = 10.0
+_COMMAND_SECONDS = 15.0
+# A host whose reboot was requested is down by then, unless something on it delays shutdowns for
+# longer than any default does.
+_SHUTDOWN_SECONDS = 120.0
+
+
+class _NotNowError(StepError):
+    """The last check could not be made in time. Nothing was sent to the host."""
 
 
 class RefilledError(DrainError):
-    """Pods that have to go are on the node again, which is still cordoned: it can be drained once more."""
+    """Pods that have to leave are on the node again, which can be drained once more."""
 
 
 def last_look(task: NodeTask) -> None:
-    """Still cordoned, still empty of what had to go, volumes detached: else `DrainError`."""
+    """Check the node before its reboot and wait for its volumes; raises as `look_again` does."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
     task.check()
 
 
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
-    """Check what anybody may undo at any moment, and return the Node; `ApiError` if it cannot be read in time.
+    """Check what can change at any moment, and return the Node.
 
     Raises:
-        RefilledError: pods have come that can be evicted again. DrainError: somebody uncordoned the
-        node, or took our marks away, or a pod has come that must not be touched. FencedError: this
-        process may not act any more.
+        RefilledError: pods have arrived that can be evicted.
+        DrainError: the node was uncordoned, its marks are gone, or a pod arrived that must not be
+            evicted.
+        FencedError: this process may no longer act.
+        ApiError: the Node or its pods cannot be read in time.
     """
     node = task.node(deadline)
     if not node.unschedulable:
         raise DrainError(
-            f"{task.name} was uncordoned outside this rollout before its reboot was asked for"
+            f"{task.name} was uncordoned outside this rollout before its reboot was requested"
         )
     if node.annotations.get(marks.RUN) != task.rollout:
-        raise DrainError(f"our marks on {task.name} were removed before its reboot was asked for")
+        raise DrainError(f"our marks on {task.name} were removed before its reboot was requested")
     _check_empty(task, deadline)
     task.check()
     return node
@@ -83,16 +101,16 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
     present = task.pods(deadline)
-    owners = task.cluster.ask(read_daemon_sets, deadline)
-    pods = must_go(
-        present, DrainRules.of(task.policy.drain, owners, now=task.cluster.api.server_time())
-    )
-    if pods := without_returning(pods, task.returning):
+    daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
+    now = task.cluster.api.server_time()
+    leaving = must_go(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
+    pods = without_returning(leaving, task.returning)
+    if pods:
         raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait, within bounds, for volumes: one that stays attached is reported, and does not stop the reboot."""
+    """Wait a limited time for volumes. One that stays attached is reported and stops nothing."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -103,11 +121,11 @@ def _await_detached(task: NodeTask) -> None:
         detail = f"waiting for {len(attached)} volumes to detach"
         task.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         task.check()
-        deadline.pause(_PAUSE)
+        deadline.pause(_DETACH_PAUSE)
 
 
 def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
-    """Volumes on the node; none where this user may not see them, of which the plan has warned."""
+    """Return the volumes on the node; none if this user may not list them."""
     try:
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
@@ -116,53 +134,37 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
         raise
 
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 5.0
-_LOOKS_IN_A_WAIT = 5
-# One request for a reboot: connecting, what the host has staged, the last look, and the command.
-# The steps before the command must leave it _COMMAND_SECONDS.
-_ASK_SECONDS = 90.0
-_LOOK_SECONDS = 10.0
-_COMMAND_SECONDS = 15.0
-# A host that was asked is down by then, unless something on it delays shutdowns for longer than any
-# default does.
-_DOUBT_SECONDS = 120.0
-
-
-class _NotNowError(StepError):
-    """The last look could not be taken in time: nothing was sent to the host."""
-
-
 def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
-    """Run the reboot command until the host has taken it, or has booted anew; `RebootError` where it refuses.
+    """Send the reboot command until the host has received it, or has rebooted by itself.
 
     A connection that ends before the command's answer counts as an answer, and so does a timeout:
-    the command may have been carried out, and the proof decides. After a connection that was never
-    made, or broke, the command is repeated only once the host was seen to be still in the boot from
-    before: no host is ever asked to reboot twice.
+    the command may have been carried out, and the proof decides. If the connection was never made,
+    or broke, the command is sent again only after the host has answered in the planned boot. So no
+    host is ever asked to reboot twice.
 
     Raises:
-        DrainError: the last look has found something that keeps the node from being rebooted.
+        RebootError: the host refuses to reboot.
+        DrainError: the last check has found something that forbids the reboot.
         RestagedError: the host has staged another version than the one with these `targets`.
-        WithheldError: the staged version is not admitted any more.
+        WithheldError: the staged version is no longer admitted.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while not _has_been_asked(context, host, targets):
-        if not _is_in_the_same_boot(context, host, deadline):
+    while not _try_request(context, host, targets):
+        if not _await_planned_boot(context, host, deadline):
             return
 
 
-def _has_been_asked(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
-    """Whether the command has, or may have, arrived; or is not wanted any more, for the host has booted anew."""
+def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
+    """Request the reboot once; return False if the command has surely not arrived and is needed."""
     try:
-        result = _ask(context, host, targets)
-        if result is not None and result.exit_status not in (0, None):
+        result = _request_reboot(context, host, targets)
+        if result is not None and not _may_be_accepted(result):
             refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
             raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
-        _report_reboot(context, host, f"no answer to the reboot command: {error}")
+        _report_wait(context, host, f"no answer to the reboot command: {error}")
     except (SshUnreachableError, _NotNowError) as error:
-        _report_reboot(context, host, f"the host cannot be asked to reboot yet: {error}")
+        _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
         raise RebootError(
@@ -171,32 +173,41 @@ def _has_been_asked(context: NodeContext, host: SshHost, targets: Mapping[Source
     return True
 
 
-def _ask(
+def _may_be_accepted(result: CommandResult) -> bool:
+    """Whether the host accepts the command, or its connection has ended without an exit status."""
+    return result.exit_status in (0, None)
+
+
+def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
+    """Send the reboot command to the node's machine in its planned boot, and return the answer.
 
     None if that boot is over. The last checks come after the connection is open, because reaching a
-    host can take long. On the same connection the host says what it has staged.
+    host can take long. On the same connection the host tells what it has staged.
     """
-    started = context.cluster.deadline(_ASK_SECONDS)
+    started = context.cluster.deadline(_REQUEST_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
         if boot is None:
-            raise _NotNowError("its answer holds no boot id")
+            raise _NotNowError("its answer has no boot ID")
         if not in_boot_before(host, boot):
             return False
-        if why := other_machine(host, boot):
-            raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
+        difference = other_machine(host, boot)
+        if difference:
+            raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
         _check_may_reboot(context, host, targets, answer)
         if started.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
         return True
 
-    question = host.probe.last_question
     return host.shell.run_if(
-        host.host, question, may_reboot, host.reboot_command, timeout=_ASK_SECONDS
+        host.host,
+        host.probe.last_question,
+        may_reboot,
+        host.reboot_command,
+        timeout=_REQUEST_SECONDS,
     )
 
 
@@ -204,7 +215,7 @@ def _check_may_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
 ) -> None:
     try:
-        node = look_again(context, context.cluster.deadline(_LOOK_SECONDS))
+        node = look_again(context, context.cluster.deadline(_CHECK_SECONDS))
     except ApiError as error:
         if not is_passing(error):
             raise
@@ -219,93 +230,96 @@ def _check_may_reboot(
     check_staged(context, detection)
 
 
-def _is_in_the_same_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
-    """Look until the host answers: whether with the boot id from before."""
-    last = "it did not answer"
+def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
+    """Wait until the host answers; whether it is still in the planned boot."""
+    wait = "it did not answer"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
-        facts, last = look(host, deadline.remaining)
+        facts, wait = look(host, deadline.remaining)
         if facts is not None:
             return in_boot_before(host, facts)
-    raise no_boot(host, last, context.policy.reboot_timeout)
+    raise no_boot(host, wait, context.policy.reboot_timeout)
 
 
 def await_boot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
-    """Facts of the next boot, once the host answers with another boot id.
+    """Wait until the host answers with another boot ID, and return the facts of that boot.
 
-    Where it is in doubt whether the host was asked, it is asked as `ask_for_reboot` does as soon as
-    it answers with the boot id from before, if the last look holds. `DrainError` or `WithheldError`
-    where it does not, and the host has not rebooted by an earlier ask either; `NodeRemovedError`
-    where the machine was taken away.
+    `in_doubt`: the process that has marked the node may not have requested its reboot. Then the
+    reboot is requested as by `ask_for_reboot` once the host answers in the planned boot.
+
+    Raises:
+        NodeFailure: the host does not reboot in time, or its machine is gone.
+        DrainError, WithheldError: the reboot may not be requested, and was not requested before.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
     absence = Absence(context)
     began = context.now
-    last = "no attempt was made"
+    wait = "no attempt was made"
     while not deadline.expired:
-        deadline.pause(_pause(context.now - began))
-        facts, last = look(host, deadline.remaining)
-        if facts is not None and not in_boot_before(host, facts):
-            return facts
-        if facts is not None and doubt is not None:
-            last = doubt.ask() or last
-            doubt = doubt if doubt.stands else None
-        _report_reboot(context, host, last if facts else f"waiting for the host: {last}")
+        waited = context.now - began
+        deadline.pause(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, waited / _PAUSE_PART)))
+        boot, wait = look(host, deadline.remaining)
+        if boot is not None and not in_boot_before(host, boot):
+            return boot
+        if boot is None:
+            _report_wait(context, host, f"waiting for the host: {wait}")
+        else:
+            if doubt is not None and not doubt.is_resolved:
+                wait = doubt.request_reboot() or wait
+            _report_wait(context, host, wait)
         absence.check()
-    raise no_boot(host, last, context.policy.reboot_timeout)
+    raise no_boot(host, wait, context.policy.reboot_timeout)
 
 
-def _report_reboot(context: NodeContext, host: SshHost, detail: str) -> None:
+def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
     activity = Activity.HOST_DOWN if is_host_silent(host.error) else None
     context.step(Phase.REBOOTING, detail, activity=activity)
 
 
-def _pause(waited: float) -> float:
-    """Seconds until the next look at a host: a boot is seen when it has taken little longer than it did."""
-    return min(_LONGEST_PAUSE, max(_FIRST_PAUSE, waited / _LOOKS_IN_A_WAIT))
-
-
 @dataclass(slots=True)
 class _Doubt:
-    """Whether the host of a node that is marked as rebooting was asked by the process that marked it."""
+    """Requests the reboot of a host that an earlier process may have asked already.
+
+    `waiting` is the time that such an earlier request gets to show, once this one is forbidden.
+    """
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
-    stands: bool = True
-    refused: Deadline | None = None
+    is_resolved: bool = False
+    waiting: Deadline | None = None
 
-    def ask(self) -> str:
-        """Ask the host, which answers in the boot from before; why it was not asked, empty where it was.
+    def request_reboot(self) -> str:
+        """Request the reboot; return why it may not be requested, else an empty text.
 
-        Going down it may refuse: that is no verdict. `RefilledError` at once, for draining does no
-        harm to a host that was asked before; what else keeps it from being asked is raised once it
-        surely was not.
+        A host that is going down may refuse, which tells nothing. `RefilledError` is raised at
+        once, because draining does no harm to a host that was asked before. Other reasons are
+        raised once the host has surely not been asked before.
         """
         try:
-            result = _ask(self.context, self.host, self.targets)
+            result = _request_reboot(self.context, self.host, self.targets)
         except (SshError, _NotNowError):
             return ""
         except WithheldError as error:
             return self._wait(error)
         except NodeFailure as error:
-            # Unlike one that was surely not asked, it may be away.
+            # The host may have been asked before, so it may be on its way down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
             raise
         except DrainError as error:
             return self._wait(error)
-        self.stands = not (result is None or result.exit_status in (0, None))
+        self.is_resolved = result is None or _may_be_accepted(result)
         return ""
 
     def _wait(self, error: DrainError | WithheldError) -> str:
-        """Give an earlier ask the time to show."""
-        if self.refused is None:
-            seconds = min(_DOUBT_SECONDS, self.context.policy.reboot_timeout / 2)
-            self.refused = self.context.cluster.deadline(seconds)
-        if self.refused.expired:
+        """Give an earlier request time to show, then raise the error."""
+        if self.waiting is None:
+            seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
+            self.waiting = self.context.cluster.deadline(seconds)
+        if self.waiting.expired:
             raise error
         return f"not asked to reboot again, only watched: {error.message}"

@@ -22,7 +22,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.claim import marks_of_run
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeRemovedError
-from rollout.execution.node.marking import MarksGoneError, ours, why_lost, write
+from rollout.execution.node.marking import MarksGoneError, node_loss, require_mark, write
 from rollout.execution.node.proof import await_ready
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
@@ -70,7 +70,7 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
-        if not why_lost(context)[0]:
+        if node_loss(context) is None:
             raise
     _rejoin(context, progress, phase)
     return act()
@@ -100,7 +100,7 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
 
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
-            ours(task, node)
+            require_mark(task, node)
             return None
         is_our_cordon = not (node.unschedulable or task.planned.cordoned)
         annotations = {

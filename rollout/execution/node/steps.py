@@ -1,4 +1,4 @@
-"""One node's run: a step for each phase, from the last look before its cordon to its return."""
+"""One node's run, with a step for each phase, from the check before its cordon to its return."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -19,10 +19,10 @@ from rollout.execution.node.failures import (
     WithheldError,
 )
 from rollout.execution.node.marking import (
-    is_excluded,
+    count_ineffective_reboots,
+    is_excluded_by_us,
     mark_phase,
     return_node,
-    unmoved_by_now,
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
@@ -51,30 +51,36 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Take one node from its phase to its end. Never raises for what happens to a node.
+    """Take one node from its phase to its end; `steps` has each phase but done and failed.
 
-    There is a step for each phase that is not an end.
+    A failure of the node is returned and not raised.
     """
     progress = Progress()
-    with ExitStack() as watch:
+    with ExitStack() as stack:
         try:
             if context.is_taken_up:
                 progress = take_up(context)
             while progress.phase is not Phase.DONE:
                 if context.watched is None and progress.phase is not Phase.PENDING:
-                    context = replace(context, watched=watch.enter_context(watched_node(context)))
+                    watched = stack.enter_context(watched_node(context))
+                    context = replace(context, watched=watched)
                 _report(context, progress)
                 step = steps[progress.phase]
                 current = _current(context, progress)
                 progress = step(until_returned(current, progress.phase), progress)
         except RefusedError as error:
             return NodeResult(
-                context.name, error.outcome, Phase.PENDING, context.seconds, error.why, waits=True
+                node=context.name,
+                outcome=error.outcome,
+                phase=Phase.PENDING,
+                seconds=context.seconds,
+                message=error.why,
+                waits=True,
             )
         except RolloutError as error:
             return end_unproven(_current(context, progress), progress, error)
         _report(context, progress)
-        end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.unmoved)
+        end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.ineffective_reboots)
         remember(_current(context, progress), end)
         return NodeResult(
             node=context.name,
@@ -98,7 +104,7 @@ def _report(context: NodeContext, progress: Progress) -> None:
 
 
 def _current(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return the context with the version that the node was last admitted for."""
+    """Return the context with the staged version that the node was last admitted for."""
     return at_version(context, progress.staged_version) if progress.marked else context
 
 
@@ -109,33 +115,25 @@ def _new_version(context: NodeContext, progress: Progress) -> str:
 
 
 def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Look at the host once more, then cordon: much may have happened since the plan."""
+    """Observe the node once more, because much may have changed since the plan, and cordon it."""
     context.check()
-    if context.own is not None:
-        own = context.own.finding
-        raise NodeFailure(Outcome.SKIPPED, text(own), reason=own.kind)
+    _check_not_own(context, Outcome.SKIPPED)
     try:
-        node, observation = _observed(context, host)
+        node, observation = _observe_node(context, host)
     except ApiNotFoundError as error:
-        # as by an autoscaler, to which it is left
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
-        if observation.machine_id != context.planned.machine_id:
-            raise NotStartedError(
-                "its host is another machine than when it was planned", ExclusionReason.WRONG_HOST
-            )
-        if observation.boot_id != context.planned.boot_id:
-            raise NotStartedError("the host has rebooted since it was planned")
+        _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
         raise NodeFailure(
             Outcome.SKIPPED,
-            "another process of this rollout has started it meanwhile: rollout resume",
+            "another process of this rollout has started it: rollout resume",
         )
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.version
     targets = facts.detection.targets
     staged = at_version(context, staged_version)
-    # Objections to the planned version are checked before the node's turn and at its cordon.
+    # Objections to the planned version are checked by the rollout and at the cordon.
     if staged is not context:
         objection = context.engine.objection(staged.planned, staged_version)
         if objection:
@@ -146,31 +144,49 @@ def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     return admitted.move(Edge.CORDONED)
 
 
-def _observed(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    """Return the Node, and what its host says now, whichever sources were asked."""
+def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
+    """Raise `NodeFailure` if this process runs on the node: a drain would end it."""
+    if context.own is not None:
+        finding = context.own.finding
+        raise NodeFailure(outcome, text(finding), reason=finding.kind)
+
+
+def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
+    """Raise `NotStartedError` if the host is not in the boot that its node was planned in."""
+    if facts.machine_id != context.planned.machine_id:
+        raise NotStartedError(
+            "the host's machine ID has changed since the plan", ExclusionReason.WRONG_HOST
+        )
+    if facts.boot_id != context.planned.boot_id:
+        raise NotStartedError("the host has rebooted since it was planned")
+
+
+def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
+    """Return the Node and the observation of its host, which is checked to be the Node's."""
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
-    """Return the progress with the version that is staged now, which may have changed during the drain.
+    """Return the progress with the version that is staged now; unchanged if it is still the same.
 
-    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is
-    asked again right before its reboot.
+    A host that does not answer now is asked again right before its reboot.
+
+    Raises:
+        WithheldError: the node may not be rebooted into the version.
     """
-    _, facts = _observed(context, host)
-    if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
+    _, observation = _observe_node(context, host)
+    if not isinstance(observation, HostFacts):
         return progress
-    detection = facts.detection
+    if observation.boot_id != context.planned.boot_id:
+        return progress
+    detection = observation.detection
     check_staged(context, detection)
     if is_as_admitted(context, progress.targets, detection):
         return progress
     admit_anew(context, progress.phase, detection)
-    # The drain was reported before.
-    admitted = replace(
-        progress, staged_version=detection.version, targets=detection.targets, endings=()
-    )
+    admitted = replace(progress, staged_version=detection.version, targets=detection.targets)
     return _with_restaging(admitted)
 
 
@@ -178,29 +194,32 @@ def _with_restaging(progress: Progress) -> Progress:
     """Count that the host has staged another version; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
+    # The drain's figures were reported before.
     counted = replace(progress, restagings=progress.restagings + 1, endings=())
     return counted.move(Edge.RESTAGED)
 
 
 def start_drain(context: NodeContext, progress: Progress) -> Progress:
-    if context.own is not None:
-        own = context.own.finding
-        raise NodeFailure(Outcome.ABORTED, text(own), reason=own.kind)
-    wanted = context.policy.exclude_from_load_balancers
-    if wanted and is_excluded(context.node()):
-        _wait(context, wanted, f"waiting {wanted} for load balancers to leave the node out")
-    if delay := context.policy.courtesy.drain_delay:
-        _wait(context, delay, f"waiting {delay} before its drain (drain.delay)")
-        _check_window(context, "while its drain was delayed")
-    if before := context.policy.gates.hooks.before:
-        check(context, before, BEFORE, Phase.CORDONED)
+    _check_not_own(context, Outcome.ABORTED)
+    exclusion = context.policy.exclude_from_load_balancers
+    if exclusion and is_excluded_by_us(context.node()):
+        detail = f"waiting {exclusion} for load balancers to leave the node out"
+        _wait(context, exclusion, detail, Phase.CORDONED)
+    delay = context.policy.courtesy.drain_delay
+    if delay:
+        detail = f"waiting {delay} before its drain (drain.delay)"
+        _wait(context, delay, detail, Phase.CORDONED)
+        _check_window(context, "while its drain was delayed", Outcome.ABORTED)
+    checks = context.policy.gates.hooks.before
+    if checks:
+        check(context, checks, BEFORE, Phase.CORDONED)
         _check_window(context, "while its checks ran", Outcome.SKIPPED)
     _mark_draining(context)
     return progress.move(Edge.DRAIN_STARTED)
 
 
 def _mark_draining(context: NodeContext) -> None:
-    """Write the phase; `DrainError` where somebody else has uncordoned the node."""
+    """Write the phase; `DrainError` if someone else has uncordoned the node."""
     if not mark_phase(context, Phase.DRAINING).unschedulable:
         raise DrainError(
             f"{context.name} was uncordoned outside this rollout before it was drained"
@@ -208,24 +227,24 @@ def _mark_draining(context: NodeContext) -> None:
 
 
 def delay_reboot(context: NodeContext) -> None:
-    """Return after reboot.delay; `GivenUpError` where the rollout is to stop, or has waited until a window closed."""
-    if delay := context.policy.courtesy.reboot_delay:
-        _wait(context, delay, f"waiting {delay} before its reboot (reboot.delay)", Phase.DRAINED)
-        _check_window(context, "while its reboot was delayed")
+    """Wait for reboot.delay; `NodeFailure` if the rollout stops or a window closes meanwhile."""
+    delay = context.policy.courtesy.reboot_delay
+    if delay:
+        detail = f"waiting {delay} before its reboot (reboot.delay)"
+        _wait(context, delay, detail, Phase.DRAINED)
+        _check_window(context, "while its reboot was delayed", Outcome.ABORTED)
 
 
-def _check_window(context: NodeContext, when: str, outcome: Outcome = Outcome.ABORTED) -> None:
+def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
     if context.engine.is_shut(context.planned):
         raise NodeFailure(outcome, f"returned: the window closed {when}")
 
 
-def _wait(
-    context: NodeContext, seconds: Duration, detail: str, phase: Phase = Phase.CORDONED
-) -> None:
-    """Wait because people asked for it: whoever stops the rollout gets the node back at once, whatever `waves.stop` is.
+def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
+    """Wait as the settings ask; a request to stop ends the wait.
 
-    A process that takes the node up again does not know how much of a wait had passed, and waits
-    anew.
+    Then the node is returned at once, whatever `waves.stop` is. A process that takes the node up
+    does not know how much of the wait had passed, and waits anew.
     """
     context.step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
@@ -246,10 +265,10 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     if not (progress.drains or progress.restagings):
         delay_reboot(context)
     run_playbook(context)
-    looked = _look_at_staged(context, host, progress)
-    if looked != progress:
+    current = _look_at_staged(context, host, progress)
+    if current != progress:
         # The playbook and the other steps before a reboot run again, with the new version.
-        return looked
+        return current
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
@@ -274,7 +293,10 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Back to draining; the host, which is in the boot from before, is asked anew once the node is empty."""
+    """Return to draining; `refilled` is raised again after too many drains.
+
+    The host is still in the planned boot, so its reboot is requested anew after the drain.
+    """
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.step(Phase.DRAINING, f"draining again: {refilled.message}")
@@ -302,35 +324,36 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:
-    """Run the operator's playbook, then wait for the checks, which may look at what it did."""
+    """Run the operator's playbook, then wait for the checks, which may look at its effects."""
     run_playbook(context, boot)
     check(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
-    """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
+    """Return the node once its own pods are ready, and count reboots that have changed nothing."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     before = return_node(context, Outcome.SUCCEEDED, version)
-    unmoved = unmoved_by_now(context, before, version)
-    note = _unmoved(context, progress, unmoved)
-    return replace(progress, unmoved=unmoved, note=note).move(Edge.PROVEN)
+    reboots = count_ineffective_reboots(context, before, version)
+    note = _ineffective_note(context, progress, reboots)
+    return replace(progress, ineffective_reboots=reboots, note=note).move(Edge.PROVEN)
 
 
-def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what is told of it: once is no news where a sign that tells of no version has asked for it."""
-    name = context.name
-    same = f"runs {context.planned.running_version} as before"
+def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
+    """Return what to report of reboots that have changed nothing; empty if that is nothing new.
+
+    One such reboot is no news if the source that required it names no version.
+    """
+    same_version = f"runs {context.planned.running_version} as before"
     if reboots >= MOST_UNMOVED:
+        release = f"rollout release --node {context.name}"
         return (
-            f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release"
-            f" --node {name})"
+            f"{same_version}, after {reboots} reboots in a row: it will not be rebooted again for"
+            f" some time ({release})"
         )
-    return (
-        f"{same}: no update has taken, or none was staged"
-        if reboots and not progress.targets
-        else ""
-    )
+    if reboots and not progress.targets:
+        return f"{same_version}: no update has taken, or none was staged"
+    return ""
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:

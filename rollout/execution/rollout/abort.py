@@ -16,7 +16,7 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
-from rollout.execution.node.marking import MarksGoneError, leave_aborted, return_node, why_lost
+from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
 from rollout.execution.node.ssh_host import SshHost, in_boot_before
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -192,8 +192,7 @@ class _Undoing:
             edge = Edge.RETURNED
         except (ApiNotFoundError, MarksGoneError) as error:
             # The cordon and the marks are gone with the Node.
-            is_lost = bool(why_lost(task)[0])
-            message = "" if is_lost else error.message
+            message = "" if node_loss(task) else error.message
         except RolloutError as error:
             message = error.message
         result = NodeResult(
