@@ -5,7 +5,7 @@ take the last room is chance, so only a drain that fails in the best order is bl
 others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rollout.model.blocker_finding import (
     BudgetNever,
@@ -41,63 +41,52 @@ _REFUSALS: Mapping[VerdictReason, type[PodRefused]] = {
 
 def drain_findings(
     node: str,
-    verdicts: Iterable[PodVerdict],
+    verdicts: Sequence[PodVerdict],
     index: BudgetIndex,
     headcount: Headcount,
     rules: DrainPolicy,
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-    verdicts = tuple(verdicts)
-
-    def unready_only(budget: Budget) -> bool:
-        evicted = (verdict.pod for verdict in verdicts if verdict.action is Action.EVICT)
-        return not any(pod.ready and budget.covers(pod) for pod in evicted)
-
-    of_pods = list[PlanWarning]()
-    of_drain = list[Blocker | PlanWarning]()
+    evicted = [verdict.pod for verdict in verdicts if verdict.action is Action.EVICT]
+    pod_warnings = list[PlanWarning]()
+    findings = list[Blocker | PlanWarning]()
     for verdict in verdicts:
         pod = verdict.pod
+        subject = f"pod/{pod.key}"
         if verdict.action is Action.REFUSE:
-            refused = _REFUSALS[verdict.reason](verdict.message)
-            of_drain.append(blocker(node, f"pod/{pod.key}", refused))
+            refusal = _REFUSALS[verdict.reason](verdict.message)
+            findings.append(blocker(node, subject, refusal))
             continue
-        of_pods += [
-            PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD)
-            for warning in verdict.warnings
+        pod_warnings += [
+            PlanWarning(node, subject, warning, WarningKind.POD) for warning in verdict.warnings
         ]
         if verdict.action is Action.EVICT:
-            of_drain += _overdue(node, pod, headcount, rules) if pod.deleted_at else ()
-            of_drain += _slow_to_end(node, pod, headcount, rules)
-            of_drain += _held_by_budgets(
-                node,
-                pod,
-                index.covering(pod),
-                headcount,
-                patience=rules.timeout,
-                unready_only=unready_only,
+            findings += _overdue(node, pod, headcount, rules)
+            findings += _slow_to_end(node, pod, headcount, rules)
+            findings += _held_by_budgets(
+                node, pod, index, headcount, patience=rules.timeout, evicted=evicted
             )
-    blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
-    warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
-    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*of_pods, *warnings)))
+    blockers = [finding for finding in findings if isinstance(finding, Blocker)]
+    warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
+    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
 
 
 def _overdue(
     node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
 ) -> Iterator[Blocker | PlanWarning]:
-    seconds = headcount.overdue(pod)
-    subject = f"pod/{pod.key}"
+    seconds = headcount.overdue(pod) if pod.terminating else 0
     if not seconds:
         return
+    subject = f"pod/{pod.key}"
     overdue = Duration(round(seconds))
     if seconds > rules.timeout:
         yield blocker(node, subject, StuckTerminating(overdue, pod.finalizers, rules.timeout))
-    else:
-        held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
-        since = f"should have been gone {overdue} ago{held}"
-        message = (
-            f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it"
-            " behind"
-        )
-        yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
+        return
+    finalizers = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
+    message = (
+        f"should have been gone {overdue} ago{finalizers}: the drain waits for it, unless"
+        " drain.skip-wait-for-delete-timeout leaves it behind"
+    )
+    yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
 
 
 def _slow_to_end(
@@ -115,8 +104,8 @@ def _slow_to_end(
         return
     period = f"another {Duration(grace)}" if pod.terminating else Duration(grace)
     message = (
-        f"may take {period} to terminate, and the drain waits {rules.timeout}: "
-        "raise --drain-timeout, or shorten the grace period with --grace-period"
+        f"may take {period} to terminate, and the drain waits {rules.timeout}: raise"
+        " --drain-timeout, or shorten the grace period with --grace-period"
     )
     yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.LONG_GRACE)
 
@@ -124,49 +113,53 @@ def _slow_to_end(
 def _held_by_budgets(
     node: str,
     pod: Pod,
-    budgets: tuple[Budget, ...],
+    index: BudgetIndex,
     headcount: Headcount,
     *,
     patience: float,
-    unready_only: Callable[[Budget], bool],
+    evicted: Sequence[Pod],
 ) -> Iterator[Blocker | PlanWarning]:
-    of_server = [budget for budget in budgets if not budget.critical]
-    if (
-        len(of_server) > 1
-        and not pod.finished
-        and not pod.terminating
-        and not headcount.stays_pending(pod, patience)
-    ):
-        names = tuple(budget.name for budget in of_server)
+    """Yield what the pod's budgets do to its eviction; `evicted` are the drain's pods."""
+    budgets = index.covering(pod)
+    names = tuple(budget.name for budget in budgets if not budget.critical)
+    bypasses_all = pod.finished or pod.terminating or headcount.stays_pending(pod, patience)
+    if len(names) > 1 and not bypasses_all:
         yield blocker(node, f"pod/{pod.key}", TwoBudgets(names))
         return
+    opening = storage_opening(pod)
     for budget in budgets:
-        subject = budget_subject(budget.key)
-        is_open = budget.disruptions_allowed > 0
-        opening = storage_opening(pod)
-        if bypasses(pod, budget) or (is_open and opening):
+        if bypasses(pod, budget):
             continue
+        subject = budget_subject(budget.key)
+        is_closed = budget.disruptions_allowed <= 0
         if opening:
-            yield PlanWarning(node, subject, opening, WarningKind.BUDGET_WAITING)
+            if is_closed:
+                yield PlanWarning(node, subject, opening, WarningKind.BUDGET_WAITING)
         elif headcount.can_never_allow(budget):
             yield blocker(node, subject, _never(budget, headcount, pod))
-        elif is_open:
-            continue
-        elif unready := headcount.in_the_way(budget, patience):
-            finding = BudgetUnhealthy(
-                budget=budget,
-                unready=tuple(other.name for other in unready),
-                since=unready[0].unready_since,
-                is_policy_enough=unready_only(budget),
-            )
-            yield blocker(node, subject, finding)
-        else:
-            message = (
-                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy}"
-                " needed pods are healthy): the drain waits for it, up to --drain-timeout; see why"
-                " its pods are not ready"
-            )
-            yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
+        elif is_closed:
+            yield _closed_budget(node, budget, headcount, patience, evicted)
+
+
+def _closed_budget(
+    node: str, budget: Budget, headcount: Headcount, patience: float, evicted: Sequence[Pod]
+) -> Blocker | PlanWarning:
+    subject = budget_subject(budget.key)
+    unready = headcount.in_the_way(budget, patience)
+    if not unready:
+        message = (
+            f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy}"
+            " needed pods are healthy): the drain waits for it, up to --drain-timeout; see why"
+            " its pods are not ready"
+        )
+        return PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
+    finding = BudgetUnhealthy(
+        budget=budget,
+        unready=tuple(pod.name for pod in unready),
+        since=unready[0].unready_since,
+        is_policy_enough=not any(pod.ready and budget.covers(pod) for pod in evicted),
+    )
+    return blocker(node, subject, finding)
 
 
 def storage_opening(pod: Pod) -> str:

@@ -40,12 +40,13 @@ class BudgetIndex:
         by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
-            demanded = first_naming_values(budget.selector.requirements if budget.selector else ())
-            if demanded is None:
+            requirements = budget.selector.requirements if budget.selector else ()
+            requirement = first_naming_values(requirements)
+            if requirement is None:
                 unselective[budget.namespace].append(budget)
                 continue
-            for value in demanded.values:
-                by_label[budget.namespace, demanded.key, value].append(budget)
+            for value in requirement.values:
+                by_label[budget.namespace, requirement.key, value].append(budget)
         return cls(by_label, unselective)
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
@@ -55,12 +56,10 @@ class BudgetIndex:
         return budgets
 
     def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
-        budgets = [
-            budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)
-        ]
+        candidates = list(self.unselective.get(pod.namespace, ()))
         for key, value in pod.labels.items():
-            bucket = self.by_label.get((pod.namespace, key, value), ())
-            budgets += [budget for budget in bucket if budget.covers(pod)]
+            candidates += self.by_label.get((pod.namespace, key, value), ())
+        budgets = [budget for budget in candidates if budget.covers(pod)]
         return tuple(sorted(budgets, key=lambda budget: budget.name))
 
 
@@ -71,9 +70,8 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
     """
     least = rule.min_available
     selector = parse_selector(rule.selector)
-    covered = [
-        pod for pod in pods if pod.namespace == rule.namespace and selector.matches(pod.labels)
-    ]
+    neighbors = [pod for pod in pods if pod.namespace == rule.namespace]
+    covered = [pod for pod in neighbors if selector.matches(pod.labels)]
     healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
     return Budget(
         namespace=rule.namespace,
@@ -138,14 +136,13 @@ class Headcount:
         ended = Counter[str]()
         unowned = Counter[str]()
         for pod in pods:
-            if pod.finished or pod.owner is None:
-                (ended if pod.finished else unowned).update(
-                    budget.key for budget in index.covering(pod)
-                )
-        unready = (
-            pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating
-        )
-        return cls(now, ended, unowned, tuple(unready))
+            if pod.finished:
+                ended.update(budget.key for budget in index.covering(pod))
+            elif pod.owner is None:
+                unowned.update(budget.key for budget in index.covering(pod))
+        running = [pod for pod in pods if not pod.finished and not pod.terminating]
+        unready = tuple(pod for pod in running if pod.unready_since)
+        return cls(now, ended, unowned, unready)
 
     def most_healthy(self, budget: Budget) -> int:
         """Return how many of its pods can be healthy without scaling."""
@@ -165,22 +162,22 @@ class Headcount:
 
     def permits(self, budget: Budget) -> int:
         """Return how many of its pods may be away now; if none, when all are healthy."""
-        return budget.disruptions_allowed or (
-            0 if self.can_never_allow(budget) else self.most_away(budget)
-        )
+        if budget.disruptions_allowed:
+            return budget.disruptions_allowed
+        return 0 if self.can_never_allow(budget) else self.most_away(budget)
 
     def most_away(self, budget: Budget) -> int:
         """Return the most pods that may be away, now or when all are healthy."""
-        return max(
-            0, budget.disruptions_allowed, self.most_healthy(budget) - budget.desired_healthy
-        )
+        spare = self.most_healthy(budget) - budget.desired_healthy
+        return max(0, budget.disruptions_allowed, spare)
 
     def in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
         """Return the pods that, long unready, keep the budget at zero disruptions."""
-        unready = tuple(
-            pod for pod in self.unready if budget.covers(pod) and self._is_late(pod, patience)
-        )
-        return () if self.most_healthy(budget) - len(unready) > budget.desired_healthy else unready
+        covered = [pod for pod in self.unready if budget.covers(pod)]
+        unready = tuple(pod for pod in covered if self._is_late(pod, patience))
+        if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
+            return ()
+        return unready
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
         """Whether the pod has long been Pending, and therefore bypasses budgets."""

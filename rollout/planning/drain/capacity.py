@@ -1,6 +1,6 @@
 """Free capacity of nodes as pods move, and the nodes that match a pod."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import HOST_PORT, Node, Resources
@@ -28,10 +28,11 @@ class FreeCapacity:
     def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
         """Return an empty node's capacity; `counted` are names of other resources."""
         offered = node.allocatable
-        amounts = dict.fromkeys(counted, 0) | {
-            name: most for name, most in offered.others if name in counted
-        }
-        return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
+        others = dict.fromkeys(counted, 0)
+        for name, amount in offered.others:
+            if name in others:
+                others[name] = amount
+        return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, others)
 
     def __post_init__(self) -> None:
         """Cache values that are read for each pod and node."""
@@ -49,27 +50,27 @@ class FreeCapacity:
 
     def takes(self, requests: Resources) -> bool:
         """Whether a pod fits; an overcommitted resource only matters if requested."""
-        return (
-            self.pods > 0
-            and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
-            and (not requests.memory or self.memory >= requests.memory)
-            and (
-                not requests.others
-                or all(self.free(name) >= amount for name, amount in requests.others)
-            )
-        )
+        if self.pods <= 0:
+            return False
+        if requests.cpu_milli and self.cpu < requests.cpu_milli:
+            return False
+        if requests.memory and self.memory < requests.memory:
+            return False
+        if not requests.others:
+            return True
+        return all(self.free(name) >= amount for name, amount in requests.others)
 
     def account(self, requests: Resources, sign: int) -> None:
         """Add a pod (`sign` -1) or remove it (+1)."""
         self.cpu += sign * requests.cpu_milli
         self.memory += sign * requests.memory
         self.pods += sign
-        if requests.others:
-            for name, amount in requests.others:
-                self.others[name] = self.free(name) + sign * amount
+        for name, amount in requests.others:
+            self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
-        return self.others.get(name, 1 if name.startswith(HOST_PORT) else _PLENTY)
+        uncounted = 1 if name.startswith(HOST_PORT) else _PLENTY
+        return self.others.get(name, uncounted)
 
 
 @dataclass(slots=True)
@@ -107,8 +108,8 @@ class MatchingNodes:
 
 
 def requests_in_words(requests: Resources) -> str:
-    asked = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
-    return ", ".join(_in_words(name, amount) for name, amount in asked)
+    amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
+    return ", ".join(_in_words(name, amount) for name, amount in amounts)
 
 
 def _in_words(name: str, amount: int) -> str:
@@ -126,19 +127,30 @@ def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> str:
 
     The total of a resource may suffice although no single node has enough of it.
     """
-    free = {"CPU": [node.cpu for node in nodes], "memory": [node.memory for node in nodes]}
-    free |= {name: [node.free(name) for node in nodes] for name, _ in requests.others}
-    free |= {"pods": [node.pods for node in nodes]}
-    asked = {
-        "CPU": requests.cpu_milli,
-        "memory": requests.memory,
-        **dict(requests.others),
-        "pods": 1,
-    }
-    for name, amount in asked.items():
-        if amount > 0 and max(free[name]) < amount:
-            most = max(0, *free[name])
-            total = sum(max(0, left) for left in free[name])
+    for name, amount in _amounts(requests):
+        free = [max(0, _free_of(node, name)) for node in nodes]
+        if max(free) < amount:
+            total = sum(free)
             pieces = " in pieces" if total >= amount else ""
-            return f"{_in_words(name, total)} free{pieces}, at most {_in_words(name, most)} on one"
+            most = _in_words(name, max(free))
+            return f"{_in_words(name, total)} free{pieces}, at most {most} on one"
     return "each has too little of another of these"
+
+
+def _amounts(requests: Resources) -> Iterator[tuple[str, int]]:
+    yield "CPU", requests.cpu_milli
+    yield "memory", requests.memory
+    yield from requests.others
+    yield "pods", 1
+
+
+def _free_of(node: FreeCapacity, name: str) -> int:
+    match name:
+        case "CPU":
+            return node.cpu
+        case "memory":
+            return node.memory
+        case "pods":
+            return node.pods
+        case _:
+            return node.free(name)

@@ -1,7 +1,7 @@
 """The forecast of each participating node's drain."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
@@ -52,10 +52,11 @@ class Drainable:
         """Yield the objects of blockers, and the pods of budgets that block."""
         blocked = {blocker.object for blocker in self.blockers}
         yield from blocked
-        for verdict in self.verdicts if blocked else ():
-            if any(
-                budget_subject(budget.key) in blocked for budget in self.index.covering(verdict.pod)
-            ):
+        if not blocked:
+            return
+        for verdict in self.verdicts:
+            budgets = self.index.covering(verdict.pod)
+            if any(budget_subject(budget.key) in blocked for budget in budgets):
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int) -> PlannedNode:
@@ -103,12 +104,12 @@ class DrainForecaster:
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
         index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
-            grouped((pod.node, pod) for pod in pods),
-            DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
-            budgets,
-            index,
-            Headcount.of(snapshot.pods, index, snapshot.read_at),
-            Scheduler.of(snapshot),
+            pods=grouped((pod.node, pod) for pod in pods),
+            rules=DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
+            budgets=budgets,
+            index=index,
+            headcount=Headcount.of(snapshot.pods, index, snapshot.read_at),
+            scheduler=Scheduler.of(snapshot),
         )
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
@@ -117,22 +118,28 @@ class DrainForecaster:
         blockers, warnings = drain_findings(
             name, verdicts, self.index, self.headcount, candidate.policy.drain
         )
-        evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
-        guarded = {pod.uid: keys for pod in evicted if (keys := tuple(guards(pod, self.index)))}
+        guarded = dict[str, tuple[str, ...]]()
+        for verdict in with_action(Action.EVICT, verdicts):
+            keys = tuple(guards(verdict.pod, self.index))
+            if keys:
+                guarded[verdict.pod.uid] = keys
         moving = movable(verdicts)
-        holds, stuck = self._try_moving(name, moving, guarded) if guarded else ({}, ())
+        holds: Load = {}
+        if guarded:
+            holds, stuck = self._try_moving(name, moving, guarded)
+            blockers = (*blockers, *stuck)
         return Drainable(
-            candidate.node,
-            candidate.pool,
-            facts,
-            verdicts,
-            (*blockers, *stuck),
-            warnings,
-            Counter(key for keys in guarded.values() for key in keys),
-            () if with_action(Action.REFUSE, verdicts) else moving,
-            self.index,
-            holds,
-            guarded,
+            node=candidate.node,
+            pool=candidate.pool,
+            facts=facts,
+            verdicts=verdicts,
+            blockers=blockers,
+            warnings=warnings,
+            load=_count_keys(guarded, guarded),
+            leaving=() if with_action(Action.REFUSE, verdicts) else moving,
+            index=self.index,
+            holds=holds,
+            guarded=guarded,
         )
 
     def _try_moving(
@@ -143,40 +150,54 @@ class DrainForecaster:
         A budget blocks if more of the node's pods fit nowhere else than it lets be away. The order
         is the most favorable one: pods of tight budgets first, and the largest of them first.
         """
-        evictable = {
-            uid: keys
-            for uid, keys in guarded.items()
-            if sum(not key.startswith(CRITICAL) for key in keys) <= 1
-        }
-        asked = {
-            pod.uid: keys
-            for pod in moving
-            if (keys := evictable.get(pod.uid)) and not storage_opening(pod)
-        }
-        counts = Counter(key for pod in moving for key in asked.get(pod.uid, ()))
-        open_ones = (key for key in sorted(counts) if self.budgets[key].disruptions_allowed > 0)
-        most = {key: self.headcount.most_away(self.budgets[key]) for key in open_ones}
-        tight = [key for key, away in most.items() if counts[key] > away]
+        evictable = _evictable(moving, guarded)
+        tight = self._tight_budgets(evictable)
 
         def rank(pod: Pod) -> tuple[bool, int, int]:
-            is_tight = any(key in tight for key in asked.get(pod.uid, ()))
+            is_tight = any(key in tight for key in evictable.get(pod.uid, ()))
             return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
 
-        with self.scheduler.emptied({node: sorted(moving, key=rank)}) as left:
-            staying = left.get(node, ())
-            kept = {pod.uid for pod in staying}.union(guarded.keys() - {pod.uid for pod in moving})
-            holds = Counter(key for uid in kept for key in guarded.get(uid, ()))
-            stuck = []
-            for key in tight:
-                lost = [
-                    pod
-                    for pod in staying
-                    if key in asked.get(pod.uid, ()) and not self.scheduler.returns(pod)
-                ]
-                if len(lost) > most[key]:
+        with self.scheduler.emptied({node: sorted(moving, key=rank)}) as unplaced:
+            staying = unplaced.get(node, ())
+            # Pods that nothing replaces are away until the node is back, like those that stay.
+            unreplaced = guarded.keys() - {pod.uid for pod in moving}
+            holds = _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
+            homeless = [pod for pod in staying if not self.scheduler.returns(pod)]
+            stuck = list[Blocker]()
+            for key, most in tight.items():
+                lost = [pod for pod in homeless if key in evictable.get(pod.uid, ())]
+                if len(lost) > most:
                     names = [pod.name for pod in lost]
                     nowhere = self.scheduler.nowhere(lost[0])
-                    stuck.append(
-                        stuck_budget(node, self.budgets[key], self.headcount, names, nowhere)
-                    )
+                    budget = self.budgets[key]
+                    stuck.append(stuck_budget(node, budget, self.headcount, names, nowhere))
         return holds, tuple(stuck)
+
+    def _tight_budgets(self, evictable: _Keys) -> Mapping[str, int]:
+        """Return how many pods may be away, for open budgets of which more are evicted."""
+        counts = _count_keys(evictable, evictable)
+        tight = dict[str, int]()
+        for key in sorted(counts):
+            budget = self.budgets[key]
+            most = self.headcount.most_away(budget)
+            if budget.disruptions_allowed > 0 and counts[key] > most:
+                tight[key] = most
+        return tight
+
+
+def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
+    """Return the keys of moving pods that the API server and their storage let go."""
+    evictable = dict[str, tuple[str, ...]]()
+    for pod in moving:
+        keys = guarded.get(pod.uid, ())
+        of_server = [key for key in keys if not key.startswith(CRITICAL)]
+        if keys and len(of_server) <= 1 and not storage_opening(pod):
+            evictable[pod.uid] = keys
+    return evictable
+
+
+def _count_keys(keys_of: _Keys, uids: Iterable[str]) -> Counter[str]:
+    counts = Counter[str]()
+    for uid in uids:
+        counts.update(keys_of.get(uid, ()))
+    return counts

@@ -59,16 +59,20 @@ class Tally:
             del self._heights[before]
 
     def least(self) -> int:
-        return 0 if self._has_zero() else min(self._reached(), default=0)
+        return 0 if self._has_empty_domain() else min(self._nonzero_counts(), default=0)
 
-    def reaches(self, most: int) -> bool:
-        return most >= 0 and (self._has_zero() or any(count <= most for count in self._reached()))
+    def has_at_most(self, most: int) -> bool:
+        """Whether a domain has at most this many pods."""
+        if most < 0:
+            return False
+        return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
 
-    def _reached(self) -> Iterator[int]:
+    def _nonzero_counts(self) -> Iterator[int]:
         return (count for count, number in self._heights.items() if count and number > 0)
 
-    def _has_zero(self) -> bool:
-        return len(self.domains.values) > sum(self._heights[count] for count in self._reached())
+    def _has_empty_domain(self) -> bool:
+        occupied = sum(self._heights[count] for count in self._nonzero_counts())
+        return len(self.domains.values) > occupied
 
 
 _ANY_NUMBER = 1 << 30
@@ -97,7 +101,7 @@ class TopologyCheck:
     @property
     def is_hopeless(self) -> bool:
         """Whether no node can pass; False does not mean that one can."""
-        return self.needed and not self.tally.reaches(self.most)
+        return self.needed and not self.tally.has_at_most(self.most)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,9 +122,9 @@ class _PodGroup:
     demands: "_Demands | None" = None
 
     def matches(self, node: Node) -> bool:
-        return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(
-            node.name, node.labels
-        )
+        if not has_labels(node.labels, self.node_selector.items()):
+            return False
+        return self.placement.admits(node.name, node.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Neighbors:
 
     def __init__(
         self,
-        pods: Iterable[Pod],
+        pods: Sequence[Pod],
         nodes: Sequence[Node],
         namespaces: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
@@ -190,37 +194,36 @@ class Neighbors:
         """Give each group that this one's anti-affinity matches a tally of it."""
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
-            carriers = self._carriers.get(term_key)
-            if carriers is None:
-                carriers = self._carriers[term_key] = Tally(self._domains_of(term.topology))
+            if term_key not in self._carriers:
+                carriers = Tally(self._domains_of(term.topology))
+                self._carriers[term_key] = carriers
                 for target in self._selected(term_key):
                     target.shunned.append(carriers)
-            self._fill(carriers, [group])
+            self._fill(self._carriers[term_key], [group])
 
     def _demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
         affinity = [self._term_key(term, group) for term in placement.attractions]
+        anti_affinity = [self._term_key(term, group) for term in placement.repulsions]
         attractions = list[Tally]()
         for term_key in affinity:
-            others = (other for other in affinity if other != term_key)
-            attractions.append(self._term((term_key, *others)))
+            others = [other for other in affinity if other != term_key]
+            attractions.append(self._term(term_key, *others))
         return _Demands(
-            repulsions=tuple(
-                self._term((self._term_key(term, group),)) for term in placement.repulsions
-            ),
+            repulsions=tuple(self._term(term_key) for term_key in anti_affinity),
             attractions=tuple(attractions),
             joins_itself=all(group in self._selected(term_key) for term_key in affinity),
             spreads=tuple(self._spread(spread, group) for spread in placement.spreads),
         )
 
-    def _term(self, terms: tuple[_TermKey, ...]) -> Tally:
+    def _term(self, *terms: _TermKey) -> Tally:
         """Count the pods that match all terms, by the first term's topology."""
-        first, *others = terms
-        return self._tally(
-            terms,
-            self._domains_of(first[0]),
-            lambda: set(self._selected(first)).intersection(*map(self._selected, others)),
-        )
+
+        def matching() -> set[_PodGroup]:
+            return set.intersection(*(set(self._selected(term)) for term in terms))
+
+        topology, _selector, _namespaces = terms[0]
+        return self._tally(terms, self._domains_of(topology), matching)
 
     def _tally(
         self,
@@ -244,8 +247,9 @@ class Neighbors:
         for group in counted:
             group.counted.append(tally)
             for pod in group.pods:
-                if where := self._node_of.get(pod.uid, pod.node):
-                    tally.move(where, 1)
+                node = self._node_of.get(pod.uid, pod.node)
+                if node:
+                    tally.move(node, 1)
 
     def _domains_of(self, topology: str) -> TopologyDomains:
         if (topology,) not in self._domains:
@@ -255,19 +259,19 @@ class Neighbors:
     def _domains_for(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
         """Return the domains of the nodes that the pod's spread constraints count."""
         placement = group.placement
-        keys = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-        selected = (
-            None
-            if spread.ignores_affinity
-            else (tuple(group.node_selector.items()), placement.node_terms)
-        )
+        topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
+        affinity: object = None
+        if not spread.ignores_affinity and (
+            group.node_selector or placement.node_terms is not None
+        ):
+            affinity = (tuple(group.node_selector.items()), placement.node_terms)
         tolerations = placement.tolerations if spread.heeds_taints else None
-        if len(keys) == 1 and selected in (None, ((), None)) and tolerations is None:
+        if len(topologies) == 1 and affinity is None and tolerations is None:
             return self._domains_of(spread.topology)
-        key = (spread.topology, keys, selected, tolerations)
+        key = (spread.topology, topologies, affinity, tolerations)
         if key not in self._domains:
-            counting = (node for node in self._nodes if _counts(node, spread, group))
-            self._domains[key] = TopologyDomains.of(spread.topology, counting)
+            nodes = [node for node in self._nodes if _is_counted(node, spread, group)]
+            self._domains[key] = TopologyDomains.of(spread.topology, nodes)
         return self._domains[key]
 
     def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
@@ -285,27 +289,24 @@ class Neighbors:
         """Return the term's namespaces; a selector finds only those with such pods."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
-        selected = {
-            name
-            for name in self._by_namespace
-            if term.namespace_selector.matches(self._labels_of(name))
-        }
-        return sorted(selected | set(term.namespaces))
+        names = set(term.namespaces)
+        for name in self._by_namespace:
+            if term.namespace_selector.matches(self._labels_of(name)):
+                names.add(name)
+        return sorted(names)
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return the namespace's labels, with the one that Kubernetes always sets."""
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
-        demanded = first_naming_values(selector.requirements)
-        if demanded is None:
-            candidates: Iterable[_PodGroup] = self._by_namespace.get(namespace, ())
+        requirement = first_naming_values(selector.requirements)
+        candidates = list[_PodGroup]()
+        if requirement is None:
+            candidates += self._by_namespace.get(namespace, ())
         else:
-            buckets = (
-                self._by_label.get((namespace, demanded.key, value), ())
-                for value in demanded.values
-            )
-            candidates = (group for bucket in buckets for group in bucket)
+            for value in requirement.values:
+                candidates += self._by_label.get((namespace, requirement.key, value), ())
         return (group for group in candidates if selector.matches(group.labels))
 
 
@@ -314,9 +315,10 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
         yield TopologyCheck(tally, "its anti-affinity", most=0)
     for tally in group.shunned:
         yield TopologyCheck(tally, "another pod's anti-affinity", most=0)
-    first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
+    is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
+    least = 0 if is_first else 1
     for tally in demands.attractions:
-        yield TopologyCheck(tally, "its pod affinity", least=0 if first else 1, needed=True)
+        yield TopologyCheck(tally, "its pod affinity", least=least, needed=True)
     for spread, tally, own in demands.spreads:
         most = _least(spread, tally, closed) + spread.max_skew - own
         yield TopologyCheck(tally, "its topology spread", most=most, needed=True)
@@ -327,34 +329,29 @@ def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
-    return (
-        min((tally.counts.get(value, 0) for value in domains), default=0)
-        if spread.heeds_taints
-        else tally.least()
-    )
+    if not spread.heeds_taints:
+        return tally.least()
+    return min((tally.counts.get(value, 0) for value in domains), default=0)
 
 
-def _counts(node: Node, spread: Spread, group: _PodGroup) -> bool:
-    return (
-        all(constraint.topology in node.labels for constraint in group.placement.spreads)
-        and (spread.ignores_affinity or group.matches(node))
-        and (not spread.heeds_taints or group.placement.tolerates(node.taints))
-    )
+def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
+    placement = group.placement
+    if not all(constraint.topology in node.labels for constraint in placement.spreads):
+        return False
+    if not spread.ignores_affinity and not group.matches(node):
+        return False
+    return not spread.heeds_taints or placement.tolerates(node.taints)
 
 
-def _groups_of(pods: Iterable[Pod]) -> list[_PodGroup]:
+def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
     """Return no groups if no pod has an affinity, an anti-affinity or a spread."""
-    present = tuple(pods)
-    if not any(pod.placement.minds_others for pod in present):
+    if not any(pod.placement.minds_others for pod in pods):
         return []
     groups: dict[tuple[object, ...], _PodGroup] = {}
-    for pod in present:
+    for pod in pods:
         selector = tuple(pod.node_selector.items())
         key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = _PodGroup(
-                pod.namespace, pod.labels, pod.placement, pod.node_selector
-            )
-        group.pods.append(pod)
+        if key not in groups:
+            groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)
+        groups[key].pods.append(pod)
     return list(groups.values())

@@ -4,15 +4,15 @@ It heeds requests, node selector and affinity, taints, volumes' node affinity, a
 preferences it heeds one: nodes without the soft taint come first.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import PodDemand
+from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
@@ -40,7 +40,7 @@ class Scheduler:
     """
 
     nodes: Mapping[str, FreeCapacity]
-    volumes: Mapping[str, tuple[PersistentVolume, ...]]
+    volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
     closed: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
@@ -54,28 +54,18 @@ class Scheduler:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
-        offered = {
-            name
-            for node in snapshot.nodes
-            for name, _ in node.allocatable.others
-            if name in requested
-        }
-        nodes = {
-            node.name: FreeCapacity.of(node, offered)
-            for node in sorted(snapshot.nodes, key=lambda node: node.name)
-        }
-        standing = [
-            pod
-            for pod in snapshot.pods
-            if pod.node in nodes and not (pod.finished or pod.terminating)
-        ]
-        for pod in standing:
-            nodes[pod.node].account(pod.requests, -1)
-        volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
-        for volume in snapshot.volumes:
-            volumes[volume.claim].append(volume)
-        neighbors = Neighbors(standing, [free.node for free in nodes.values()], snapshot.namespaces)
-        return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbors)
+        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others}
+        counted = requested & offered
+        ordered = sorted(snapshot.nodes, key=lambda node: node.name)
+        nodes = {node.name: FreeCapacity.of(node, counted) for node in ordered}
+        running = list[Pod]()
+        for pod in snapshot.pods:
+            if pod.node in nodes and not pod.finished and not pod.terminating:
+                running.append(pod)
+                nodes[pod.node].account(pod.requests, -1)
+        volumes = grouped((volume.claim, volume) for volume in snapshot.volumes)
+        neighbors = Neighbors(running, ordered, snapshot.namespaces)
+        return cls(nodes, volumes, neighbors)
 
     def close(self, names: Iterable[str]) -> None:
         self.closed = frozenset(names)
@@ -128,14 +118,13 @@ class Scheduler:
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving
-        while any(staying.values()):
-            before = sum(map(len, staying.values()))
-            staying = {
-                name: [pod for pod in pods if not self._leaves(pod, name)]
-                for name, pods in staying.items()
-            }
-            if sum(map(len, staying.values())) == before:
-                break
+        number = sum(map(len, leaving.values()))
+        has_moved = number > 0
+        while has_moved:
+            before = number
+            staying = {name: self._move_away(name, pods) for name, pods in staying.items()}
+            number = sum(map(len, staying.values()))
+            has_moved = 0 < number < before
         return {name: pods for name, pods in staying.items() if pods}
 
     def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
@@ -146,15 +135,18 @@ class Scheduler:
                     self.put(pod, name)
         self._closing += 1
 
-    def _leaves(self, pod: Pod, node: str) -> bool:
-        """Move a pod to an open node; return False if none takes it."""
-        self.take_out(pod)
-        target = self.place(pod)
-        if not target or target in self.closed:
-            self.put(pod, node)
-            return False
-        self.put(pod, target)
-        return True
+    def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Move pods from a node to open nodes, and return those that none takes."""
+        staying = list[Pod]()
+        for pod in pods:
+            self.take_out(pod)
+            target = self.place(pod)
+            if target and target not in self.closed:
+                self.put(pod, target)
+            else:
+                self.put(pod, node)
+                staying.append(pod)
+        return staying
 
     def place(self, pod: Pod) -> str:
         """Return one of the emptier nodes that take the pod; empty if none does.
@@ -165,13 +157,11 @@ class Scheduler:
         if self._is_full_for(pod, matching):
             return self._place_back(pod, matching)
         checks = self.neighbors.checks(pod, self.closed) if self.neighbors.any_minds else ()
-        if (
-            self._tainted
-            and (preferred := self._without_taint(matching))
-            and not self._is_full_for(pod, preferred)
-        ):
-            best = self._best(pod, preferred, checks) or self._best(pod, matching, checks)
-        else:
+        best = None
+        preferred = self._without_taint(matching) if self._tainted else None
+        if preferred and not self._is_full_for(pod, preferred):
+            best = self._best(pod, preferred, checks)
+        if best is None:
             best = self._best(pod, matching, checks)
         return best.name if best else self._place_back(pod, matching)
 
@@ -193,36 +183,29 @@ class Scheduler:
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
         """Whether an open node has room, so that only the checks keep the pod away."""
-        return any(
-            free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes
-        )
+        open_nodes = (free for free in matching.nodes if free.name not in self.closed)
+        return any(free.takes(pod.requests) for free in open_nodes)
 
     def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
         """Return the nodes without the soft taint; None if the pods do not care."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
-            matching.untainted = MatchingNodes(
-                [free for free in matching.nodes if free.name not in self._tainted]
-            )
+            nodes = [free for free in matching.nodes if free.name not in self._tainted]
+            matching.untainted = MatchingNodes(nodes)
         else:
-            more = [
-                self.nodes[name]
-                for name in self._untainted[matching.known :]
-                if name in matching.names
-            ]
-            if more:
-                matching.untainted.nodes += more
-                matching.untainted.too_much = None
+            for name in self._untainted[matching.known :]:
+                if name in matching.names:
+                    matching.untainted.nodes.append(self.nodes[name])
+                    matching.untainted.too_much = None
         matching.known = len(self._untainted)
         return matching.untainted
 
     def _place_back(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.returns:
             return ""
-        free = next(
-            self._open(pod, matching, self.neighbors.checks(pod, self.closed), closed=True), None
-        )
+        checks = self.neighbors.checks(pod, self.closed)
+        free = next(self._open(pod, matching, checks, closed=True), None)
         return free.name if free else ""
 
     def lacks_room(self, pod: Pod) -> bool:
@@ -248,34 +231,40 @@ class Scheduler:
         """Return, in a clause, why no node takes the pod, which is on none."""
         elsewhere = self._elsewhere(pod)
         if not elsewhere:
-            held = [volume.name for volume in self._volumes_of(pod)]
-            if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
-                return f"its volume {held[0]} attaches to no other schedulable node"
+            volumes = self._volumes_of(pod)
+            if volumes and all(self._holds(volume, pod.node) for volume in volumes):
+                return f"its volume {volumes[0].name} attaches to no other schedulable node"
             return "no other schedulable node matches its node selector, affinity and tolerations"
         roomy = [free for free in elsewhere if free.takes(pod.requests)]
         if not roomy:
-            asked = requests_in_words(pod.requests)
+            requests = requests_in_words(pod.requests)
             return (
-                f"no other schedulable node has room for its requests ({asked}):"
+                f"no other schedulable node has room for its requests ({requests}):"
                 f" {shortage(pod.requests, elsewhere)}"
             )
+        failed = self._failed_rules(pod, roomy)
+        verb = "leave" if len(failed) > 1 else "leaves"
+        return f"{' and '.join(failed)} {verb} no other node"
+
+    def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> Sequence[str]:
+        """Return the rules that keep the pod off these nodes: the first that each one fails.
+
+        The anti-affinity between pods of one owner fails twice, as the pod's own and the other's.
+        """
         checks = self.neighbors.checks(pod, self.closed)
-        # Name only the first check that each node fails: the anti-affinity between pods of one
-        # owner fails twice, as the pod's own and as the other's.
         first_failed = set[int]()
-        for free in roomy:
-            failures = (
-                number for number, check in enumerate(checks) if not check.admits(free.node)
-            )
-            first_failed.update(islice(failures, 1))
-        failed = dict.fromkeys(checks[number].because for number in sorted(first_failed))
-        return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
+        for free in nodes:
+            for number, check in enumerate(checks):
+                if not check.admits(free.node):
+                    first_failed.add(number)
+                    break
+        return list(dict.fromkeys(checks[number].because for number in sorted(first_failed)))
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
-        free = self.nodes.get(node)
-        return free is not None and any(
-            term.holds(node, free.node.labels) for term in volume.node_terms
-        )
+        if node not in self.nodes:
+            return False
+        labels = self.nodes[node].node.labels
+        return any(term.holds(node, labels) for term in volume.node_terms)
 
     def _open(
         self,
@@ -294,15 +283,15 @@ class Scheduler:
         nodes = matching.nodes
         requests = pod.requests
         yielded = 0
-        for place in chain(range(matching.next, len(nodes)), range(matching.next)):
-            free = nodes[place]
+        for index in chain(range(matching.next, len(nodes)), range(matching.next)):
+            free = nodes[index]
             if (free.name in self.closed) is not closed or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
                 yielded += 1
             if yielded == _COMPARED_NODES:
-                matching.next = (place + 1) % len(nodes)
+                matching.next = (index + 1) % len(nodes)
                 return
 
     def _matching(self, pod: Pod) -> MatchingNodes:
@@ -319,7 +308,10 @@ class Scheduler:
             nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
             self._alike[demand] = MatchingNodes(
-                nodes, demand.tolerates_cordons, demand.minds_soft_taint, names
+                nodes,
+                returns=demand.tolerates_cordons,
+                minds_taint=demand.minds_soft_taint,
+                names=names,
             )
         return self._alike[demand]
 
@@ -328,23 +320,22 @@ class Scheduler:
         labels = demand.named_labels
         if not labels:
             return self.nodes.values()
-        labelled = (free for key, value in labels for free in self._labelled(key).get(value, ()))
-        return {free.name: free for free in labelled}.values()
+        likely = dict[str, FreeCapacity]()
+        for key, value in labels:
+            for free in self._nodes_by_value(key).get(value, ()):
+                likely[free.name] = free
+        return likely.values()
 
-    def _labelled(self, key: str) -> Mapping[str, Sequence[FreeCapacity]]:
-        if key not in self._by_label:
-            by_value: dict[str, list[FreeCapacity]] = defaultdict(list)
-            for free in self.nodes.values():
-                if key in free.node.labels:
-                    by_value[free.node.labels[key]].append(free)
-            self._by_label[key] = by_value
-        return self._by_label[key]
+    def _nodes_by_value(self, label: str) -> Mapping[str, Sequence[FreeCapacity]]:
+        if label not in self._by_label:
+            labelled = [free for free in self.nodes.values() if label in free.node.labels]
+            self._by_label[label] = grouped((free.node.labels[label], free) for free in labelled)
+        return self._by_label[label]
 
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
         if not pod.claims or not self.volumes:
             return ()
-        return tuple(
-            volume
-            for claim in pod.claims
-            for volume in self.volumes.get(f"{pod.namespace}/{claim}", ())
-        )
+        volumes = list[PersistentVolume]()
+        for claim in pod.claims:
+            volumes += self.volumes.get(f"{pod.namespace}/{claim}", ())
+        return tuple(volumes)

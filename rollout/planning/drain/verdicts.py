@@ -115,13 +115,11 @@ def _warn(reason: VerdictReason, warning: str) -> _Ruling:
 
 def of_daemon_set(pod: Pod) -> bool:
     """Whether a DaemonSet of `apps/v1` controls the pod, as kubectl checks."""
-    return pod.owner is not None and (pod.owner.kind, pod.owner.api_version) == (
-        "DaemonSet",
-        "apps/v1",
-    )
+    owner = pod.owner
+    return owner is not None and owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
 
 
-def _is_on_its_way(pod: Pod) -> bool:
+def _has_ended_or_terminates(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
@@ -129,7 +127,7 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.selector.matches(pod.labels):
         return None
     message = "is not selected by --pod-selector"
-    stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
+    stays = pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod)
     warning = "" if stays else f"{message}: the reboot ends it without asking its budgets"
     return _leave(VerdictReason.NOT_SELECTED, message, warning)
 
@@ -181,7 +179,7 @@ def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
     reason = VerdictReason.LOCAL_STORAGE
-    if not pod.has_empty_dir or _is_on_its_way(pod):
+    if not pod.has_empty_dir or _has_ended_or_terminates(pod):
         return None
     if rules.policy.delete_emptydir_data:
         return _warn(reason, "emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
@@ -191,11 +189,10 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
     reason = VerdictReason.UNMANAGED
-    if _is_on_its_way(pod) or pod.owner is not None:
+    if _has_ended_or_terminates(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
-        warning = "has no controller: nothing will replace it (refused without --force)"
-        return _warn(reason, warning)
+        return _warn(reason, "has no controller: nothing will replace it (refused without --force)")
     message = "has no controller, so nothing would replace it"
     return _refuse(reason, message, "--force evicts it")
 
@@ -233,7 +230,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 def _is_ordinary(pod: Pod) -> bool:
     """Whether no filter applies: a shortcut for most pods of a large cluster."""
-    special = pod.mirror or pod.has_empty_dir or _is_on_its_way(pod)
+    special = pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod)
     return not special and pod.owner is not None and not of_daemon_set(pod)
 
 
@@ -252,17 +249,11 @@ def with_action(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerd
 
 
 def is_replaced(pod: Pod) -> bool:
-    return (
-        pod.owner is not None
-        and pod.owner.kind not in _NEVER_REPLACED
-        and not pod.finished
-        and not pod.terminating
-    )
+    if pod.owner is None or _has_ended_or_terminates(pod):
+        return False
+    return pod.owner.kind not in _NEVER_REPLACED
 
 
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
-    return tuple(
-        verdict.pod
-        for verdict in verdicts
-        if verdict.action is Action.EVICT and is_replaced(verdict.pod)
-    )
+    evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
+    return tuple(pod for pod in evicted if is_replaced(pod))
