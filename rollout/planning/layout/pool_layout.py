@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
+from rollout.model.text import joined
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import Pools, predecessors
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, pool_key
@@ -44,40 +45,34 @@ def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
     """Add the limits of pools that are smaller than the rollout's."""
-    scarce = {
-        pool_key(name): quota.most
-        for name, quota in quotas.items()
-        if name and quota.most < limits.size
-    }
-    return replace(limits, allowed={**limits.allowed, **scarce})
+    allowed = dict(limits.allowed)
+    for name, quota in quotas.items():
+        if name and quota.most < limits.size:
+            allowed[pool_key(name)] = quota.most
+    return replace(limits, allowed=allowed)
 
 
 def lay_out_pools(
     demands: Sequence[NodeDemand], limits: WaveLimits, pools: Pools, quotas: Mapping[str, Quota]
 ) -> Layout:
-    layouts = {
-        name: lay_out(
-            [demand for demand in demands if demand.pool == name],
-            replace(limits, size=min(limits.size, quota.size)),
-            pools.rules(name),
-            quota.ramp,
-        )
-        for name, quota in quotas.items()
-    }
+    layouts = dict[str, Layout]()
+    for name, quota in quotas.items():
+        in_pool = [demand for demand in demands if demand.pool == name]
+        own = replace(limits, size=min(limits.size, quota.size))
+        layouts[name] = lay_out(in_pool, own, pools.rules(name), quota.ramp)
     if not pools.policy.pools:
         return layouts[""]
     before = predecessors(pools.policy.pools)
-    queues = {
-        name: [_with_pool(wave, name) for wave in layouts[name].waves]
-        for name in before
-        if name in layouts
-    }
+    queues = dict[str, list[Batch]]()
+    for name in before:
+        if name in layouts:
+            queues[name] = [_with_pool(wave, name) for wave in layouts[name].waves]
     waves = tuple(_in_order(queues, before, limits, pools))
     return Layout(waves, _bound(layouts, before), limits.wider)
 
 
 def _with_pool(wave: Batch, pool: str) -> Batch:
-    return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
+    return replace(wave, part=joined(", ", f"pool {pool}", wave.part))
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
@@ -96,26 +91,22 @@ def _in_order(
     pools: Pools,
 ) -> Iterator[Batch]:
     """Yield the waves of all queues in order, and empty the queues."""
-    while waiting := [name for name, queue in queues.items() if queue]:
+    while any(queues.values()):
+        waiting = [name for name, queue in queues.items() if queue]
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
         first = next((name for name in free if queues[name][0].goes_alone), free[0])
+        queue = queues[first]
         strategy = pools.rules(first).strategy
-        together = [
-            queues[name]
-            for name in free
-            if name != first and pools.rules(name).strategy is strategy
-        ]
-        others = (
-            []
-            if queues[first][0].goes_alone
-            else [queue for queue in together if not queue[0].goes_alone]
-        )
+        others = list[list[Batch]]()
+        if not queue[0].goes_alone:
+            alike = (name for name in free if pools.rules(name).strategy is strategy)
+            others = [queues[name] for name in alike if name != first]
+            others = [other for other in others if not other[0].goes_alone]
         if strategy is Strategy.ROLLING:
-            yield from _common_part(
-                [_take_part(queue) for queue in (queues[first], *others)], limits
-            )
+            parts = [_take_part(queue), *(_take_part(other) for other in others)]
+            yield from _common_part(parts, limits)
             continue
-        wave = queues[first].pop(0)
+        wave = queue.pop(0)
         for other in others:
             wave = _with_company(wave, other, limits)
         yield wave
@@ -133,18 +124,20 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
     title = "; ".join(part[0].part for part in parts)
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
-        yield from (replace(wave, part=title, most=most) for wave in waves if wave)
+        for wave in waves:
+            if wave:
+                yield replace(wave, part=title, most=most)
 
 
 def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
     """Move nodes of the queue's next part that may join into the wave."""
     next_part = queue[0].part
     demands = wave.demands
-    for place, head in enumerate(_part_ahead(queue)):
+    for index, head in enumerate(_part_ahead(queue)):
         if len(demands) >= limits.size:
             break
         demands, staying = join_wave(demands, head.demands, limits)
-        queue[place] = replace(head, demands=tuple(staying))
+        queue[index] = replace(head, demands=tuple(staying))
     queue[:] = [other for other in queue if other.demands]
     if len(demands) == len(wave.demands):
         return wave

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rollout.model.quantity import Duration
+from rollout.model.text import joined
 from rollout.planning.eligibility.away import is_storage
-from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, is_pool, sum_of
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, pool_of, sum_of
 from rollout.planning.layout.waves import Batch, usage_of
 
 
@@ -27,33 +28,29 @@ _NOTHING = WaveReason("")
 
 
 def with_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
-    return tuple(
-        _with_reason(
-            wave, following.demands if following and following.part == wave.part else (), limits
-        )
-        for wave, following in zip_longest(waves, waves[1:])
-    )
+    explained = list[Batch]()
+    for wave, following in zip_longest(waves, waves[1:]):
+        is_same_part = following is not None and following.part == wave.part
+        next_nodes = following.demands if is_same_part else ()
+        explained.append(_with_reason(wave, next_nodes, limits))
+    return tuple(explained)
 
 
-def _with_reason(wave: Batch, following: Sequence[NodeDemand], limits: WaveLimits) -> Batch:
-    """`following` are the next nodes of the wave's part."""
+def _with_reason(wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits) -> Batch:
+    """`next_nodes` are those of the following wave in the same part."""
     own = wave.own(limits)
-    why = _why(wave, following, own)
+    why = _why(wave, next_nodes, own)
     price = _NOTHING if wave.rolling else _price(wave.demands, own)
-
-    def text(reason: str, cost: str) -> str:
-        named = ": ".join(filter(None, (wave.part, reason)))
-        return "; ".join(filter(None, (named, cost)))
-
+    limit = joined(": ", wave.part, why.note)
     return replace(
         wave,
-        because=text(why.sentence, price.sentence),
-        note=text(why.note, price.note),
-        limit=text(why.note, ""),
+        because=joined("; ", joined(": ", wave.part, why.sentence), price.sentence),
+        note=joined("; ", limit, price.note),
+        limit=limit,
     )
 
 
-def _why(wave: Batch, following: Sequence[NodeDemand], own: WaveLimits) -> WaveReason:
+def _why(wave: Batch, next_nodes: Sequence[NodeDemand], own: WaveLimits) -> WaveReason:
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return _ALONE
     if wave.rolling:
@@ -64,8 +61,17 @@ def _why(wave: Batch, following: Sequence[NodeDemand], own: WaveLimits) -> WaveR
         return _NO_ROOM
     if len({demand.pool for demand in wave.demands}) > 1:
         return _short_reason(_TOGETHER)
-    conflicts = (reason for demand in following for reason in _conflicts(wave.demands, demand, own))
-    return next(conflicts, WaveReason("the remaining nodes"))
+    return _first_conflict(wave, next_nodes, own) or WaveReason("the remaining nodes")
+
+
+def _first_conflict(
+    wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
+) -> WaveReason | None:
+    for demand in next_nodes:
+        conflicts = _conflicts(wave.demands, demand, limits)
+        if conflicts:
+            return conflicts[0]
+    return None
 
 
 def _short_reason(sentence: str) -> WaveReason:
@@ -80,8 +86,10 @@ def obstacles(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[str, ...]:
     """Return all reasons that keep the node out of the wave, as sentences."""
-    full = [_full(limits)] if len(wave) >= limits.size else []
-    return tuple(reason.sentence for reason in (*_conflicts(wave, demand, limits), *full))
+    reasons = list(_conflicts(wave, demand, limits))
+    if len(wave) >= limits.size:
+        reasons.append(_full(limits))
+    return tuple(reason.sentence for reason in reasons)
 
 
 def _conflicts(
@@ -90,17 +98,17 @@ def _conflicts(
     used = usage_of(wave, limits)
     uses = limits.use(demand.load, demand.holds)
     held = demand.holds.keys() | {key for other in wave for key in other.holds}
-    barring = (
-        key
-        for key, need in uses.items()
-        if used[key] and used[key] + need > limits.capacity.get(key, 0)
-    )
-    return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in sorted(barring)))
+    reasons = list[WaveReason]()
+    for key, need in sorted(uses.items()):
+        if used[key] and used[key] + need > limits.capacity.get(key, 0):
+            reasons.append(_conflict(key, limits, held=key in held))
+    return tuple(dict.fromkeys(reasons))
 
 
-def _in_words(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
+def _conflict(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
     allowed = limits.allowed.get(key, 0)
-    if pool := is_pool(key):
+    pool = pool_of(key)
+    if pool:
         return _short_reason(f"at most {allowed} at once of the pool {pool}")
     if is_storage(key):
         price = f"{key} would lack copies"
@@ -116,27 +124,24 @@ def _in_words(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
 
 
 def _at_a_time(pods: int) -> str:
-    return f"{'one pod' if pods == 1 else f'{pods} pods'} at a time"
+    return "one pod at a time" if pods == 1 else f"{pods} pods at a time"
 
 
 def _price(wave: Sequence[NodeDemand], limits: WaveLimits) -> WaveReason:
     """Return which budget delays these drains most, and for how long."""
     load = sum_of(demand.load for demand in wave)
-    over = {
-        key: limits.rates[key]
-        for key, need in load.items()
-        if key in limits.rates and need > limits.allowed[key]
-    }
+    rates = limits.rates
+    over = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
     if not over:
         return _NOTHING
-    key = min(over, key=lambda key: (over[key].permits > 0, -over[key].seconds(load[key]), key))
-    if not over[key].permits:
+    key = min(over, key=lambda key: (rates[key].permits > 0, -rates[key].seconds(load[key]), key))
+    permits = rates[key].permits
+    if not permits:
         note = f"budget {key} allows nothing now"
         return WaveReason(f"the {note}", note)
-    if not (seconds := limits.drain(wave) - max(demand.ending for demand in wave)):
+    seconds = limits.drain(wave) - max(demand.ending for demand in wave)
+    if not seconds:
         return _NOTHING
     more = f"+{Duration(seconds)}"
-    return WaveReason(
-        f"waits for {key}, {_at_a_time(over[key].permits)}: {more}",
-        f"waits for budget {key}, {more}",
-    )
+    sentence = f"waits for {key}, {_at_a_time(permits)}: {more}"
+    return WaveReason(sentence, f"waits for budget {key}, {more}")

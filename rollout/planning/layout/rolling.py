@@ -6,7 +6,7 @@ the group gets a capacity, found by trying the nodes that have the most to move.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
@@ -15,8 +15,9 @@ from statistics import median
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
+from rollout.model.text import grouped
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.layout.sharing import WaveLimits
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 
 # A node is slow if it takes this many times the median.
@@ -45,12 +46,12 @@ class RollingQueue:
         self._rules = rules
         self._number = len(order)
         self._in_flight = 0
-        self._bits = {key: 1 << place for place, key in enumerate(rules.capacity)}
-        self._waiting = [
-            (place, sum(self._bits[key] for key in self._needs(name)), name)
-            for place, name in enumerate(order)
-            if waiting is None or name in waiting
-        ]
+        self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
+        self._waiting = list[tuple[int, int, str]]()
+        for index, name in enumerate(order):
+            if waiting is None or name in waiting:
+                mask = sum(self._bits[key] for key in self._needs(name))
+                self._waiting.append((index, mask, name))
         self._used = Counter[str]()
         self._used_up = 0
         for name in in_flight:
@@ -63,8 +64,8 @@ class RollingQueue:
     def begin(self) -> Iterator[str]:
         """Start every node that may begin, and yield it."""
         while (candidate := next(self._open(), None)) is not None:
-            place, name = candidate
-            del self._waiting[place]
+            index, name = candidate
+            del self._waiting[index]
             self._hold(name, 1)
             yield name
 
@@ -78,29 +79,31 @@ class RollingQueue:
         # The keys that are used up, or kept for an earlier node.
         closed = self._used_up
         begun = self._number - len(self._waiting)
-        for passed, (place, mask, name) in enumerate(self._waiting):
+        for index, (place, mask, name) in enumerate(self._waiting):
             if not mask & closed and not self._is_barred(name):
-                yield passed, name
-            # Of the nodes that have begun, `place - passed` come before it; the others passed it.
-            elif begun - (place - passed) >= self._rules.in_flight:
+                yield index, name
+                continue
+            # Of the nodes that come before this one, all that do not wait have begun.
+            passed_by = begun - (place - index)
+            if passed_by >= self._rules.in_flight:
                 closed |= mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
 
     def _is_barred(self, name: str) -> bool:
-        used = self._used
-        capacity = self._rules.capacity
-        return any(
-            used[key] and used[key] + need > capacity[key]
-            for key, need in self._needs(name).items()
-        )
+        for key, need in self._needs(name).items():
+            used = self._used[key]
+            if used and used + need > self._rules.capacity[key]:
+                return True
+        return False
 
     def _hold(self, name: str, sign: int) -> None:
         self._in_flight += sign
         for key, need in self._needs(name).items():
-            self._used[key] = used = self._used[key] + sign * need
-            if 0 < used >= self._rules.capacity[key]:
+            used = self._used[key] + sign * need
+            self._used[key] = used
+            if used > 0 and used >= self._rules.capacity[key]:
                 self._used_up |= self._bits[key]
             else:
                 self._used_up &= ~self._bits[key]
@@ -120,40 +123,41 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     scarce = _scarce(uses.values(), capacity, first.most)
     holds = dict[str, dict[str, int]]()
     for name, use in uses.items():
-        if held := sorted(use.keys() & scarce):
-            holds[name] = {key: use[key] for key in held}
+        keys = sorted(use.keys() & scarce)
+        if keys:
+            holds[name] = {key: use[key] for key in keys}
     rules = Rolling(
         min(first.most, len(demands)),
         capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
         holds=holds,
     )
-    refused = {name: why for wave in part for name, why in wave.refused.items()}
+    refused = dict[str, str]()
+    for wave in part:
+        refused |= wave.refused
     return replace(first, demands=demands, refused=refused, rolling=rules)
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
     """Return the keys of resources that `most` nodes could exhaust."""
-    needs: dict[str, list[int]] = defaultdict(list)
-    for taken in holds:
-        for key, need in taken.items():
-            needs[key].append(need)
-    return {
-        key
-        for key, amounts in needs.items()
-        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0)
-    }
+    needs = grouped(item for taken in holds for item in taken.items())
+    scarce = set[str]()
+    for key, amounts in needs.items():
+        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0):
+            scarce.add(key)
+    return scarce
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
     """Move slow nodes to the front, so that none of them ends alone."""
     if part.rolling is None:
         return part
-    much = _SLOW * median(seconds.values())
-    ordered = sorted(
-        part.demands,
-        key=lambda demand: -seconds[demand.name] if seconds[demand.name] >= much else 0,
-    )
-    return replace(part, demands=tuple(ordered))
+    slow = _SLOW * median(seconds.values())
+
+    def rank(demand: NodeDemand) -> int:
+        own = seconds[demand.name]
+        return -own if own >= slow else 0
+
+    return replace(part, demands=tuple(sorted(part.demands, key=rank)))
 
 
 Leaving = Mapping[str, Sequence[Pod]]
@@ -171,14 +175,18 @@ def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Bat
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return the groups of nodes that pods with the same demands can run on."""
-    order = {name: place for place, name in enumerate(wave.names)}
-    matching = dict[int, Collection[str]]()
-    for name in order:
+    names = wave.names
+    node_sets = dict[int, frozenset[str]]()
+    for name in names:
         for pod in leaving.get(name, ()):
-            nodes = scheduler.nodes_for(pod)
-            matching[id(nodes)] = nodes
-    groups = (order.keys() & nodes for nodes in matching.values())
-    return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
+            matching = scheduler.nodes_for(pod)
+            node_sets[id(matching)] = matching
+    groups = list[list[str]]()
+    for matching in node_sets.values():
+        members = [name for name in names if name in matching]
+        if len(members) > 1:
+            groups.append(members)
+    return groups
 
 
 def _limit_group(
@@ -190,24 +198,30 @@ def _limit_group(
     """
 
     def demand(name: str) -> tuple[int, int]:
-        pods = leaving.get(name, ())
-        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
+        requests = [pod.requests for pod in leaving.get(name, ())]
+        cpu = sum(request.cpu_milli for request in requests)
+        memory = sum(request.memory for request in requests)
+        return cpu, memory
 
     def is_crowded(size: int) -> bool:
-        together = {name: leaving.get(name, ()) for name in worst[:size]}
-        staying = _staying(together, scheduler)
-        return staying > 0 and staying > sum(
-            _staying({name: pods}, scheduler) for name, pods in together.items()
-        )
+        """Whether more pods stay than if each node were emptied alone."""
+        pods_of = {name: leaving.get(name, ()) for name in worst[:size]}
+        staying = _count_staying(pods_of, scheduler)
+        if not staying:
+            return False
+        alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
+        return staying > sum(alone)
 
     worst = list(RollingQueue(rules, sorted(members, key=demand, reverse=True)).begin())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
     if most >= len(worst):
         return rules
-    holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
+    holds = dict(rules.holds)
+    for name in members:
+        holds[name] = {**holds.get(name, {}), key: 1}
     return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
 
 
-def _staying(leaving: Leaving, scheduler: Scheduler) -> int:
+def _count_staying(leaving: Leaving, scheduler: Scheduler) -> int:
     with scheduler.emptied(leaving) as staying:
         return sum(map(len, staying.values()))

@@ -5,6 +5,7 @@ wave can use the same permit several times. An owner whose pods no budget covers
 budget that allows all replicas but one.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,10 +55,12 @@ class Rate:
     def seconds(self, pods: int, held: int = 0) -> int:
         """Return when all these pods are gone, if `held` permits do not come back."""
         at_once = max(1, self.permits - held)
-        return self.ending + -(-max(0, pods - at_once) // at_once) * self.turn
+        further_rounds = math.ceil(max(0, pods - at_once) / at_once)
+        return self.ending + further_rounds * self.turn
 
     def rounds_within(self, seconds: float) -> int:
-        return min(MOST_ROUNDS, max(1, int((seconds - self.ending) // max(1, self.turn)) + 1))
+        further_rounds = int((seconds - self.ending) // max(1, self.turn))
+        return min(MOST_ROUNDS, max(1, further_rounds + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +93,19 @@ class WaveLimits:
     def capacity(self) -> Mapping[str, int]:
         """What a wave may use of each key in all rounds together."""
         if not self._capacity:
-            self._capacity.update(
-                {key: most * self._rounds(key) for key, most in self.allowed.items()}
-            )
+            for key, most in self.allowed.items():
+                self._capacity[key] = most * self._rounds(key)
         return self._capacity
 
     def use(self, load: Load, holds: Load) -> Load:
         """Return what a node uses of `capacity`: what it holds counts in every round."""
         if not holds:
             return load
-        held = {key: need * (self._rounds(key) - 1) for key, need in holds.items() if key in load}
-        return {**load, **{key: load[key] + more for key, more in held.items()}}
+        use = dict(load)
+        for key, need in holds.items():
+            if key in use:
+                use[key] += need * (self._rounds(key) - 1)
+        return use
 
     def drain(self, nodes: Sequence[NodeDemand]) -> int:
         """Return in how many seconds these nodes are empty, in whatever order they go."""
@@ -108,9 +113,9 @@ class WaveLimits:
         holds = sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)
         for key, need in load.items():
-            if rate := self.rates.get(key):
+            if key in self.rates:
                 held = min(need, holds.get(key, 0))
-                seconds = max(seconds, rate.seconds(need - held, held))
+                seconds = max(seconds, self.rates[key].seconds(need - held, held))
         return seconds
 
 
@@ -139,54 +144,45 @@ class UnbudgetedOwners:
         cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
     ) -> "UnbudgetedOwners":
         """Limit owners that could lose all replicas; `leaving` has pods by node."""
-        replicas = Counter(_key(pod) for pod in pods if _counts(pod))
-        loads: dict[str, Counter[str]] = {
-            node: Counter(
-                _key(pod) for pod in pods_leaving if _counts(pod) and not index.covering(pod)
-            )
-            for node, pods_leaving in leaving.items()
-        }
-        leave = Counter(sum_of(loads.values()))
-        allowed = {
-            owner: count - 1
-            for owner, count in replicas.items()
-            if count > 1 and leave[owner] >= count
-        }
-        limited = {
-            node: {key: need for key, need in load.items() if key in allowed}
-            for node, load in loads.items()
-        }
+        replicas = Counter(_owner_key(pod) for pod in pods if _is_serving(pod))
+        loads = dict[str, Counter[str]]()
+        for node, node_pods in leaving.items():
+            serving = (pod for pod in node_pods if _is_serving(pod))
+            loads[node] = Counter(_owner_key(pod) for pod in serving if not index.covering(pod))
+        total = sum_of(loads.values())
+        allowed = dict[str, int]()
+        for owner, count in replicas.items():
+            if count > 1 and total.get(owner, 0) >= count:
+                allowed[owner] = count - 1
+        limited = dict[str, Load]()
+        for node, load in loads.items():
+            limited[node] = {owner: need for owner, need in load.items() if owner in allowed}
         return cls(allowed, limited)
 
     def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
         """Warn of owners that have all their replicas on this node."""
-        return tuple(
-            PlanWarning(
-                node,
-                owner,
-                f"all its {need} pods are on this node, and no budget keeps them from leaving at"
-                " once: spread them, or give it a budget",
-                WarningKind.ALL_REPLICAS,
-            )
-            for owner, need in sorted(self.loads.get(node, {}).items())
-            if need > self.allowed[owner]
-        )
+        warnings = list[PlanWarning]()
+        for owner, need in sorted(self.loads.get(node, {}).items()):
+            if need > self.allowed[owner]:
+                message = (
+                    f"all its {need} pods are on this node, and no budget keeps them from leaving"
+                    " at once: spread them, or give it a budget"
+                )
+                warnings.append(PlanWarning(node, owner, message, WarningKind.ALL_REPLICAS))
+        return tuple(warnings)
 
 
 def is_owner(key: str) -> bool:
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
-def _counts(pod: Pod) -> bool:
-    return (
-        is_replaced(pod)
-        and pod.ready
-        and pod.owner is not None
-        and pod.owner.kind not in _NOT_SERVING
-    )
+def _is_serving(pod: Pod) -> bool:
+    if pod.owner is None or pod.owner.kind in _NOT_SERVING:
+        return False
+    return pod.ready and is_replaced(pod)
 
 
-def _key(pod: Pod) -> str:
+def _owner_key(pod: Pod) -> str:
     owner = pod.owner
     return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
 
@@ -196,6 +192,6 @@ def pool_key(pool: str) -> str:
     return f"{_POOL}{pool}"
 
 
-def is_pool(key: str) -> str:
+def pool_of(key: str) -> str:
     """Return the pool whose limit this key is; empty for other keys."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

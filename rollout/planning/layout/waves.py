@@ -11,13 +11,14 @@ the first wave that takes it.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
-from rollout.model.text import natural_key
+from rollout.model.text import grouped, joined, natural_key
+from rollout.planning.drain.budgets import Load
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 
 
@@ -74,10 +75,10 @@ def lay_out(
 
     `ramp` has the sizes of the first waves; its last is for all further waves.
     """
-    control_plane = sorted((demand for demand in demands if demand.control_plane), key=_by_name)
-    waves, bound = _workers(
-        [demand for demand in demands if not demand.control_plane], limits, policy, ramp
-    )
+    workers = [demand for demand in demands if not demand.control_plane]
+    control_plane = [demand for demand in demands if demand.control_plane]
+    control_plane.sort(key=_by_name)
+    waves, bound = _workers(workers, limits, policy, ramp)
     alone = [Batch((demand,), "control plane") for demand in control_plane]
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
     return Layout(tuple(ordered), bound + len(alone), limits)
@@ -90,14 +91,13 @@ def _workers(
     waves = [Batch((demand,), "canary", is_canary=True) for demand in ordered[: policy.canary]]
     bound = len(waves)
     for part, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
-        groups: dict[str, list[NodeDemand]] = defaultdict(list)
-        for demand in selected:
-            groups[demand.group].append(demand)
+        groups = grouped((demand.group, demand) for demand in selected)
         for group in sorted(groups, key=natural_key):
+            members = groups[group]
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
-            label = ", ".join(word for word in (part, zone) if word)
-            waves += [Batch(wave, label, narrower.size) for wave in _pack(groups[group], narrower)]
-            bound += _lower_bound(groups[group], narrower)
+            label = joined(", ", part, zone)
+            waves += [Batch(wave, label, narrower.size) for wave in _pack(members, narrower)]
+            bound += _lower_bound(members, narrower)
     return waves, max(bound, _budget_bound(demands, limits))
 
 
@@ -107,13 +107,12 @@ def _ramp_steps(
     """Yield each step of the ramp, then the rest: part, nodes and limits."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
-        yield (
-            f"step {number} of the ramp",
-            remaining[:size],
-            replace(limits, size=min(size, limits.size)),
-        )
+        narrower = replace(limits, size=min(size, limits.size))
+        yield f"step {number} of the ramp", remaining[:size], narrower
         remaining = remaining[size:]
-    yield "", remaining, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
+    if ramp:
+        limits = replace(limits, size=min(ramp[-1], limits.size))
+    yield "", remaining, limits
 
 
 def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
@@ -137,14 +136,11 @@ def join_wave(
     capacity = limits.capacity
     demands = list(wave)
     staying = list[NodeDemand]()
-    for place, demand in enumerate(waiting):
+    for index, demand in enumerate(waiting):
         if len(demands) >= limits.size:
-            return tuple(demands), [*staying, *waiting[place:]]
+            return tuple(demands), [*staying, *waiting[index:]]
         uses = limits.use(demand.load, demand.holds)
-        # A node that exceeds a limit by itself may go, but with no other node that uses that key.
-        if any(
-            used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()
-        ):
+        if not _fits(uses, used, capacity):
             staying.append(demand)
             continue
         demands.append(demand)
@@ -153,19 +149,25 @@ def join_wave(
     return tuple(demands), staying
 
 
+def _fits(uses: Load, used: Load, capacity: Mapping[str, int]) -> bool:
+    """Whether a node may join the wave whose nodes have `used` this.
+
+    A node that exceeds a limit by itself may go, but with no other node that uses that key.
+    """
+    shared = [key for key in uses if used.get(key)]
+    return all(used[key] + uses[key] <= capacity.get(key, 0) for key in shared)
+
+
 def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
     return max(math.ceil(len(demands) / limits.size), _budget_bound(demands, limits))
 
 
 def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
-    needs: dict[str, list[int]] = defaultdict(list)
-    for demand in demands:
-        for budget, need in limits.use(demand.load, demand.holds).items():
-            needs[budget].append(need)
-    return max(
-        (_groups_for(amounts, limits.capacity.get(budget, 0)) for budget, amounts in needs.items()),
-        default=0,
-    )
+    bound = 0
+    uses = (limits.use(demand.load, demand.holds) for demand in demands)
+    for budget, amounts in grouped(item for use in uses for item in use.items()).items():
+        bound = max(bound, _groups_for(amounts, limits.capacity.get(budget, 0)))
+    return bound
 
 
 def _groups_for(amounts: Sequence[int], allowed: int) -> int:
@@ -192,10 +194,12 @@ def _without_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
     """Dissolve the smallest wave if its nodes fit into others."""
-    *fuller, smallest = sorted(waves, key=lambda wave: -len(wave)) or [()]
-    waiting: Sequence[NodeDemand] = smallest
-    for place, wave in enumerate(fuller):
-        fuller[place], waiting = join_wave(wave, waiting, limits)
+    if not waves:
+        return waves
+    fuller = sorted(waves, key=len, reverse=True)
+    waiting: Sequence[NodeDemand] = fuller.pop()
+    for index, wave in enumerate(fuller):
+        fuller[index], waiting = join_wave(wave, waiting, limits)
     return waves if waiting else fuller
 
 
@@ -218,4 +222,6 @@ def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeD
 
 
 def _price(wave: Sequence[NodeDemand]) -> tuple[int, int]:
-    return sum(demand.price[0] for demand in wave), sum(demand.price[1] for demand in wave)
+    pods = sum(demand.price[0] for demand in wave)
+    cpu = sum(demand.price[1] for demand in wave)
+    return pods, cpu

@@ -75,18 +75,21 @@ class Pace:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
-        runs = tuple(
-            sorted(seconds for node in nodes if (seconds := last_run_seconds(node)) is not None)
-        )
-        settle = round(mean(past.settles)) if past.settles else _START_SECONDS
-        past = replace(
+        runs = [last_run_seconds(node) for node in nodes]
+        ordered = replace(
             past,
             drains=tuple(sorted(past.drains)),
             reboots=tuple(sorted(past.reboots)),
             settles=tuple(sorted(past.settles)),
             endings=tuple(sorted(past.endings)),
         )
-        return cls(past, runs, settle, _starts_of(pods), _endings_of(pods, past.owners))
+        return cls(
+            past=ordered,
+            runs=tuple(sorted(seconds for seconds in runs if seconds is not None)),
+            usual_settle=round(mean(past.settles)) if past.settles else _START_SECONDS,
+            starts=_starts_of(pods),
+            endings=_endings_of(pods, past.owners),
+        )
 
     @property
     def is_known(self) -> bool:
@@ -107,13 +110,12 @@ class Pace:
 
         Owners that have no past count like any pod with this grace period.
         """
-        known = [self.endings.get(uid) for uid in owners]
-        longest = max((seconds for seconds in known if seconds is not None), default=0)
-        return (
-            min(grace + _CALL_SECONDS, longest)
-            if known and None not in known
-            else max(longest, self.ending(grace))
-        )
+        uids = list(owners)
+        known = [self.endings[uid] for uid in uids if uid in self.endings]
+        longest = max(known, default=0)
+        if uids and len(known) == len(uids):
+            return min(grace + _CALL_SECONDS, longest)
+        return max(longest, self.ending(grace))
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
         """`owners` has the kinds of the pods' owners by UID."""
@@ -127,9 +129,8 @@ class Pace:
 
         Without a past run, no replacement counts as faster than the assumption.
         """
-        slowest = max(
-            (self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS
-        )
+        starts = [self.starts.get(uid, _START_SECONDS) for uid in owners]
+        slowest = max(starts, default=_START_SECONDS)
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def reboot(self, drain: int, nodes: int) -> int:
@@ -153,8 +154,9 @@ class Pace:
         """
         if not self.past.settles:
             return 0
-        is_known = all(pod.owner.uid in self.starts for pod in pods if pod.owner)
-        return min(round(self.past.settles[0]), _START_SECONDS) if is_known else self.usual_settle
+        if all(pod.owner.uid in self.starts for pod in pods if pod.owner):
+            return min(round(self.past.settles[0]), _START_SECONDS)
+        return self.usual_settle
 
     def whole(self, waves: Iterable[Wave]) -> TimeEstimate:
         """Return the estimate of these waves, one after another, and what it is based on."""
@@ -183,18 +185,25 @@ class Pace:
 
     def _basis_of_settling(self) -> str:
         if self.past.settles:
-            mean_of = f", the mean of {len(self.past.settles)} in the local journals"
-            return f"a wave settles in {Duration(self.usual_settle)}{mean_of}"
+            return (
+                f"a wave settles in {Duration(self.usual_settle)},"
+                f" the mean of {len(self.past.settles)} in the local journals"
+            )
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
 
 
 def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
-    owners = {
-        pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
-        for pod in pods
-        if pod.owner and past
-    }
-    return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
+    """Return the median time that pods took to terminate, by owner UID."""
+    if not past:
+        return {}
+    endings = dict[str, int]()
+    for pod in pods:
+        if pod.owner is None or pod.owner.uid in endings:
+            continue
+        key = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
+        if key in past:
+            endings[pod.owner.uid] = round(median_low(past[key]))
+    return endings
 
 
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
@@ -209,12 +218,13 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     return {uid: median_low(seconds) for uid, seconds in starts.items()}
 
 
-def _slowest(past: Sequence[float], of: int) -> int:
-    """Return the likely slowest of `of`: the median for one, about the longest for many.
+def _slowest(past: Sequence[float], number: int) -> int:
+    """Return the likely slowest of `number` steps: the median of `past`, which is sorted, for one.
 
-    `past` is sorted.
+    For many steps it is about the longest.
     """
-    return round(past[math.ceil(len(past) * of / (of + 1)) - 1])
+    rank = math.ceil(len(past) * number / (number + 1))
+    return round(past[rank - 1])
 
 
 def _median(past: Sequence[float]) -> str:
@@ -227,11 +237,11 @@ def _of_journals(past: Sequence[float]) -> str:
 
 def last_run_seconds(node: Node) -> float | None:
     """Return the seconds of the node's last run; None if it failed or is unknown."""
-    written = node.annotations.get(marks.LAST_RESULT)
-    if not written:
+    text = node.annotations.get(marks.LAST_RESULT)
+    if not text:
         return None
     try:
-        result = msgspec.json.decode(written, type=_LastResult)
+        result = msgspec.json.decode(text, type=_LastResult)
         seconds = Duration.parse(result.took)
     except (msgspec.MsgspecError, RecursionError, UsageError):
         return None

@@ -14,10 +14,10 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
 
-_Found = Mapping[str, Sequence[PlanWarning]]
+_WarningsOf = Mapping[str, Sequence[PlanWarning]]
 _RETURNING = (
-    "tolerates cordons and fits nowhere else: it comes back to this node, and the reboot "
-    "ends it without asking its budgets"
+    "tolerates cordons and fits nowhere else: it comes back to this node, and the reboot ends it"
+    " without asking its budgets"
 )
 
 
@@ -41,25 +41,25 @@ class PodPlaces:
 
         Waiting nodes join the wave if they can. The pods of the wave's nodes are moved.
         """
-        demands, late = (
-            join_wave(wave.demands, waiting, wave.own(limits)) if waiting else (wave.demands, [])
-        )
+        demands = wave.demands
+        late = list[NodeDemand]()
+        if waiting:
+            demands, late = join_wave(demands, waiting, wave.own(limits))
         refused = dict[str, str]()
         names = [demand.name for demand in demands]
-        while crowded := self._crowded(names, found := self._leave(names)):
-            kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
+        warnings = self._leave(names)
+        while crowded := self._crowded(names, warnings):
+            kept = [name for name in names if name not in crowded]
+            if not kept:
+                half = (len(names) + 1) // 2
+                kept = names[:half]
             refused |= {name: crowded[name] for name in names if name not in kept}
             names = kept
-        self._note(names, found)
+            warnings = self._leave(names)
+        self._note(names, warnings)
         late += [demand for demand in demands if demand.name in refused]
-        return (
-            replace(
-                wave,
-                demands=tuple(demand for demand in demands if demand.name in names),
-                refused=refused,
-            ),
-            late,
-        )
+        fitting = tuple(demand for demand in demands if demand.name in names)
+        return replace(wave, demands=fitting, refused=refused), late
 
     def note_drain(self, name: str) -> None:
         """Note arrivals and warnings of a node that starts now; move nothing."""
@@ -69,37 +69,38 @@ class PodPlaces:
     def put_back(self, names: Sequence[str]) -> None:
         self.flow.scheduler.put_back({name: self._pods(name) for name in names})
 
-    def _note(self, names: Sequence[str], found: _Found) -> None:
-        self.arrivals |= {name: sum(pod.node != name for pod in self._pods(name)) for name in names}
-        self.warnings += [warning for warnings in found.values() for warning in warnings]
+    def _note(self, names: Sequence[str], warnings_of: _WarningsOf) -> None:
+        for name in names:
+            self.arrivals[name] = sum(pod.node != name for pod in self._pods(name))
+        for warnings in warnings_of.values():
+            self.warnings += warnings
 
-    def _crowded(self, names: Sequence[str], found: _Found) -> Mapping[str, str]:
+    def _crowded(self, names: Sequence[str], warnings_of: _WarningsOf) -> Mapping[str, str]:
         """Return why nodes have more pods that stay than they would have alone.
 
         If there are such nodes, all pods are put back. Which of a node's pods stay is chance.
         """
-        if not found or len(names) == 1:
+        if not warnings_of or len(names) == 1:
             return {}
         self.put_back(names)
-        alone = dict[str, _Found]()
-        for name in found:
-            alone[name] = self._leave([name])
-            self.put_back([name])
         crowded = dict[str, str]()
-        for name, warnings in found.items():
-            if len(warnings) > len(alone[name].get(name, ())):
+        for name, warnings in warnings_of.items():
+            alone = self._leave([name])
+            self.put_back([name])
+            if len(warnings) > len(alone.get(name, ())):
                 crowded[name] = f"beside these nodes, {_clause(warnings[0])}"
         if not crowded:
             self._leave(names)
         return crowded
 
-    def _leave(self, names: Sequence[str]) -> _Found:
+    def _leave(self, names: Sequence[str]) -> _WarningsOf:
         """Move the pods off these nodes; return the warnings by node."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
-        return {
-            name: list(self._warnings(name, leaving[name], pods)) for name, pods in staying.items()
-        }
+        warnings_of = dict[str, Sequence[PlanWarning]]()
+        for name, pods in staying.items():
+            warnings_of[name] = list(self._warnings(name, leaving[name], pods))
+        return warnings_of
 
     def _warnings(
         self, node: str, leaving: Sequence[Pod], staying: Sequence[Pod]
@@ -117,12 +118,14 @@ class PodPlaces:
                 " nodes if it must run"
             )
             yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.FITS_NOWHERE)
-        barred = {key for pod in homeless for key in guards(pod, index)}
-        is_short = any(map(scheduler.lacks_room, homeless))
-        counts = Counter(key for pod in leaving for key in guards(pod, index)) if homeless else {}
-        for key, number in counts.items():
-            if number > (most := self.allowed.get(key, 0)) and (is_short or key in barred):
-                yield _waiting(node, key, most, number)
+        if homeless:
+            homeless_keys = {key for pod in homeless for key in guards(pod, index)}
+            is_room_short = any(scheduler.lacks_room(pod) for pod in homeless)
+            counts = Counter(key for pod in leaving for key in guards(pod, index))
+            for key, number in counts.items():
+                most = self.allowed.get(key, 0)
+                if number > most and (is_room_short or key in homeless_keys):
+                    yield _budget_warning(node, key, most, number)
         for pod in staying:
             if scheduler.returns(pod):
                 yield PlanWarning(node, f"pod/{pod.key}", _RETURNING)
@@ -132,10 +135,11 @@ class PodPlaces:
 
 
 def _clause(warning: PlanWarning) -> str:
-    return f"{warning.object} {'' if warning.message == _RETURNING else 'is '}{warning.message}"
+    verb = "is " if warning.kind is WarningKind.FITS_NOWHERE else ""
+    return f"{warning.object} {verb}{warning.message}"
 
 
-def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
+def _budget_warning(node: str, budget: str, most: int, number: int) -> PlanWarning:
     message = (
         f"lets {most} be away of the {number} pods that are here by then, and not all pods of this"
         " node fit elsewhere: where these come last, the drain waits in vain, up to"
