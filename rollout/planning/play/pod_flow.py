@@ -163,33 +163,39 @@ class PodFlow:
 
     def drain(self, name: str, emptied: Action) -> None:
         """Start evicting the node's pods; `emptied` is called when none is left."""
+        residents = self.residents.setdefault(name, {})
         # The API lists pods in this order.
-        pods = sorted(
-            self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name)
-        )
+        pods = sorted(residents.values(), key=lambda pod: (pod.namespace, pod.name))
         self._drains[name] = _DrainState(emptied, len(pods))
         if not pods:
             emptied()
         for pod in pods:
-            traits = self._traits(pod)
-            if key := self._barrier(pod, traits):
-                self._want(key, name, pod)
-            else:
-                self._evict(pod, traits, name)
+            self._evict_or_wait(pod, name)
 
     def give_up(self, name: str) -> None:
         """End a drain that has timed out: pods that wait for a permit stay."""
         for wanting in self._wanting.values():
             wanting.pop(name, None)
 
-    def _barrier(self, pod: Pod, traits: _Traits) -> str:
+    def _evict_or_wait(self, pod: Pod, name: str) -> None:
+        traits = self._traits(pod)
+        key = self._closed_budget(pod, traits)
+        if key:
+            self._wanting.setdefault(key, {}).setdefault(name, deque()).append(pod)
+        else:
+            self._evict(pod, traits, name)
+
+    def _closed_budget(self, pod: Pod, traits: _Traits) -> str:
         """Return a budget that has no permit for the pod; unready pods have theirs."""
         if pod.uid in self._missing:
             return ""
         for key in traits.keys:
-            if key in self.permits and self._used[key] >= max(1, self.permits[key]):
+            if key in self.permits and not self._has_permit(key):
                 return key
         return ""
+
+    def _has_permit(self, key: str) -> bool:
+        return self._used[key] < max(1, self.permits.get(key, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, name: str) -> None:
         if pod.uid not in self._missing:
@@ -216,7 +222,8 @@ class PodFlow:
             self._replace(pod, traits)
         if self._minding:
             self._place_pending(list(self._minding.values()))
-        if drain := self._drains.get(name):
+        drain = self._drains.get(name)
+        if drain is not None:
             drain.left -= 1
             if not drain.left:
                 drain.emptied()
@@ -229,8 +236,9 @@ class PodFlow:
         self._place_next(traits.owner)
 
     def _place_next(self, owner: str) -> None:
-        if (following := self._sequences[owner].take_next()) is not None:
-            self._place(following, self._traits(following))
+        pod = self._sequences[owner].take_next()
+        if pod is not None:
+            self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
         target = self.scheduler.place(pod)
@@ -243,9 +251,8 @@ class PodFlow:
         self._minding.pop(pod.uid, None)
         self.scheduler.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
-        self.events.at(
-            self.events.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid])
-        )
+        ready = partial(self._ready, pod, traits, self._lives[pod.uid])
+        self.events.at(self.events.now + traits.start, ready)
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
@@ -268,35 +275,26 @@ class PodFlow:
 
     def _grant(self, key: str) -> None:
         """Give the budget's free permits to the node with the fewest pods left."""
-        while (wanting := self._wanting.get(key)) and self._used[key] < max(
-            1, self.permits.get(key, 0)
-        ):
+        wanting = self._wanting.get(key)
+        while wanting and self._has_permit(key):
             _, name = min((self._drains[name].left, name) for name in wanting)
             pod = wanting[name].popleft()
             if not wanting[name]:
                 del wanting[name]
-            traits = self._traits(pod)
-            if further := self._barrier(pod, traits):
-                self._want(further, name, pod)
-            else:
-                self._evict(pod, traits, name)
-
-    def _want(self, key: str, name: str, pod: Pod) -> None:
-        self._wanting.setdefault(key, {}).setdefault(name, deque()).append(pod)
+            self._evict_or_wait(pod, name)
 
     def _traits(self, pod: Pod) -> _Traits:
-        traits = self._known.get(pod.uid)
-        if traits is None:
-            traits = self._known[pod.uid] = self._traits_of(pod)
-        return traits
+        if pod.uid not in self._known:
+            self._known[pod.uid] = self._traits_of(pod)
+        return self._known[pod.uid]
 
     def _traits_of(self, pod: Pod) -> _Traits:
         keys = tuple(guards(pod, self.index))
         uid = _owner(pod)
-        alike = uid, keys, pod.grace_period
-        if alike not in self._alike:
+        cache_key = (uid, keys, pod.grace_period)
+        if cache_key not in self._alike:
             kind = pod.owner.kind if pod.owner else ""
-            self._alike[alike] = _Traits(
+            self._alike[cache_key] = _Traits(
                 owner=uid,
                 keys=keys,
                 ending=self.pace.ending_of((uid,), self.rules.grace_of(pod.grace_period)),
@@ -304,7 +302,7 @@ class PodFlow:
                 in_order=kind == ORDERED,
                 at_once=kind in REPLACED_AT_ONCE,
             )
-        return self._alike[alike]
+        return self._alike[cache_key]
 
 
 def _owner(pod: Pod) -> str:

@@ -37,6 +37,7 @@ def timeout(rules: Policy) -> int:
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
     """Return when the last pod of these nodes has terminated, ignoring budgets."""
     seconds = 0
+    # The longest grace period of pods without a known past, by node.
     graces = list[int]()
     for pods in nodes:
         known = {pod.owner.uid: pod for pod in pods if pod.owner and pod.owner.uid in pace.endings}
@@ -45,7 +46,9 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
             graces.append(max(rules.grace_of(pod.grace_period) for pod in unknown))
         for uid, pod in known.items():
             seconds = max(seconds, pace.ending_of((uid,), rules.grace_of(pod.grace_period)))
-    return max(seconds, pace.ending(max(graces), len(graces)) if graces else 0)
+    if graces:
+        seconds = max(seconds, pace.ending(max(graces), len(graces)))
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +80,10 @@ class Simulator:
 
         A node whose pods find no room only because others are away with it goes in a later wave.
         """
-        residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         limits = layout.limits
-        permits = {key: rate.permits for key, rate in limits.rates.items()}
-        flow = PodFlow(
-            EventQueue(), self.pace, permits, self.policy.drain, self.index, scheduler, residents
-        )
+        flow = self._pod_flow(limits, scheduler)
         places = PodPlaces(flow, limits.allowed)
-        # When a node of a rolling part starts is only known if everything before it was played.
-        is_timed = self.pace.is_known or any(batch.rolling for batch in layout.waves)
-        size = sum(map(len, self.leaving.values())) * len(self.leaving)
-        side_by_side = _SideBySideRun if is_timed or size <= _LARGE else _EstimatedRun
+        side_by_side = _SideBySideRun if self._is_played(layout) else _EstimatedRun
         played = list[Batch]()
         ahead = list(layout.waves)
         waiting = list[NodeDemand]()
@@ -104,16 +100,32 @@ class Simulator:
             played.append(run.timed())
         return Forecast(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
+    def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
+        return PodFlow(
+            events=EventQueue(),
+            pace=self.pace,
+            permits={key: rate.permits for key, rate in limits.rates.items()},
+            rules=self.policy.drain,
+            index=self.index,
+            scheduler=scheduler,
+            residents={name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()},
+        )
+
+    def _is_played(self, layout: Layout) -> bool:
+        """Whether waves are played, rather than estimated.
+
+        When a node of a rolling part starts is only known if everything before it was played.
+        """
+        if self.pace.is_known or any(wave.rolling for wave in layout.waves):
+            return True
+        pods = sum(len(pods) for pods in self.leaving.values())
+        return pods * len(self.leaving) <= _LARGE
+
     def estimated_seconds(self, layout: Layout) -> int:
         """Estimate a layout by its budgets' rates, without playing it."""
-        other = (
-            self.wait
-            + self.delay
-            + self.pace.reboot(0, 1)
-            + self.pace.usual_settle
-            + self.policy.gates.soak
-        )
-        return sum(layout.limits.drain(wave.demands) + round(other) for wave in layout.waves)
+        pauses = self.wait + self.delay + self.policy.gates.soak
+        other = round(pauses + self.pace.reboot(0, 1) + self.pace.usual_settle)
+        return sum(layout.limits.drain(wave.demands) + other for wave in layout.waves)
 
     @property
     def wait(self) -> int:
@@ -127,19 +139,16 @@ class Simulator:
 
     def seconds(self, batch: Batch) -> Mapping[str, int]:
         """Return how long each node would be away alone; some hosts boot slowly."""
-        reboot = self.pace.reboot(0, 1)
-        return {
-            demand.name: (
-                self.limits.drain((demand,))
-                + max(reboot, round(last_run_seconds(self.nodes[demand.name]) or 0))
-            )
-            for demand in batch.demands
-        }
+        usual = self.pace.reboot(0, 1)
+        seconds = dict[str, int]()
+        for demand in batch.demands:
+            last_run = round(last_run_seconds(self.nodes[demand.name]) or 0)
+            seconds[demand.name] = self.limits.drain((demand,)) + max(usual, last_run)
+        return seconds
 
     def slowest(self, names: Sequence[str]) -> int:
-        return slowest_ending(
-            [self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace
-        )
+        pods = [self.leaving.get(name, ()) for name in names]
+        return slowest_ending(pods, self.policy.drain, self.pace)
 
 
 class _WaveSimulation:
@@ -187,12 +196,10 @@ class _WaveSimulation:
             return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
         # Nodes were played at the usual pace, but the slowest of them may take longer.
         seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
-        rolling = replace(
-            self.batch.rolling, begins={name: self.begins[name] for name in self.names}
-        )
-        return replace(
-            self.batch, rolling=rolling, estimate=Estimate(seconds, drain, reboot, 0, soak)
-        )
+        begins = {name: self.begins[name] for name in self.names}
+        rolling = replace(self.batch.rolling, begins=begins)
+        estimate = Estimate(seconds, drain, reboot, soak=soak)
+        return replace(self.batch, rolling=rolling, estimate=estimate)
 
     def begin(self, name: str, ending: int, nodes: int) -> None:
         """Start one of `nodes` that go together; it drains for at least `ending` seconds."""
@@ -247,12 +254,11 @@ class _SideBySideRun(_WaveSimulation):
         events.run(lambda: self.are_back)
         if not is_last:
             back = self.now
+            deadline = back + round(simulator.policy.settle_timeout)
+            events.run(lambda: self.flow.missing <= before, until=deadline)
             moved = list(chain.from_iterable(pods))
-            events.run(
-                lambda: self.flow.missing <= before,
-                until=back + round(simulator.policy.settle_timeout),
-            )
-            events.pass_until(back + simulator.pace.settle(moved) if moved else back)
+            if moved:
+                events.pass_until(back + simulator.pace.settle(moved))
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
 
@@ -261,25 +267,28 @@ class _EstimatedRun(_WaveSimulation):
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
         """Leave all pods where they found room."""
-        self._pods = [pod for name in self.names for pod in self.pods(name)]
+        flow = self.flow
+        self._pods = list(chain.from_iterable(map(self.pods, self.names)))
         for name in self.names:
-            del self.flow.residents[name]
+            del flow.residents[name]
         for pod in self._pods:
-            self.flow.residents.setdefault(self.flow.scheduler.node_of(pod), {})[pod.uid] = pod
-        self.flow.scheduler.untaint(self.names)
+            node = flow.scheduler.node_of(pod)
+            flow.residents.setdefault(node, {})[pod.uid] = pod
+        flow.scheduler.untaint(self.names)
 
     def timed(self) -> Batch:
         simulator = self.simulator
+        pace = simulator.pace
         ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(self.names))
         drain = simulator.wait + min(max(self._most.values()), ending)
-        reboot = simulator.delay + simulator.pace.reboot(drain, len(self.names))
+        reboot = simulator.delay + pace.reboot(drain, len(self.names))
+        settle = 0
+        if self._pods:
+            starting = pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
+            settle = max(starting - reboot, pace.settle(self._pods))
         soak = round(simulator.policy.gates.soak)
-        starting = simulator.pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
-        settle = max(starting - reboot, simulator.pace.settle(self._pods)) if self._pods else 0
-        return replace(
-            self.batch,
-            estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak),
-        )
+        seconds = drain + reboot + settle + soak
+        return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
 
 
 class _RollingRun(_WaveSimulation):
@@ -298,7 +307,7 @@ class _RollingRun(_WaveSimulation):
         self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch
     ) -> None:
         super().__init__(simulator, flow, places, batch)
-        self._following = RollingQueue(batch.rolling or Rolling(1), self.names)
+        self._queue = RollingQueue(batch.rolling or Rolling(1), self.names)
         self._before = dict[str, dict[str, int]]()
         self._floor = dict[str, int]()
         self._befores: dict[str, dict[str, int]] = defaultdict(dict)
@@ -306,8 +315,8 @@ class _RollingRun(_WaveSimulation):
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
-        self.flow.on_ready = self._look_again
-        self._admit()
+        self.flow.on_ready = self._check_waiting
+        self._begin_next()
         self.flow.events.run(lambda: self.are_back and (is_last or not self._before))
 
     def give_back(self, name: str) -> None:
@@ -316,11 +325,11 @@ class _RollingRun(_WaveSimulation):
         for owner in self._before[name]:
             self._away[owner].discard(name)
         events = self.flow.events
-        events.at(self.now + self._floor[name], lambda: self._look(name))
+        events.at(self.now + self._floor[name], lambda: self._check_settled(name))
         events.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
 
-    def _admit(self) -> None:
-        for name in self._following.begin():
+    def _begin_next(self) -> None:
+        for name in self._queue.begin():
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
@@ -328,7 +337,7 @@ class _RollingRun(_WaveSimulation):
         simulator = self.simulator
         before = dict[str, int]()
         for owner in self.flow.ready_on(name):
-            before[owner] = min((self.flow.away[owner], *self._befores[owner].values()))
+            before[owner] = min([self.flow.away[owner], *self._befores[owner].values()])
             self._befores[owner][name] = before[owner]
             self._away[owner].add(name)
         self._before[name] = before
@@ -339,32 +348,33 @@ class _RollingRun(_WaveSimulation):
         self.flow.close((name,))
         self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
 
-    def _look_again(self, owner: str) -> None:
+    def _check_waiting(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
-            self._look(name)
+            self._check_settled(name)
 
-    def _look(self, name: str) -> None:
-        """Free the node's place if the cluster has settled."""
+    def _check_settled(self, name: str) -> None:
+        """Free the node's place after the soak time if the cluster has settled."""
         if name not in self._before:
             return
-        owner = next(
-            (owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None
-        )
-        if owner is None:
-            soaked = self.now + round(self.simulator.policy.gates.soak)
-            self.flow.events.at(soaked, lambda: self._free(name))
-        else:
-            self._unsettled[owner].append(name)
+        for owner, before in self._before[name].items():
+            if self._lacks_pods(owner, before):
+                self._unsettled[owner].append(name)
+                return
+        soaked = self.now + round(self.simulator.policy.gates.soak)
+        self.flow.events.at(soaked, lambda: self._free(name))
 
-    def _lacks(self, owner: str, was: int) -> bool:
+    def _lacks_pods(self, owner: str, before: int) -> bool:
         """Whether more pods are away than before, without those of nodes in flight."""
-        more = self.flow.away[owner] - was
-        return more > 0 and more > sum(self.flow.taken(node, owner) for node in self._away[owner])
+        more = self.flow.away[owner] - before
+        if more <= 0:
+            return False
+        return more > sum(self.flow.taken(node, owner) for node in self._away[owner])
 
     def _free(self, name: str) -> None:
         before = self._before.pop(name, None)
-        if before is not None:
-            for owner in before:
-                del self._befores[owner][name]
-            self._following.end(name)
-            self._admit()
+        if before is None:
+            return
+        for owner in before:
+            del self._befores[owner][name]
+        self._queue.end(name)
+        self._begin_next()
