@@ -114,7 +114,11 @@ async def simulation(
     )
     api.access.denials.update(scenario.denials)
     world = World(store, clock, timings=scenario.timings, rng=rng)
-    _populate(world, fleet, scenario, plans, copy)
+    try:
+        _populate(world, fleet, scenario, plans, copy)
+    except Exception:
+        await fleet.close()
+        raise
     running = Simulation(store, world, api, fleet, ScoreKeeper(world), files)
     async with _serving(running):
         _write_files(running, authority, token, client_key)
