@@ -18,7 +18,7 @@ from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.quantity import Duration
+from rollout.model.quantity import Duration, Number
 from rollout.model.text import printable
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
@@ -91,7 +91,8 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
 
 class _LeaseSpec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    # A negative duration would make a living holder look dead.
+    lease_duration_seconds: Number | None = None
     renew_time: str | None = None
     acquire_time: str | None = None
     lease_transitions: int | None = None

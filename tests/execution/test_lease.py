@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.ports import ClusterApi
 from tests.execution.simulated import SetClock
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -414,3 +415,17 @@ def test_one_whose_first_answer_was_lost_is_renewed_before_the_first_act(
         first = lease(api)["renewTime"]
         held.check()
         assert lease(api)["renewTime"] != first
+
+
+@pytest.mark.in_memory
+@pytest.mark.parametrize("seconds", ["-5", "1" + "0" * 400, "1e999", "1.5"])
+def test_a_duration_that_no_lease_can_have_is_no_duration(seconds: str) -> None:
+    """Of a negative one, a holder that renews would be taken for dead."""
+
+    class Answers:
+        def get(self, _path: str) -> bytes:
+            spec = f'{{"holderIdentity": "ann", "leaseDurationSeconds": {seconds}}}'
+            return f'{{"metadata": {{"name": "node-rollout"}}, "spec": {spec}}}'.encode()
+
+    with pytest.raises(ApiUnavailableError, match="is not what an API server gives"):
+        read_lease(cast("ClusterApi", Answers()), "kube-system")
