@@ -1,10 +1,8 @@
-"""A node's way through a rollout, or its undoing, as Kubernetes Events on the Node: what `kubectl describe node` shows.
+"""Kubernetes Events on the Node for each phase of a rollout, as `kubectl describe node` shows them.
 
-It is an observer like any other: it hears of each node's phases and of its end, and a node is
-`GivenBack` by whoever stopped it. Events are written beside the work: nothing waits for them, and
-nothing fails by them. One thread writes one after another. While the API server is away they wait,
-for a while; a server that refuses them, or stays away, is asked no further, and that is told once.
-An Event that is told again is brought up to date.
+One thread writes them in the background: nothing waits for them or fails because of them. While the
+API server is unavailable they wait. If it refuses an Event or stays away too long, that is reported
+once, and no more Events are written.
 """
 
 import queue
@@ -35,7 +33,7 @@ from rollout.model.text import counted, version_step
 from rollout.model.timestamps import whole_second
 from rollout.ports import Clock, ClusterApi, Observer
 
-# Events of objects without a namespace stand in this one.
+# Events about objects without a namespace belong here.
 EVENTS = "/api/v1/namespaces/default/events"
 COMPONENT = "node-rollout"
 _LONGEST_MESSAGE = 1024
@@ -43,8 +41,7 @@ _LONGEST_NAME = 253
 _PATIENCE = 900.0
 
 
-# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words
-# of its own.
+# The reasons are fixed, because people filter by them.
 STEPS = {
     Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
@@ -60,10 +57,10 @@ BLOCKED = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
+    """Writes the Events of one run while it is entered.
 
-    `report` tells the observers and the Nodes. What is not written yet has `closing_seconds` at the
-    end.
+    `report` informs the observers and writes Events. On exit, the remaining Events have
+    `closing_seconds` to be written.
     """
 
     api: ClusterApi
@@ -81,7 +78,7 @@ class NodeEvents:
         self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written: set[str] = set()
         self._last_moment = float("inf")
-        # a thread that no exit waits for: it may be in a request that nobody answers
+        # No exit waits for this thread: its request may never be answered.
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
 
     def __enter__(self) -> Self:
@@ -94,10 +91,10 @@ class NodeEvents:
         self._writer.join(self.closing_seconds)
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event; what is told of a node comes from its own thread."""
+        """Write an Event for a step. The steps of a node come from one thread."""
         match event:
             case NodeFinished() if event.node not in self._planned:
-                return  # it was begun by another process, and this one does nothing to it
+                return  # Another process has started it, and this one does not touch it.
             case NodeStep() if self._phases.get(event.node) is not event.phase:
                 self._phases[event.node] = event.phase
                 if event.phase in STEPS:
@@ -111,7 +108,7 @@ class NodeEvents:
                         "pods": counted(node.evict, "pod"),
                     }
                     self.tell(event.node, reason, sentence.format(**words), event.at)
-            # where a budget holds back a hundred pods of a node, one says it all
+            # If a budget blocks a hundred pods of a node, one Event is enough.
             case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
                 message = f"Pod {event.pod} is held back by {event.held_by}: {event.message}"
                 self.tell(event.node, BLOCKED, message, event.at, warning=True)
@@ -127,10 +124,10 @@ class NodeEvents:
     def tell(
         self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False
     ) -> None:
-        """Have it written in the background. What is told of a node for one `reason` is one Event of the run."""
+        """Queue an Event. A node has one Event of the run for each `reason`."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
-        # unique by its digest alone: a name that is too long for it to fit behind is cut
+        # The digest alone makes the name unique, so a long node name may be cut.
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
         event = {
@@ -175,32 +172,30 @@ class NodeEvents:
         path = f"{EVENTS}/{name}"
         news = {field: event[field] for field in ("message", "lastTimestamp")}
         if name in self._written:
-            # where the server has let it expire it is made anew
+            # An Event that has expired is created again.
             with suppress(ApiNotFoundError):
                 self.api.patch(path, news)
                 return
         try:
             self.api.create(EVENTS, event)
         except ApiConflictError:
-            # an earlier process of this run has told it, or a lost answer of this one
+            # An earlier process of this run has created it, or an answer was lost.
             self.api.patch(path, news)
         self._written.add(name)
 
 
 def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     took = f"after {Duration(round(result.seconds))}"
+    version = f", running {result.version}" if result.version else ""
     if result.succeeded:
-        version = f", running {result.version}" if result.version else ""
-        return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept_message(node)}"
+        end = "Done" if node.cordoned else "Uncordoned"
+        return f"{end} {took}{version}{_kept_message(node)}"
     if result.outcome is Outcome.SKIPPED:
         return f"Not touched: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
-        version = f", running {result.version}" if result.version else ""
-        return (
-            f"Given back in phase {result.phase}"
-            f" {took}{version}{why}{_kept_message(node) or '; it is uncordoned'}"
-        )
+        remark = _kept_message(node) or "; it is uncordoned"
+        return f"Given back in phase {result.phase} {took}{version}{why}{remark}"
     remark = "; it is left cordoned" if result.left_cordoned else ""
     return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 
@@ -208,9 +203,8 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
 def _versions(node: PlannedNode) -> str:
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
-    return version_step(node.running_version, node.staged_version, node.detected_by).replace(
-        "→", "->"
-    )
+    versions = version_step(node.running_version, node.staged_version, node.detected_by)
+    return versions.replace("→", "->")
 
 
 def _kept_message(node: PlannedNode) -> str:

@@ -1,8 +1,8 @@
-"""The Lease of the lock, and whether its holder is alive: the one place that judges it, for one look or for many.
+"""The Lease of the lock, and whether its holder is alive.
 
-That it is dead is told by our own clock alone: it has let its whole duration pass while we watched;
-or its process was on this machine, and has ended. That it lives is told by a renewal that we see,
-or by one that is as young as a living holder's is, both by the API server's clock.
+A holder is gone if this process saw no renewal for the whole duration, by its own clock, or if the
+holder was a process on this machine that has ended. It is alive if this process sees a renewal, or
+if the last one is recent by the API server's clock.
 """
 
 from collections.abc import Callable
@@ -29,12 +29,12 @@ RENEWALS_PER_DURATION = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and a word that renewals change.
+    """The state of the lock, as read from the Lease.
 
-    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given
-    it up. `renewed` is when it last did, by its own clock, and `written` by the API server's:
-    neither says that it is gone. `process` is the holder's, by a word that no other has; empty
-    where that is not known.
+    `holder` is empty if nobody holds it. `version` changes with each renewal. A living holder renews
+    within `renewal` seconds, and one that does not within `duration` seconds has lost the lock. The
+    last renewal is `renewed` by the holder's clock and `written` by the API server's. `process`
+    identifies the holder's process, empty if unknown.
     """
 
     holder: str
@@ -55,7 +55,7 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
-    """Which Lease it is, in which version, and what stands on it beside the lock."""
+    """The Lease's metadata."""
 
     name: str
     uid: str = ""
@@ -68,25 +68,22 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
 
     @property
     def written(self) -> datetime | None:
-        """When it was last renewed, by the API server's clock; what others write beside the lock does not count."""
+        """The time of the last renewal by the API server's clock."""
         return wire.written_at(self.managed_fields, "renewTime")
 
     def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
-        """Return what others have written on it, which an update would take away, beside these annotations of ours."""
-        theirs = {
-            name: word
-            for name, word in self.annotations.items()
-            if name not in (marks.RUN, marks.PROCESS)
-        }
-        kept = {
-            "labels": self.labels,
-            "finalizers": self.finalizers,
-            "ownerReferences": self.owner_references,
-        }
-        return {
-            **{field: value for field, value in kept.items() if value},
-            "annotations": {**theirs, **annotations},
-        }
+        """Return metadata for an update, which keeps what others have written on the Lease."""
+        merged = dict(self.annotations)
+        merged.pop(marks.RUN, None)
+        merged.pop(marks.PROCESS, None)
+        metadata: dict[str, Any] = {"annotations": {**merged, **annotations}}
+        if self.labels:
+            metadata["labels"] = self.labels
+        if self.finalizers:
+            metadata["finalizers"] = self.finalizers
+        if self.owner_references:
+            metadata["ownerReferences"] = self.owner_references
+        return metadata
 
 
 class _LeaseSpec(msgspec.Struct, rename="camel"):
@@ -99,42 +96,42 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    """The object itself."""
+    """The Kubernetes object."""
 
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
     @property
     def held_by(self) -> str:
-        """Empty for nobody."""
+        """The holder; empty if nobody holds the Lease."""
         return self.spec.holder_identity or ""
 
     @property
     def renewal(self) -> str:
-        """A word that each renewal changes; what others write beside the lock does not."""
+        """A value that changes with each renewal, and with no other write."""
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
 
     @property
     def state(self) -> LeaseState:
-        """What it says of the lock."""
         seconds = self.spec.lease_duration_seconds or SECONDS
-        run, process = (
-            self.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS)
-        )
-        renewal = seconds / RENEWALS_PER_DURATION
-        renewed = parse_timestamp(self.spec.renew_time or "")
+        annotations = self.metadata.annotations
         return LeaseState(
-            self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process
+            holder=self.held_by,
+            version=self.renewal,
+            renewal=seconds / RENEWALS_PER_DURATION,
+            run=annotations.get(marks.RUN, ""),
+            renewed=parse_timestamp(self.spec.renew_time or ""),
+            written=self.metadata.written,
+            process=annotations.get(marks.PROCESS, ""),
         )
 
 
 def leases(namespace: str) -> str:
-    """Return the path of all that stand there."""
+    """Return the API path of the Leases in a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 def read_lease_object(api: ClusterApi, namespace: str) -> Lease | None:
-    """Return the Lease itself; None where there is none."""
     path = f"{leases(namespace)}/{marks.LEASE_NAME}"
     try:
         return decode(api.get(path), Lease, path)
@@ -143,22 +140,22 @@ def read_lease_object(api: ClusterApi, namespace: str) -> Lease | None:
 
 
 def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
-    """Return the Lease as it stands; one that nobody holds where there is none."""
+    """Return the state of the lock; nobody holds a Lease that does not exist."""
     lease = read_lease_object(api, namespace)
     return lease.state if lease else NO_LEASE
 
 
-# A renewal takes a moment to arrive, on a busy machine more than one.
+# Seconds that a renewal may take to arrive from a busy machine.
 _ON_ITS_WAY = 2.0
 _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSnapshot:
-    """What one look at the Lease tells at the API server's time `now`, before anybody watches it.
+    """The Lease at one moment, and what it says about its holder.
 
-    `now` is None before the server has told it. `has_ended`: its process was on this machine, and
-    is gone.
+    `now` is the API server's time, None if unknown. `has_ended`: the holder was a process on this
+    machine that is gone.
     """
 
     lease: LeaseState = NO_LEASE
@@ -167,23 +164,28 @@ class LeaseSnapshot:
 
     @property
     def holder(self) -> str:
-        """Empty for nobody."""
+        """The holder; empty if nobody holds the lock."""
         return self.lease.holder
 
     @property
     def one_clock(self) -> bool:
-        """Whether `age` is by the API server's clock alone, else the holder's is held against that."""
+        """Whether `age` uses the API server's clock only, and not the holder's clock as well."""
         return self.lease.written is not None
 
     @property
     def age(self) -> float | None:
-        """How many seconds ago the holder renewed it; None where that is not known."""
-        seen = self.lease.written or self.lease.renewed
-        return max(0.0, (self.now - seen).total_seconds()) if self.now and seen else None
+        """Seconds since the last renewal, None if unknown."""
+        renewed = self.lease.written or self.lease.renewed
+        if self.now is None or renewed is None:
+            return None
+        return max(0.0, (self.now - renewed).total_seconds())
 
     @property
     def alive(self) -> bool | None:
-        """Whether a process holds it; None where one look does not tell. False is sure, True is as of its last sign."""
+        """Whether a living process holds the lock; None if one snapshot does not tell.
+
+        False is certain; True holds for the moment of the last renewal.
+        """
         if not self.holder or self.has_ended:
             return False
         age = self.age
@@ -191,12 +193,14 @@ class LeaseSnapshot:
             return None
         if age <= self.lease.renewal + _ON_ITS_WAY:
             return True
-        # by one clock alone, which tells whole seconds
-        return False if self.one_clock and age > self.lease.duration + _ON_ITS_WAY else None
+        # The API server's timestamps have whole seconds.
+        if self.one_clock and age > self.lease.duration + _ON_ITS_WAY:
+            return False
+        return None
 
 
 class HolderState(Enum):
-    """What a watch knows of whoever holds the lock."""
+    """What a watch knows about the lock's holder."""
 
     NOBODY = auto()
     UNKNOWN = auto()
@@ -206,7 +210,7 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as it was seen last, since when it stands so, and what that tells at once."""
+    """The Lease as last seen, `since` when it is unchanged by the local clock."""
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0
@@ -216,9 +220,9 @@ class _Sighting:
 
 @dataclass
 class LeaseWatch:
-    """Watches a Lease from look to look: a holder renews it, or lets its whole duration pass and is gone.
+    """Watches a Lease over time: a living holder renews it within its duration.
 
-    `has_ended` says whether a holder's process was on this machine, and surely is no more.
+    `has_ended` returns whether a holder was a process on this machine that is gone.
     """
 
     clock: Clock
@@ -227,38 +231,38 @@ class LeaseWatch:
 
     @property
     def holder(self) -> str:
-        """Who held it at the last look; empty for nobody."""
+        """The holder at the last look; empty if nobody held the lock."""
         return self._sight.lease.holder
 
     @property
     def stale(self) -> str:
-        """The version that went unrenewed for so long that the lock may be taken; empty where it may not."""
+        """The version of a Lease that may be taken over, else empty."""
         return self._sight.lease.version if self.state is HolderState.GONE else ""
 
     @property
     def unrenewed(self) -> float:
-        """For how many seconds it was seen as it stands."""
+        """Seconds since this watch first saw the current version."""
         return self.clock.monotonic() - self._sight.since
 
     def look(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
-        """Take the Lease as it stands now, and say what that tells of its holder.
+        """Add an observation of the Lease; return what is known about its holder.
 
-        At the API server's time `now` a renewal that is young by its clock is a sign of life;
-        without it, only one that is seen to come. An old one says nothing: one of several servers
-        may be slow.
+        With the API server's time `now`, a recent renewal proves that the holder is alive; without
+        it, only a renewal between two looks does. An old renewal proves nothing: one of several API
+        servers may be slow.
         """
-        before = self._sight
-        at_once = LeaseSnapshot(lease, now)
-        is_young = at_once.one_clock and at_once.alive is True
-        if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
-            is_same = bool(lease.holder) and lease.holder == before.lease.holder
-            before = _Sighting(lease, self.clock.monotonic(), is_same or is_young)
-        self._sight = replace(before, ended=before.ended or self.has_ended(lease))
+        sight = self._sight
+        snapshot = LeaseSnapshot(lease, now)
+        is_recent = snapshot.one_clock and snapshot.alive is True
+        is_same_holder = lease.holder == sight.lease.holder
+        if not is_same_holder or lease.version != sight.lease.version:
+            is_renewed = bool(lease.holder) and is_same_holder
+            sight = _Sighting(lease, self.clock.monotonic(), is_renewed or is_recent)
+        self._sight = replace(sight, ended=sight.ended or self.has_ended(lease))
         return self.state
 
     @property
     def state(self) -> HolderState:
-        """What is known by now."""
         sight = self._sight
         if not sight.lease.holder:
             return HolderState.NOBODY
@@ -273,10 +277,9 @@ def await_sign(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
+    """Watch for a renewal if one look does not tell whether the holder is alive; return the state.
 
-    `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a
-    living holder from one that is late; `notice` hears of the watch before it begins.
+    `now` returns the API server's time. `notice` reports the wait before it starts.
     """
     lease = read()
     is_late = lease.written is not None and now() is not None
@@ -291,9 +294,9 @@ def await_sign(
 
 
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
-    """Return the refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
+    """Return the error for a lock that a living rollout holds, with how to watch and stop it.
 
-    `age` is how many seconds ago its process renewed the lock, None where that is not known.
+    `age` is the seconds since the last renewal, None if unknown.
     """
     place, _, process = lease.holder.rpartition("/")
     what = "a rollout is running"
@@ -301,12 +304,17 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     if is_fleetlock_run(lease.run):
         what = "the FleetLock server is taking hosts through their reboots"
         watching = "rollout fleetlock status"
-    signs = [f"process {process}"] if process.isdecimal() else []
-    signs += [f"renewed {elapsed(age)} ago"] if age is not None else []
-    where = printable(place if process.isdecimal() else lease.holder) or "another process"
+    where = lease.holder
+    signs = []
+    if process.isdecimal():
+        where = place
+        signs.append(f"process {process}")
+    if age is not None:
+        signs.append(f"renewed {elapsed(age)} ago")
+    remark = f" ({', '.join(signs)})" if signs else ""
     left = lease.duration - (age or 0.0)
     return LockedError(
-        f"{what} on {where}" + (f" ({', '.join(signs)})" if signs else ""),
+        f"{what} on {printable(where) or 'another process'}{remark}",
         details=(
             f"To watch it:     {watching}",
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
@@ -319,13 +327,10 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def unlocking(lease: LeaseState, namespace: str) -> str:
-    """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
-    deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
+    """Return the command that takes the lock from a holder that is gone."""
     if not lease.run:
-        return deletion
+        return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"
-    return (
-        undo
-        if is_fleetlock_run(lease.run)
-        else f"rollout resume --force-unlock {lease.run} (or: {undo})"
-    )
+    if is_fleetlock_run(lease.run):
+        return undo
+    return f"rollout resume --force-unlock {lease.run} (or: {undo})"

@@ -1,13 +1,12 @@
-"""One rollout at a time: a Lease held for the length of the run, renewed in the background.
+"""The lock that allows one rollout at a time: a Lease, renewed in the background.
 
-Clocks of two machines are never compared. Somebody else's Lease counts as abandoned when its renew
-time has not changed for its whole duration on our own clock; ours counts as held while our last
-renewal is younger than its duration on our clock, and has to be renewed before the next act
-otherwise. Every write names the version it read, so that of two who try only one succeeds.
+Clocks of two machines are never compared. Another process's Lease counts as abandoned once it was
+not renewed for its whole duration on this machine's clock. This process's own Lease counts as held
+while its last renewal is younger than its duration; otherwise it is renewed before the next write.
+Every write names the version it read, so that only one of two writers succeeds.
 
-A renewal that is not answered must leave time for another: each is given a third of the duration,
-and is tried again soon. Nothing that an answer may be ends the renewing; only another holder, or
-nobody in our place, does.
+Each renewal may take a third of the duration, which leaves time for another attempt. Renewing ends
+only when another process holds the Lease or the Lease is gone.
 """
 
 import threading
@@ -46,12 +45,11 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
-# What is sent at the last moment still has a way to go: an act must begin while this share of the
-# duration lasts.
+# A write takes time to arrive, so it must begin within this share of the duration.
 _SURE_SHARE = 0.8
-# In seconds: how often whoever waits for another's lock says so, and how long giving it up may take
-# on the way out.
-_SAID_AGAIN = 10.0
+# Seconds between two notices while waiting for the lock.
+_NOTICE_INTERVAL = 10.0
+# Seconds for releasing the lock when the process ends at once.
 _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
@@ -95,7 +93,7 @@ class LeaseLock:
         self._watch = self.request.watch or LeaseWatch(self._clock)
         self._collection = leases(self.request.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = float("-inf")
@@ -103,11 +101,13 @@ class LeaseLock:
         self._acquired = ""
         self._transitions = 0
         self._lost_to: str | None = None
-        self._thread = threading.Thread(target=self._keep, name="lease-renewal", daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep_renewing, name="lease-renewal", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._acquire()
-        self.stop.before_leaving(self._let_go)
+        self.stop.before_leaving(self._release_at_once)
         self._thread.start()
         return self
 
@@ -117,21 +117,18 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Return only while the Lease is surely ours; `FencedError` where it is not."""
+        """Return if this process surely holds the Lease, else raise `FencedError`."""
         if self._leaving.is_set():
-            # the process ends in a moment, and another may begin before that
+            # The process ends in a moment, and another may start before that.
             threading.Event().wait()
         if self._ended.is_set():
             raise FencedError(
                 "the lock was given up",
                 hint="This process has ended; nothing further is done by it.",
             )
-        if (
-            self._lost_to is None
-            and self._clock.monotonic() - self._renewed_at >= self.request.seconds * _SURE_SHARE
-        ):
-            # whoever waits here shares the patience of the run; the renewals in the background wait
-            # for nothing
+        age = self._clock.monotonic() - self._renewed_at
+        if self._lost_to is None and age >= self.request.seconds * _SURE_SHARE:
+            # This waits as long as the rollout waits for the API server.
             renew = self.cluster.heard(marks.LEASE_NAME)(self._renew)
             patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
@@ -142,45 +139,43 @@ class LeaseLock:
             )
 
     def _is_mine(self, lease: Lease) -> bool:
-        """Whether it is this very process's: user, machine and process id may be alike in two containers."""
+        """Whether this process has taken it: holder names can be the same in two containers."""
         return (lease.held_by, lease.spec.acquire_time) == (self.request.holder, self._acquired)
 
-    def _may_go_on(self, before: Lease | None, current: Lease) -> bool:
-        """Whether it was not taken, renewed or freed since: others have written only beside the lock.
+    def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
+        """Whether the conflict came from a write that did not take, renew or release the lock.
 
-        The renewals of a holder that is passed over count for nothing.
+        Renewals of the holder that `force_unlock` names do not count.
         """
         if before is None or before.held_by != current.held_by:
             return False
-        return (
-            before.renewal == current.renewal
-            or self.request.force_unlock == current.state.run != ""
-        )
+        run = current.state.run
+        is_forced = bool(run) and self.request.force_unlock == run
+        return is_forced or before.renewal == current.renewal
 
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
             self._claim(lambda: self.cluster.api.create(self._collection, self._body()))
             return
-        if lease.held_by:
-            lease = lease if self._is_unlocked(lease) else self._outwait(lease)
+        if lease.held_by and not self._is_unlocked(lease):
+            lease = self._outwait(lease)
         self._stored = lease.metadata
         self._transitions = (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), lease)
 
     def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
-        """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
+        """Write the Lease. A conflict may come from an earlier write whose answer was lost."""
         while True:
             try:
                 self._patiently(lambda: self._hold(write))
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (
-                    self._is_mine(current) or self._may_go_on(before, current)
+                    self._is_mine(current) or self._is_unchanged(before, current)
                 ):
                     raise _conflict_error(current) from error
-                # since when an attempt that was not answered holds it is not known: the next act
-                # renews it
+                # It is unknown when the unanswered write arrived, so the next check renews it.
                 self._stored = current.metadata
                 if self._is_mine(current):
                     return
@@ -198,24 +193,23 @@ class LeaseLock:
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _is_unlocked(self, lease: Lease) -> bool:
-        """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
+        """Whether `force_unlock` names the holder's run; `BlockedError` if it names another."""
         run = lease.state.run
         if self.request.force_unlock not in ("", run):
-            held = (
-                f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
-            )
+            purpose = f"for run {run}" if run else "and names no run"
             unlock = unlocking(lease.state, self.request.namespace)
             raise BlockedError(
-                f"--force-unlock {self.request.force_unlock}, but {held}",
+                f"--force-unlock {self.request.force_unlock}, but {lease.held_by} holds the lock"
+                f" {purpose}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
         return bool(self.request.force_unlock)
 
     def _outwait(self, lease: Lease) -> Lease:
-        """Watch until the holder is gone; what was planned before another held it fits no more."""
+        """Watch until the holder is gone. A new holder makes the plan outdated."""
         if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
-        told = Deadline(self._clock, 0.0)
+        next_notice = Deadline(self._clock, 0.0)
         while (state := self._watch.look(lease.state)) is not HolderState.GONE:
             if state is HolderState.NOBODY:
                 raise LockedError(
@@ -223,12 +217,13 @@ class LeaseLock:
                 )
             if state is HolderState.ALIVE:
                 raise locked_error(lease.state, self.request.namespace)
-            if told.expired:
-                told = Deadline(self._clock, _SAID_AGAIN)
+            if next_notice.expired:
+                next_notice = Deadline(self._clock, _NOTICE_INTERVAL)
                 left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
-                holds = f"{lease.held_by} holds the lock: watching up to {left} for a renewal"
+                unlock = unlocking(lease.state, self.request.namespace)
                 self.notice(
-                    f"{holds}; if its process is gone: {unlocking(lease.state, self.request.namespace)}"
+                    f"{lease.held_by} holds the lock: watching up to {left} for a renewal; if its"
+                    f" process is gone: {unlock}"
                 )
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
@@ -238,35 +233,34 @@ class LeaseLock:
         return lease
 
     def _hold(self, write: Callable[[], bytes | None]) -> None:
-        """Write it: where it is ours then, it is from when that was sent."""
+        """Write the Lease. Its duration counts from when the write was sent."""
         sent = self._clock.monotonic()
-        if (answer := write()) is not None:
+        answer = write()
+        if answer is not None:
             self._stored = decode(answer, Lease, self._path).metadata
             self._renewed_at = sent
             self.cluster.over(marks.LEASE_NAME)
 
-    def _keep(self) -> None:
-        """Renew it again and again; no failure of whatever kind may end the thread that does."""
+    def _keep_renewing(self) -> None:
+        """Renew the Lease until the lock ends. No failure may end this thread."""
         failures = 0
         while not self._clock.wait(self._ended, self._pause(failures)):
             try:
                 self._renew()
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
+            except Exception as error:  # noqa: BLE001 - it is retried
                 failures += 1
                 with suppress(Exception):
                     self.cluster.notice(error)
 
     def _pause(self, failures: int) -> float:
-        """Seconds to the next renewal: soon after one that failed, ever later after several."""
-        return (
-            min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
-            if failures
-            else self._interval
-        )
+        """Return the seconds until the next renewal, with exponential backoff after failures."""
+        if not failures:
+            return self._interval
+        return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
 
     def _renew(self) -> None:
-        with self._turn:
+        with self._mutex:
             if self._lost_to is not None or self._ended.is_set():
                 return
             try:
@@ -275,9 +269,9 @@ class LeaseLock:
                 self._lost_to = ""
 
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
-        """Write it, and again after a conflict: an unanswered attempt of ours may have succeeded.
+        """Write the Lease; return None if another process has taken it.
 
-        Another holder means that it is lost: None.
+        It is written again after a conflict: an earlier write may have arrived unanswered.
         """
         try:
             return api.replace(self._path, self._body(released=released))
@@ -290,30 +284,29 @@ class LeaseLock:
             return api.replace(self._path, self._body(released=released))
 
     def _release(self) -> None:
-        """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
+        """Release the Lease, with retries: otherwise the next process waits until it runs out."""
         deadline = self.cluster.deadline_within(2 * self._interval)
-        with self._turn, suppress(ApiError):
-            patiently(lambda: self._give_up(self._hurried), deadline, self.cluster.notice)
+        with self._mutex, suppress(ApiError):
+            patiently(lambda: self._release_by(self._hurried), deadline, self.cluster.notice)
 
-    def _let_go(self) -> None:
-        """Give it up before the process ends at once; from here on nothing is begun that asks first."""
+    def _release_at_once(self) -> None:
+        """Release the Lease because the process ends at once. No check passes from here on."""
         self._leaving.set()
         self._ended.set()
-        # a renewal that is not answered is not waited for: the conflict that it may make is solved
-        # as any other
-        has_turn = self._turn.acquire(timeout=_LAST_SECONDS)
+        # Do not wait for an unanswered renewal: a conflict with it is resolved like any other.
+        is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
-            self._give_up(self.cluster.api.within(_LAST_SECONDS))
+            self._release_by(self.cluster.api.within(_LAST_SECONDS))
         finally:
-            if has_turn:
-                self._turn.release()
+            if is_acquired:
+                self._mutex.release()
 
-    def _give_up(self, api: ClusterApi) -> None:
+    def _release_by(self, api: ClusterApi) -> None:
         if self._lost_to is None:
             self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
-        """As it is to stand; what others have written on it stays."""
+        """Return the Lease to write; what others have written on it stays."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
         ours = {
@@ -323,8 +316,7 @@ class LeaseLock:
         metadata = self._stored.with_ours({} if released else ours)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
         if self._stored.resource_version:
-            # Without the UID an update of a Lease that somebody has deleted would quietly make it
-            # anew.
+            # Without the UID, an update would create a deleted Lease again.
             metadata |= {"resourceVersion": self._stored.resource_version, "uid": self._stored.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -346,5 +338,5 @@ def _conflict_error(lease: Lease | None) -> LockedError:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Count a conflict as passing, too: whose the Lease is by now, the next look tells."""
+    """Whether to retry. After a conflict the next attempt finds out who holds the Lease."""
     return is_passing(error) or isinstance(error, ApiConflictError)

@@ -1,1 +1,1 @@
-"""A whole rollout: its waves, settling between them, rehearsing it, and undoing one that was interrupted."""
+"""A rollout: its waves, settling between them, its rehearsal, and undoing an interrupted one."""

@@ -1,8 +1,7 @@
-"""Undoing what a rollout has begun: our cordons, our marks, our record; never anybody else's.
+"""Undo what a rollout has started: its cordons, marks and record.
 
-A node whose reboot may have been asked for is watched for a while: one that comes back Ready in
-another boot works, and so does one that answers in its old boot all along. One that does neither is
-left as it is, and told of.
+A node that may be rebooting is watched for a while. It is returned if it becomes Ready in another
+boot, or if it answers in its old boot all the time. Otherwise it is reported and left as it is.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -89,7 +88,7 @@ class _Undoing:
     stop: StopRequest
 
     def undo(self, unfinished: Unfinished) -> Aborted:
-        """Undo the nodes, then what stands beside them; where it was stopped, that is left for another `abort`."""
+        """Undo the nodes, then the taints and the record, unless the abort is stopped."""
         results = [*self._report_stranded(unfinished), *self._undo_nodes(unfinished)]
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
@@ -114,11 +113,7 @@ class _Undoing:
         )
 
     def free_slots(self) -> None:
-        """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
-
-        Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is
-        none.
-        """
+        """Free all FleetLock slots, so that no host is granted a reboot from here on."""
         try:
             self.cluster.ask(
                 lambda api: change_slots(api, self.lock.namespace, lambda _slots: NO_SLOTS)
@@ -127,13 +122,12 @@ class _Undoing:
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        """Yield the nodes whose marks are not understood: what is ours on them, and may be undone, is not known."""
+        """Report the nodes whose marks are not understood; nothing on them can be undone."""
         for result in stranded(unfinished, (), ()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")
 
     def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
-        """Undo every node, some side by side."""
         plan = unfinished.record.plan
         nodes = (*unfinished.begun, *unfinished.failed)
         policy = plan.policy if plan else Policy()
@@ -149,7 +143,7 @@ class _Undoing:
             )
 
     def _mark_left(self, unfinished: Unfinished, left: Container[str]) -> None:
-        """Write on each node that stays cordoned that its rollout was aborted: nothing else tells once it is over."""
+        """Mark each node that stays cordoned as aborted, because the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
         for begun in (*unfinished.begun, *unfinished.failed):
@@ -166,7 +160,7 @@ class _Undoing:
                     )
 
     def _remember(self, run: str) -> None:
-        """Write down that a person decided against it: no unattended pass begins another by itself."""
+        """Record that a person aborted it, so that no unattended pass starts another rollout."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
         aborted = Pause(self.lock.holder, at, run)
         try:
@@ -181,7 +175,8 @@ class _Undoing:
         started = clock.monotonic()
         task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
         edge: Edge | None = None
-        message = version = ""
+        message = ""
+        version = ""
         try:
             self._check_stop()
             if begun.phase not in BEFORE_REBOOT:
@@ -212,28 +207,29 @@ class _Undoing:
         """Return the version that the host runs; empty if it is unknown."""
         if task.node().boot_id == task.planned.boot_id:
             return task.planned.running_version
-        boot = self._host(task).boot_now() if task.name in self.hosts else None
+        if task.name not in self.hosts:
+            return ""
+        boot = self._host(task).boot_now()
         return boot.version if boot else ""
 
     def _await_safe(self, task: NodeTask) -> None:
-        """Return once pods may run there again; `StepError` where that cannot be seen in time."""
+        """Return once pods may run on the node again; `StepError` if that is not proven in time."""
         deadline = self.cluster.deadline(self.wait)
-        away = over = False
+        was_away = False
+        is_over = False
         while True:
             node = task.node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
-            if over and not away and node.is_ready:
+            if is_over and not was_away and node.is_ready:
                 return
-            if over:
-                raise StepError(
-                    "it may be rebooting right now and is"
-                    f" {'Ready' if node.is_ready else 'not Ready'}"
-                )
-            away = not self._answers_in_old_boot(task) or away
-            # A host may take long to answer: the Node is judged by how it stands after that.
-            over = deadline.expired
-            if not over:
+            if is_over:
+                readiness = "Ready" if node.is_ready else "not Ready"
+                raise StepError(f"it may be rebooting right now and is {readiness}")
+            was_away = not self._answers_in_old_boot(task) or was_away
+            # A host may take long to answer, so the Node is read once more after the deadline.
+            is_over = deadline.expired
+            if not is_over:
                 self.report.step(
                     task.name, Phase.REBOOTING, "its reboot may have been requested: watching it"
                 )

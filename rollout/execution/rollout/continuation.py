@@ -1,7 +1,6 @@
-"""What is left of an interrupted rollout, as something that can be run: a plan, and what it inherits.
+"""The rest of an interrupted rollout: a plan, and what it inherits from the earlier process.
 
-Without its record, or with one that is not understood, nothing is left but what the operator asks
-for by name: the nodes that were begun, finished by their own marks.
+Without a readable record, only the nodes that were begun can be continued, by their own marks.
 """
 
 from collections import Counter
@@ -32,7 +31,10 @@ from rollout.planning.plan.continuation import (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What is run to go on. `selected` is how many nodes percentages are of; `retried` failed, and are taken again."""
+    """The rest of a rollout.
+
+    `selected` is how many nodes percentages refer to. `retried` are failed nodes that are retried.
+    """
 
     plan: RolloutPlan
     inherited: Inheritance
@@ -41,7 +43,7 @@ class Continuation:
 
 
 def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
-    """Whether there is nothing to go on with; a record that only needs tidying away is something."""
+    """Whether nothing is left to continue. A record that was not removed is something."""
     failed = retry_failed and (unfinished.failed or unfinished.given_back)
     if unfinished.begun or unfinished.unclear or failed:
         return False
@@ -49,17 +51,16 @@ def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Those of the interrupted rollout; where they are not known, nothing is gone on with."""
+    """Return the policy of the interrupted rollout, or the default if it is unknown."""
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
-    """Apply its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
+    """Apply the stricter of the rollout's rules and those of `today` to the nodes `meant` today.
 
-    Begun nodes are finished in any case. The others are left for a new plan where nodes are in
-    other pools today, and once as many have failed as may. Where none is under way the gates are
-    today's: one that nothing opens any more, as its Prometheus is gone, would hold the rest for
-    ever.
+    Begun nodes are finished in any case. The others are left to a new plan if the pools have
+    changed, or if as many nodes have failed as may. If no node is in flight, today's gates apply: a
+    gate whose Prometheus is gone would hold the rest forever.
     """
     known = unfinished.record.plan
     if known is None:
@@ -78,16 +79,19 @@ def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str])
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
-    """Whether as many nodes of it have failed as its rules allow."""
+    """Whether as many nodes of the rollout have failed as its rules allow."""
     plan = unfinished.record.plan
     limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
-    return bool(_failures(unfinished)) and _failures(unfinished) >= limit
+    failures = _failures(unfinished)
+    return failures > 0 and failures >= limit
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Return the nodes that are planned anew."""
-    again = unfinished.given_back if retry_failed else ()
-    return frozenset({*(node.name for node in unfinished.untouched), *again})
+    """Return the nodes to plan again."""
+    nodes = {node.name for node in unfinished.untouched}
+    if retry_failed:
+        nodes.update(unfinished.given_back)
+    return frozenset(nodes)
 
 
 def _without_stranded(
@@ -98,7 +102,6 @@ def _without_stranded(
 
 
 def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
-    """Return the rules with what the operator allows now, beside what was allowed at the start."""
     return replace(
         rules,
         skip_blocked=rules.skip_blocked or skip_blocked,
@@ -115,9 +118,9 @@ def continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return the nodes that were begun, taken on from where they stand, and the others by the rollout's own rules.
+    """Return a plan that finishes the begun nodes, and the others by the rollout's own rules.
 
-    `inputs` are the cluster as it is now; `hosts` the Nodes for which a host is known.
+    `inputs` is the cluster as it is now; `hosts` are the Nodes for which a host is known.
     """
     taken_up = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
     left_behind = stranded(unfinished, taken_up, hosts)
@@ -135,7 +138,7 @@ def continuation(
         selection=Selection(),
         policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
         retried=given_back,
-        # those that are stranded keep their places, too, and are told of as what they are
+        # Stranded nodes count as unavailable, too.
         begun=frozenset(
             {*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}
         ),
@@ -175,26 +178,26 @@ def _count_ended_waves(
 ) -> int:
     """Return how many waves have ended, so that no later wave gets the number of an earlier one.
 
-    A process that resumed the rollout may have grouped the nodes anew, so the waves of the record's
-    plan are not enough.
+    A process that resumed the rollout may have made other waves than the record's plan.
     """
     last = unfinished.record.last_wave
     if any(item in unfinished.begun for item in begun):
-        # This wave goes on, with its number.
+        # The wave of a begun node continues under its number.
         last -= 1
     left = {*pending, *(item.node.name for item in begun)}
     return max(last, count_finished_waves(unfinished.record.plan, left))
 
 
 def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
-    """Return the nodes that failed before the interruption: an Event on the Node tells how, while the server keeps it.
+    """Return the nodes that failed before the interruption.
 
-    The outcome on a Node may be of another version, or of anybody's hand.
+    The outcome on a Node may be an unknown word, from another version or written by hand.
     """
     cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
     for name, word in unfinished.given_back.items():
-        ends[name] = Outcome(word) if word in set(Outcome) else Outcome.FAILED, "returned"
+        outcome = Outcome(word) if word in set(Outcome) else Outcome.FAILED
+        ends[name] = (outcome, "returned")
     return tuple(
         NotDone(name, outcome, f"failed before and was {how}; see: kubectl describe node {name}")
         for name, (outcome, how) in ends.items()
@@ -202,10 +205,10 @@ def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """How many failures so far still count towards the limit.
+    """Return how many earlier failures count towards the limit.
 
-    Those that are tried again do not, nor does any once they have reached it: the rollout has
-    stopped for them, and whoever goes on all the same has decided to.
+    None count if they are retried, or if they have reached the limit: the rollout stopped for them,
+    and the operator has decided to continue.
     """
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
@@ -220,10 +223,10 @@ def _failures(unfinished: Unfinished) -> int:
 def _with_counts(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
 ) -> Policy:
-    """Return the run's own rules for the nodes that were never begun; their counts are of all the run's nodes.
+    """Return the rollout's rules for the nodes that were never begun.
 
-    Nodes that came through, or are about to, have taken the first canaries; the workers that are
-    still there of them the first steps of the ramp.
+    Percentages become counts of all the rollout's nodes. Nodes that are done or in flight have used
+    up the first canaries, and the workers among them the first steps of the ramp.
     """
     plan = unfinished.record.plan
     pools = pools_of(policy)
@@ -242,17 +245,16 @@ def _with_counts(
     ramped = Counter(through[name] for name in workers if name in through)
 
     def remaining_steps(rules: Policy, pool: str) -> dict[str, Any]:
-        """Return the canaries, and the steps of the ramp, that are still to be taken."""
         steps = [step.of(sizes.get(pool, 0)) for step in rules.ramp]
         ramp = remaining_ramp(steps, ramped[pool] - rules.canary)
         return {"canary": max(0, rules.canary - taken[pool]), "ramp": ramp}
 
     def left_in(pool: Pool) -> Pool:
-        own = pool.max_unavailable
-        most = None if own is None else Count(own.of(sizes.get(pool.name, 0)))
-        return replace(
-            pool, max_unavailable=most, **remaining_steps(pools.rules(pool.name), pool.name)
-        )
+        limit = pool.max_unavailable
+        if limit is not None:
+            limit = Count(limit.of(sizes.get(pool.name, 0)))
+        steps = remaining_steps(pools.rules(pool.name), pool.name)
+        return replace(pool, max_unavailable=limit, **steps)
 
     return replace(
         policy,

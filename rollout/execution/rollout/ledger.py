@@ -1,4 +1,4 @@
-"""A rollout's results: those so far, those that an earlier process has left, and what came of undoing one."""
+"""Results of a rollout: so far, of an earlier process, of an abort and of a rehearsal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ from rollout.wording import text
 class Ledger:
     """The rollout's results so far.
 
-    `cordoned_before` are nodes that an earlier process failed and left cordoned, `failures_before`
-    is how many of its failures count.
+    `cordoned_before` are the nodes that an earlier process left cordoned, `failures_before` is how
+    many of its failures count.
     """
 
     finished: list[NodeResult] = field(default_factory=list)
@@ -26,37 +26,33 @@ class Ledger:
 
     @property
     def failures(self) -> int:
-        """How many nodes have failed."""
         return self.failures_before + sum(1 for result in self.finished if not result.succeeded)
 
     @property
     def away(self) -> frozenset[str]:
-        """Nodes that failed and stayed cordoned: they use up the limit."""
-        return self.cordoned_before | {
-            result.node for result in self.finished if result.left_cordoned
-        }
+        """Nodes that failed and stay cordoned: they use up the limit."""
+        left_cordoned = {result.node for result in self.finished if result.left_cordoned}
+        return self.cordoned_before | left_cordoned
 
     @property
     def fenced(self) -> bool:
-        """Whether a node met a lost Lease."""
+        """Whether a node found the Lease lost."""
         return any(result.outcome is Outcome.FENCED for result in self.finished)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that could be gone on with."""
-        return not (
-            self.cordoned_before
-            or self.not_started
-            or any(not result.succeeded for result in self.finished)
-        )
+        """Whether nothing is left to continue."""
+        if self.cordoned_before or self.not_started:
+            return False
+        return all(result.succeeded for result in self.finished)
 
     def has(self, node: str) -> bool:
-        """Tell whether this node has ended, or was given up."""
+        """Whether this node has ended or will not be started."""
         given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
         return node in given_up or any(result.node == node for result in self.finished)
 
     def take(self, result: NodeResult) -> None:
-        """Note a node's end; one that was given back because this process is on it was not to be begun."""
+        """Add a node's end. A node that was returned for a stop counts as not started."""
         if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
@@ -72,22 +68,21 @@ class Ledger:
             self.finished.append(result)
 
     def give_up(self, nodes: Sequence[PlannedNode], why: Finding) -> None:
-        """Note nodes that will not be started."""
+        """Add nodes that will not be started."""
         message = text(why)
         self.not_started.extend(NotStarted(node.name, message, finding=why) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What an earlier process has left of this run.
+    """What an earlier process has left of this rollout.
 
-    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay
-    cordoned. `health` is what was well before the wave that was interrupted, None where that is not
-    known. `failures` are as many as count towards the most that are allowed; `failed` are the nodes
-    that failed and are not tried again. `stranded` are the ends of begun nodes that this process
-    cannot go on with. `retried` are nodes that failed and are tried again, given back by then or
-    not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
-    `blocked` is why no other node may be started besides those, None if others may.
+    `begun` maps nodes to the run ID in their marks. `left_cordoned` are nodes that failed and stay
+    cordoned. `health` was measured before the interrupted wave, None if unknown. `failures` is how
+    many failures count towards the limit; `failed` are the nodes that are not retried, `retried`
+    those that are. `stranded` are the ends of begun nodes that this process cannot continue.
+    `left_over` are nodes of the earlier plan that the new plan leaves out. `blocked` is why no
+    other node may be started.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -103,12 +98,12 @@ class Inheritance:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
+    """The result of an abort: the nodes it reverted, and those left cordoned with the reason.
 
-    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had
-    its soft taint, `left_tainted` those on which it stays, each with why. `stopped`: it was asked
-    to end before it was done. `stops_passes`: unattended passes start no node from now on.
-    `versions` are the versions that the hosts run, by node, as far as known.
+    `run` is empty if neither a record nor a mark names it. `untainted` are the nodes that had the
+    soft taint, `left_tainted` those that still have it, with the reason. `stopped`: someone stopped
+    the abort. `stops_passes`: unattended passes start no node from now on. `versions` are the
+    versions that the hosts run, by node, as far as known.
     """
 
     run: str
@@ -123,7 +118,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What the server would do with one node: evictions it would allow now, and what it objects to."""
+    """How many evictions the API server would allow on one node now, and its objections."""
 
     node: str
     evictions: int

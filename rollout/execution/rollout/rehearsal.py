@@ -1,7 +1,7 @@
-"""The rehearsal of a rollout: the API server is asked about every write of the plan, and changes nothing.
+"""The rehearsal of a rollout: every write of the plan as a server-side dry run.
 
-Its answers are about now, one by one: evictions that are each allowed may not all be allowed
-together, which is what the plan's waves are for. Reboots cannot be rehearsed.
+Each answer holds for one write at this moment: evictions that are allowed one by one may not be
+allowed together. Reboots cannot be rehearsed.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 
 def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
-    """Ask about every planned node, in the plan's order."""
+    """Return the answers for every planned node, in the plan's order."""
     owners = read_daemon_sets(api)
     rehearsed = side_by_side(
         plan.nodes,

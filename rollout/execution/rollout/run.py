@@ -1,4 +1,4 @@
-"""A whole rollout: take the Lease, begin the record, run the waves, the cluster settling between them, tell the end."""
+"""Carry out a plan: take the Lease, write the record, run the waves, report the result."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -61,7 +61,7 @@ class Rollout:
         return self.engine.ledger
 
     def carry_out(self, *, is_new: bool) -> RunResult:
-        """Begin it, run its waves, and leave its record as its end wants it."""
+        """Run all waves. The record stays if anything is left to continue."""
         self.begin(is_new=is_new)
         with self._soft_taints() as kept:
             self.run_waves()
@@ -73,7 +73,7 @@ class Rollout:
         return self._result(resumable=not is_over)
 
     def begin(self, *, is_new: bool) -> None:
-        """Put the plan on record once the gates let it begin, or take up what stands there, and tell of it."""
+        """Write the record, or take over the existing one, once the gates allow the rollout."""
         self.engine.gates.before_rollout()
         if is_new:
             self.record.begin(self.plan, self.holder)
@@ -84,7 +84,7 @@ class Rollout:
         self.engine.report.plan(self.plan)
 
     def may_act(self) -> bool:
-        """Tell whether the Lease is still ours."""
+        """Whether this process still holds the Lease."""
         try:
             self.engine.check()
         except RolloutError:
@@ -92,15 +92,14 @@ class Rollout:
         return True
 
     def run_waves(self) -> None:
-        """Run one wave after another; what is not begun is given up with its reason."""
+        """Run one wave after another. Nodes that are not started get a reason."""
         for result in self.inherited.stranded:
             self.ledger.take(result)
             self.engine.report.node_finished(result)
         runner = self._wave_runner()
         why = self._settle_first()
         for wave in self.plan.waves:
-            others = self.inherited.blocked or self.rule.why_stopped()
-            why = why or (self.rule.why_halted() if self._is_begun(wave) else others)
+            why = why or self._why_not_to_run(wave)
             if why:
                 self.ledger.give_up(wave.nodes, why)
                 continue
@@ -111,11 +110,16 @@ class Rollout:
                 left = [node for node in wave.nodes if not self.ledger.has(node.name)]
                 self.ledger.give_up(left, why)
 
+    def _why_not_to_run(self, wave: Wave) -> Finding | None:
+        if self._is_begun(wave):
+            return self.rule.why_halted()
+        return self.inherited.blocked or self.rule.why_stopped()
+
     def _is_begun(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.begun for node in wave.nodes)
 
     def _settle_first(self) -> Finding | None:
-        """Wait for what an earlier process, interrupted between two waves, had not seen settle."""
+        """Let the cluster settle if an earlier process was interrupted between two waves."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.begun:
@@ -126,9 +130,10 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run one wave and let the cluster settle; why no further one may follow, None where it may."""
+        """Run one wave and let the cluster settle; return why no other wave may follow."""
         settle = wave is not self.plan.waves[-1]
-        if why := self.engine.gates.before_wave(wave):
+        why = self.engine.gates.before_wave(wave)
+        if why:
             begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
             self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
             if not begun:
@@ -146,10 +151,12 @@ class Rollout:
         why = why or admission.why
         if why or not settle or self.rule.why_stopped():
             return why
-        return self._settle(before, wave) if before else admission.settle(self.engine.stop)
+        if before:
+            return self._settle(before, wave)
+        return admission.settle(self.engine.stop)
 
     def _baseline(self, wave: Wave) -> Health:
-        """Measure what is well before the wave; where it was begun before an interruption, add what was well then."""
+        """Measure health before the wave. An interrupted wave adds its earlier measurement."""
         health = self.engine.settler.baseline([node.name for node in wave.nodes])
         if self.inherited.health and self._is_begun(wave):
             health = Health.of_all((self.inherited.health, health))
@@ -171,7 +178,7 @@ class Rollout:
         return self._unsettled(before, wave.index, after=wave.index)
 
     def _unsettled(self, before: Health, index: int, *, after: int = 0) -> Unsettled | None:
-        """Wait for the cluster to be as well as before, `after` a wave; None if it is."""
+        """Wait until the cluster is as healthy as `before`; return what is missing, or None."""
         missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
         if not missing or self.engine.stop.requested:
             return None
@@ -195,10 +202,9 @@ class Rollout:
         )
 
     def _away(self) -> frozenset[str]:
-        """Name those that count as away, in the hands of whatever rollout.
+        """Return the nodes that count as unavailable, whichever rollout has them in flight.
 
-        Another than this one, with those that it goes on with, holds a lock that this one cannot
-        see: it is told once.
+        Another rollout under another lock is reported once.
         """
         nodes = self.engine.cluster.ask(read_nodes)
         own = {self.plan.plan_id, *self.inherited.begun.values()}
@@ -226,7 +232,7 @@ class Rollout:
                 taken_up_from=self.inherited.begun.get(planned.name, ""),
                 own=self.own_node,
             )
-        except Exception as error:  # noqa: BLE001 - a defect of this program costs one node, not all of them
+        except Exception as error:  # noqa: BLE001 - a defect costs one node
             result = NodeResult(
                 node=planned.name,
                 outcome=Outcome.FAILED,
@@ -239,29 +245,31 @@ class Rollout:
         if result.waits:
             engine.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
-        waits_no_more = (
-            result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
-        )
-        if waits_no_more and self.plan.policy.prefer_no_schedule_taint:
+        is_skipped = result.outcome is Outcome.SKIPPED
+        is_deferred = result.reason is ExclusionReason.DEFERRED
+        if is_skipped and not is_deferred and self.plan.policy.prefer_no_schedule_taint:
             self.tainting.clear((planned.name,))
         engine.report.node_finished(result)
         engine.memory.report_held()
         return result
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Keep the soft taint on the nodes that wait, where the rules ask for it; at the end on none of this self."""
-        left = {left.node: left.reason for left in self.plan.excluded}
-        planned = frozenset(node.name for node in self.plan.nodes)
+        """Keep the soft taint on waiting nodes until the end, if the policy asks for it."""
+        excluded = {node.node: node.reason for node in self.plan.excluded}
+        planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
-            return self.tainting.while_waiting((), planned | left.keys())
-        deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
-        return self.tainting.while_waiting((planned - self.inherited.begun.keys()) | deferred, left)
+            return self.tainting.while_waiting((), planned | excluded.keys())
+        waiting = planned - self.inherited.begun.keys()
+        for name, reason in excluded.items():
+            if reason is ExclusionReason.DEFERRED:
+                waiting.add(name)
+        return self.tainting.while_waiting(waiting, excluded)
 
     def _deferred(self) -> set[str]:
-        """Mark the node under this process for a run from elsewhere, now that all others have had their turn."""
+        """Mark the node under this process for another process to reboot; return its name."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
-        reasons |= {left.node: left.reason for left in self.plan.excluded}
+        reasons |= {node.node: node.reason for node in self.plan.excluded}
         if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
             return set()
         is_tainted = self.plan.policy.prefer_no_schedule_taint
@@ -269,14 +277,13 @@ class Rollout:
         return {own.name}
 
     def _is_over(self, *, is_new: bool) -> bool:
-        """Tell whether nothing is left to go on with: neither here, nor once a trouble has passed.
+        """Whether nothing is left to continue, now or once a temporary trouble is over.
 
-        A new rollout that has begun no node leaves nothing, and is begun anew.
+        A new rollout that has started no node leaves nothing to continue.
         """
-        left = {node.node for node in excluded_by_trouble(self.plan.excluded)} & set(
-            self.inherited.left_over
-        )
-        if self.ledger.complete and not (self.inherited.failed or left):
+        troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
+        is_anything_left = self.inherited.failed or troubled.intersection(self.inherited.left_over)
+        if self.ledger.complete and not is_anything_left:
             return True
         if not is_new or self.ledger.finished:
             return False
@@ -288,18 +295,20 @@ class Rollout:
     def _result(self, *, resumable: bool) -> RunResult:
         ledger = self.ledger
         inherited = self.inherited
-        waiting = {node.node for node in ledger.not_started}
+        memory = self.engine.memory
+        not_started = {node.node for node in ledger.not_started}
+        waiting = [node for node in self.plan.nodes if node.name in not_started]
         return RunResult(
-            tuple(ledger.finished),
-            tuple(ledger.skipped),
-            tuple(ledger.not_started),
-            self.plan.excluded,
-            inherited.failed,
-            self.plan.summary.pods_to_move,
-            len(self.engine.moved),
-            inherited.left_over,
-            self.engine.memory.held_among(node for node in self.plan.nodes if node.name in waiting),
-            self.engine.memory.newly_held,
+            finished=tuple(ledger.finished),
+            skipped=tuple(ledger.skipped),
+            not_started=tuple(ledger.not_started),
+            excluded=self.plan.excluded,
+            failed_before=inherited.failed,
+            pods_to_move=self.plan.summary.pods_to_move,
+            evictions=len(self.engine.moved),
+            left_over=inherited.left_over,
+            held=memory.held_among(waiting),
+            newly_held=memory.newly_held,
             resumable=resumable,
         )
 

@@ -1,4 +1,4 @@
-"""Between waves: the owners of the moved pods are as available as before, and no healthy node has become unhealthy."""
+"""Between waves: wait until workloads and nodes are as healthy as before the wave."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was well before a node began. `pods` counts those of its pods that were ready, by the UID of their owner."""
+    """Health before a node was started. `pods` counts its ready pods by their owner's UID."""
 
     health: Health
     pods: Mapping[str, int]
@@ -28,7 +28,11 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
-    """The cluster at one moment: the nodes that are not Ready; ready pods on a node, by owner; a workload."""
+    """The cluster at one moment.
+
+    `unready` are the nodes that are not Ready. `ready_on` counts the ready pods on a node by their
+    owner's UID. `current` returns a workload as it is now.
+    """
 
     unready: frozenset[str]
     ready_on: Callable[[str], Counter[str]]
@@ -37,9 +41,9 @@ class ReadinessSnapshot:
     def missing(
         self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
     ) -> str:
-        """Return what is worse than before a node that has ended; what others in flight have taken does not count.
+        """Return what is missing since before a node started, empty if the cluster has settled.
 
-        Empty where it has settled.
+        Pods that other nodes in flight have evicted do not count.
         """
         short = self.short(before.health.workloads.values(), in_flight)
         return self.in_words(short.values(), before.health.ready_nodes - expected_away)
@@ -47,103 +51,98 @@ class ReadinessSnapshot:
     def short(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]
     ) -> Mapping[str, str]:
-        """Return what those of these lack that are not as ready as they were, by their UIDs."""
-        lacks = ((was.uid, self._shortage(was, in_flight)) for was in workloads)
-        return {uid: text for uid, text in lacks if text}
+        """Return what each workload lacks, by UID; only the workloads that lack something."""
+        short = {}
+        for workload in workloads:
+            shortage = self._shortage(workload, in_flight)
+            if shortage:
+                short[workload.uid] = shortage
+        return short
 
     def in_words(self, short: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """Put in words that these are short, and which nodes of those that have to be Ready are not."""
-        gone = sorted(expected_ready & self.unready)
-        return listed([*short, *(f"node {name} is no longer Ready" for name in gone)], _NAMED)
+        """Return a sentence about the missing pods and nodes, empty if nothing is missing."""
+        unready = sorted(expected_ready & self.unready)
+        nodes = [f"node {name} is no longer Ready" for name in unready]
+        return listed([*short, *nodes], _NAMED)
 
-    def _shortage(self, was: Workload, in_flight: Mapping[str, Before]) -> str:
-        now = self.current(was)
-        wanted = min(was.ready, now.desired) if now else 0
-        if now is None or now.ready >= wanted:
+    def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
+        now = self.current(earlier)
+        if now is None:
             return ""
-        sharing = {
-            node: before.pods[was.uid]
-            for node, before in in_flight.items()
-            if before.pods.get(was.uid)
-        }
-        taken = sum(
-            count - min(count, self.ready_on(node)[was.uid]) for node, count in sharing.items()
-        )
-        return (
-            ""
-            if now.ready + taken >= wanted
-            else f"{was.key} has {now.ready} of {wanted} pods ready"
-        )
+        wanted = min(earlier.ready, now.desired)
+        if now.ready >= wanted:
+            return ""
+        evicted = 0
+        for node, before in in_flight.items():
+            count = before.pods.get(earlier.uid, 0)
+            if count:
+                evicted += max(0, count - self.ready_on(node)[earlier.uid])
+        if now.ready + evicted >= wanted:
+            return ""
+        return f"{earlier.key} has {now.ready} of {wanted} pods ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures health before a wave, or a node, and waits for it afterwards."""
+    """Measures health before a wave or a node, and waits for it afterwards."""
 
     cluster: PatientApi
     report: Reporter
     policy: Policy
 
     def baseline(self, nodes: Sequence[str]) -> Health:
-        """Health before the wave that takes these nodes away."""
+        """Return the health before the wave of these nodes."""
         return Health.of_all(before.health for before in self.measured(nodes, {}).values())
 
     def measured(
         self, nodes: Sequence[str], in_flight: Mapping[str, Before]
     ) -> Mapping[str, Before]:
-        """Return what is well before each of these nodes begins.
+        """Return the health before each of these nodes starts.
 
-        A workload that has pods on others in flight was as ready as before those: what they took
-        comes back.
+        A workload with pods on nodes in flight counts as it was before them: those pods come back.
         """
         deadline = self.cluster.deadline()
         pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}
         earlier = Health.of_all(before.health for before in in_flight.values())
         workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
-        ready = frozenset(
-            node.name for node in self.cluster.ask(read_nodes, deadline) if node.is_ready
-        )
-        return {
-            node: Before(
-                Health(
-                    {uid: workloads[uid] for uid in owned if uid in workloads},
-                    ready | in_flight.keys(),
-                ),
-                owned,
-            )
-            for node, owned in pods.items()
-        }
+        nodes_now = self.cluster.ask(read_nodes, deadline)
+        ready = frozenset(node.name for node in nodes_now if node.is_ready) | in_flight.keys()
+        measured = {}
+        for node, counts in pods.items():
+            owners = {uid: workloads[uid] for uid in counts if uid in workloads}
+            measured[node] = Before(Health(owners, ready), counts)
+        return measured
 
     def look(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
-        """How the cluster stands now, for all who ask it together."""
         until = deadline or self.cluster.deadline()
-        # a Node that is not there any more was taken out of the cluster, which is no sickness
-        unready = frozenset(
-            node.name for node in self.cluster.ask(read_nodes, until) if not node.is_ready
-        )
+        # A deleted Node was removed from the cluster on purpose and is not unhealthy.
+        nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
-            unready,
-            cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
-            lambda was: self.cluster.ask(lambda api: read_workload(api, was), until),
+            unready=frozenset(node.name for node in nodes if not node.is_ready),
+            ready_on=cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
+            current=lambda workload: self.cluster.ask(
+                lambda api: read_workload(api, workload), until
+            ),
         )
 
     def wait(
         self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest
     ) -> str:
-        """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled).
+        """Wait until the cluster is as healthy as before; return what is missing at the deadline.
 
-        What has settled is asked for again only once all has.
+        Workloads that have settled are read again only once all have settled.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        asked = before.workloads
+        workloads = before.workloads
         good = 0
         while True:
-            look = self.look(deadline)
-            short = look.short(asked.values(), {})
-            missing = look.in_words(short.values(), before.ready_nodes - expected_away)
+            snapshot = self.look(deadline)
+            short = snapshot.short(workloads.values(), {})
+            missing = snapshot.in_words(short.values(), before.ready_nodes - expected_away)
             is_relapse = bool(missing and good)
             good = 0 if missing else good + 1
-            asked = before.workloads if is_relapse or good else {uid: asked[uid] for uid in short}
+            unsettled = {uid: workloads[uid] for uid in short}
+            workloads = before.workloads if good or is_relapse else unsettled
             if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
                 return missing
             if missing:
@@ -152,7 +151,7 @@ class Settler:
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
-    """How many ready pods of each owner that has pods on a node, by its UID, are there and stay."""
+    """Count the ready, not terminating pods on a node by their owner's UID."""
     ready: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:

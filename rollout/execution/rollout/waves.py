@@ -1,7 +1,4 @@
-"""One wave: its nodes, side by side or following one another, none begun after a reason to stop.
-
-Each node under way has a thread of its own. Never are more away than the limit allows.
-"""
+"""Run the nodes of one wave, in parallel or rolling, a thread per node, within the limit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -33,10 +30,11 @@ _NAMED = 5
 
 @dataclass(slots=True)
 class _SettlingNode:
-    """A node that has ended: by when it has to have settled, how often in a row it had, and what it was seen to lack.
+    """A node that has ended, and that the cluster still has to settle from.
 
-    `soaks`: once it has settled, it soaks and has to settle again; `again` is when it is looked at
-    next.
+    It has to settle by `deadline` and is checked next at `again`. `good` counts healthy checks in a
+    row; `missing` is what the last check reported. `soaks`: it soaks once it has settled, and has
+    to settle again.
     """
 
     deadline: Deadline
@@ -48,11 +46,12 @@ class _SettlingNode:
 
 @dataclass
 class WaveAdmission:
-    """Who of a wave may begin beside whom, and when the place of a node that has ended is free. Asked by one thread.
+    """Which nodes of a wave may start beside those in flight. Used by one thread.
 
-    Side by side any may begin, and the wave settles as a whole. Rolling on, a node that has ended
-    keeps its place until the cluster has settled from it; then the next begins. `keep` is told what
-    was well before those in flight. Reading the cluster may raise `ApiError`.
+    In a wave, any node may start, and the wave settles as a whole. In a rolling part, a node that
+    has ended stays in flight until the cluster has settled from it. `keep` stores the health before
+    the nodes in flight. `why` is why no other node may start. Reading the cluster may raise
+    `ApiError`.
     """
 
     wave: Wave
@@ -65,77 +64,69 @@ class WaveAdmission:
 
     @property
     def unsettled(self) -> frozenset[str]:
-        """Nodes that have ended, and that the cluster has not settled from."""
+        """Nodes that have ended and that the cluster has not settled from."""
         return frozenset(self._ended)
 
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """Those of the waiting that may begin beside those in flight: where they roll on, in the plan's order."""
+        """Return the waiting nodes that may start beside those in flight, in the plan's order."""
         if self.wave.rolling is None:
             return iter(waiting)
-        nodes, order = (
-            {node.name: node for node in waiting},
-            [node.name for node in self.wave.nodes],
-        )
-        return (
-            nodes[name]
-            for name in RollingQueue(self.wave.rolling, order, nodes, in_flight).candidates()
-        )
+        nodes = {node.name: node for node in waiting}
+        order = [node.name for node in self.wave.nodes]
+        queue = RollingQueue(self.wave.rolling, order, nodes, in_flight)
+        return (nodes[name] for name in queue.candidates())
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """Measure what is well before these begin: what others in flight have taken is not held against them."""
+        """Measure health before these nodes of a rolling part start."""
         if self.wave.rolling is None:
             return
         self._before.update(self.settler.measured([node.name for node in nodes], self._before))
         self.keep(Health.of_all(before.health for before in self._before.values()))
 
     def end(self, result: NodeResult) -> None:
-        """Its place stays taken until the cluster has settled from it."""
+        """Keep the node of a rolling part in flight until the cluster has settled from it."""
         if result.node in self._before:
-            succeeded = result.succeeded
-            soak = self.settler.policy.gates.soak
-            self._ended[result.node] = _SettlingNode(
-                self._patience(), self._pause(0), soaks=succeeded and bool(soak)
-            )
+            soaks = result.succeeded and bool(self.settler.policy.gates.soak)
+            self._ended[result.node] = _SettlingNode(self._patience(), self._pause(0), soaks)
 
     def look(self, running: frozenset[str]) -> Finding | None:
-        """Free the places of those that have settled; why no further node may begin, once one has not in its time."""
+        """Check the nodes that have ended; return why no other node may start."""
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
             return self.why
-        look = self.settler.look()
-        expected = running | self.ledger.away
-        others = {name: before for name, before in self._before.items() if name in running}
+        snapshot = self.settler.look()
+        expected_away = running | self.ledger.away
+        in_flight = {name: before for name, before in self._before.items() if name in running}
         for name, ended in due.items():
-            self._judge(name, ended, look.missing(self._before[name], expected, others))
+            missing = snapshot.missing(self._before[name], expected_away, in_flight)
+            self._judge(name, ended, missing)
         return self.why
 
     def settle(self, stop: StopRequest) -> Finding | None:
-        """Wait until nothing is left to settle; why no further wave may begin, None where one may."""
+        """Wait until the cluster has settled; return why no other wave may start."""
         while self._ended and not (self.look(frozenset()) or stop.requested):
             if self._ended:
                 self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
 
     def _judge(self, name: str, ended: _SettlingNode, missing: str) -> None:
-        """Judge by what it lacks whether its place is free."""
         ended.again = self._pause(_PAUSE)
         ended.good = 0 if missing else ended.good + 1
-        if ended.good >= self.settler.policy.gates.health_checks or (
-            ended.deadline.expired and not missing
-        ):
-            self._settled(name, ended)
-        elif ended.deadline.expired:
-            patience = self.settler.policy.settle_timeout
-            self.why = self.why or Unsettled(patience, missing, node=name)
+        is_over = ended.deadline.expired
+        has_settled = ended.good >= self.settler.policy.gates.health_checks
+        if has_settled or (is_over and not missing):
+            self._free_or_soak(name, ended)
+        elif is_over:
+            timeout = self.settler.policy.settle_timeout
+            self.why = self.why or Unsettled(timeout, missing, node=name)
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
             self.settler.report.settling(self.wave.index, f"after {name}: {missing}")
 
-    def _settled(self, name: str, ended: _SettlingNode) -> None:
-        """Its place is free, once it has soaked and settled again where that is asked for."""
+    def _free_or_soak(self, name: str, ended: _SettlingNode) -> None:
         if not ended.soaks:
             self._free(name)
             return
@@ -156,11 +147,10 @@ class WaveAdmission:
 
 @dataclass
 class NodeThreads:
-    """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
+    """Takes nodes through their runs, a thread per node. Its exit waits for running nodes.
 
-    It does not where it is left by an interruption: the process is to end, or its caller has given
-    up on it, and a host whose connection hangs may take very long. What they may still do ends with
-    the lock.
+    After an interruption, such as KeyboardInterrupt, the exit does not wait: a host whose
+    connection hangs may take very long. The running nodes then stop at the lock.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -169,19 +159,17 @@ class NodeThreads:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Those under way."""
         return frozenset(self._running.values())
 
     def begin(self, node: PlannedNode) -> None:
-        """Begin one."""
         self._running[in_background(lambda: self.run_one(node), f"node-{node.name}")] = node.name
 
     def ended(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
+        """Wait until a node has ended, at most `seconds`; return the results."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
-        for end in done:
-            del self._running[end]
-        return [end.result() for end in done]
+        for future in done:
+            del self._running[future]
+        return [future.result() for future in done]
 
     def __enter__(self) -> Self:
         return self
@@ -198,21 +186,22 @@ class NodeThreads:
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """When a rollout starts no further node."""
+    """When a rollout starts no other node."""
 
     stop: StopRequest
     ledger: Ledger
     most_failures: int
 
     def why_halted(self) -> Finding | None:
-        """Return why not even nodes that were started before may go on, None if they may."""
+        """Return why not even nodes that were started before may continue."""
         if self.ledger.fenced:
             return LeaseLost()
         return self.stop.why if self.stop.requested else None
 
     def why_stopped(self) -> Finding | None:
-        """Return why no further node may start, None if one may."""
-        if why := self.why_halted():
+        """Return why no other node may start."""
+        why = self.why_halted()
+        if why:
             return why
         if self.ledger.failures >= self.most_failures:
             return FailureLimit(self.ledger.failures, self.most_failures)
@@ -252,10 +241,10 @@ _WAIT = Decision()
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `unavailable` returns the nodes that count as unavailable in the cluster. `hold` tells whether a
-    node may start now, and never waits. `begun` are nodes that an earlier process has started: they
-    use up the limit already, so they go on whatever the limits say. A node that is refused right
-    before its cordon waits again, like one that was never started.
+    `unavailable` returns the nodes that count as unavailable in the cluster. `hold` returns whether
+    a node may start now, without waiting. `begun` are nodes that an earlier process has started:
+    they use up the limit already and continue in any case. A node that is refused right before its
+    cordon waits again.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -272,8 +261,8 @@ class WaveRunner:
     def run(self, admission: WaveAdmission) -> None:
         """Return when every node of the wave has finished, or will not be started.
 
-        Each pass decides about the waiting nodes, starts and gives up nodes accordingly, and waits:
-        for a running node to finish, or, if none is running, for a while.
+        Each pass starts and gives up waiting nodes. It then waits for a running node to finish, or
+        for a moment if none is running.
         """
         waiting = list(admission.wave.nodes)
         taken_up = self.begun
@@ -324,17 +313,17 @@ class WaveRunner:
     def _admit(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], admission: WaveAdmission
     ) -> Decision:
-        """Start as many nodes as the limit has room for and no gate holds; give up those held for good."""
+        """Start the nodes that fit the limit and pass the gates; give up those held for good."""
         left = [node for node in waiting if node.name not in in_flight]
         if self._first(admission.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         give_up: list[GivenUp] = []
-        asked = set[str]()
+        checked = set[str]()
         try:
             away = in_flight | self.unavailable()
-            while node := self._first(admission.candidates(left, in_flight), away, asked):
-                asked.add(node.name)
+            while node := self._first(admission.candidates(left, in_flight), away, checked):
+                checked.add(node.name)
                 hold = self.hold(node)
                 if hold.finding is None:
                     begin.append(node)
@@ -343,7 +332,7 @@ class WaveRunner:
                 elif hold.final:
                     give_up.append(GivenUp([node], hold.finding))
                     left.remove(node)
-                # A gate that holds every node is asked about no more nodes than there is room for.
+                # If a gate holds every node, check no more nodes than the limit has room for.
                 if hold.finding is None or hold.is_general:
                     away |= {node.name}
             if begin:
@@ -357,16 +346,16 @@ class WaveRunner:
         self,
         candidates: Iterator[PlannedNode],
         away: frozenset[str],
-        asked: Collection[str] = (),
+        checked: Collection[str] = (),
     ) -> PlannedNode | None:
-        """Return the first candidate that was not asked about and that the limit has room for."""
+        """Return the first candidate that is not checked yet and fits the limit."""
         for node in candidates:
-            if node.name not in asked and not self.limit.why_full(node.name, away):
+            if node.name not in checked and not self.limit.why_full(node.name, away):
                 return node
         return None
 
     def _take(self, results: Sequence[NodeResult], admission: WaveAdmission) -> frozenset[str]:
-        """Enter the results in the ledger; return the nodes that were refused, which wait again."""
+        """Add the results to the ledger; return the refused nodes, which wait again."""
         for result in results:
             if not result.waits:
                 self.ledger.take(result)
@@ -374,14 +363,14 @@ class WaveRunner:
         return frozenset(result.node for result in results if result.waits)
 
     def _wait_for_room(self, waiting: Sequence[PlannedNode]) -> Deadline:
-        """Report who uses up the limit, and return until when to wait for them."""
+        """Report which nodes use up the limit, and return until when to wait for them."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
         return Deadline(self.clock, self.settle_timeout)
 
     def _decide_without_room(self, waiting: Sequence[PlannedNode], patience: Deadline) -> Decision:
-        """Give up the nodes that the limit has had no room for until now; gates end what they hold themselves."""
+        """Give up the nodes that the limit had no room for until the deadline."""
         if not patience.expired:
             return _WAIT
         full = self.limit.full(waiting, self.unavailable())
