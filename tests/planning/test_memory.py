@@ -251,3 +251,20 @@ def test_it_stays_small() -> None:
         memory = note_end(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
     assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
     assert why_held(memory, BAD, 10_000)
+
+
+def test_a_node_that_fails_with_another_version_in_the_same_run_holds_that_version_too() -> None:
+    """As when two versions take turns as the staged one, and the node is retried."""
+    other = "4152.3.0"
+    memory = after(end("w-1", limit=1), end("w-1", version=other, limit=1))
+    assert why_held(memory, BAD)
+    assert why_held(memory, other)
+    assert memory.nodes["w-1"].failures == 2
+    assert after(end("w-1", version=other, limit=1), memory=memory) == memory
+
+
+def test_a_version_that_is_released_and_fails_again_is_held_again() -> None:
+    failed = after(end("w-1", limit=1))
+    released = without_failures(failed, versions=[BAD], nodes=[], everything=False)
+    assert why_held(released, BAD) is None
+    assert why_held(after(end("w-1", limit=1), memory=released), BAD)

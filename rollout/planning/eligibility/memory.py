@@ -126,15 +126,19 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if not is_failure or len(ended.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(ended.node)
-    if before is not None and (before.run, before.outcome) == (ended.run, end.outcome):
-        return memory
     is_versions = _is_update_at_fault(ended)
+    version = ended.version if is_versions else ""
+    if before is not None:
+        # The host may have staged another version since the node failed first in this run.
+        noted = (before.run, before.outcome, before.version)
+        if noted == (ended.run, end.outcome, version):
+            return memory
     failures = NodeFailures(
         failures=1 + (before.failures if before else 0),
         at=whole_second(now),
         outcome=end.outcome.value,
         run=ended.run,
-        version=ended.version if is_versions else "",
+        version=version,
     )
     nodes = _latest({**memory.nodes, ended.node: failures})
     versions = _with_failure(memory.versions, ended, now) if is_versions else memory.versions
