@@ -1,4 +1,4 @@
-"""Read a host's answer, or the error in its place, from Ansible's events. Pure."""
+"""Read hosts' answers and errors from Ansible's events. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -19,26 +19,21 @@ from rollout.ports import CommandResult
 Answer = CommandResult | SshError
 
 _RAW = ("raw", "ansible.builtin.raw", "ansible.legacy.raw")
-_ANSWERS = frozenset(
-    {
-        "runner_on_ok",
-        "runner_on_failed",
-        "runner_on_unreachable",
-        "runner_item_on_ok",
-        "runner_item_on_failed",
-    }
+_RESULT_EVENTS = (
+    *("runner_on_ok", "runner_on_failed", "runner_on_unreachable"),
+    *("runner_item_on_ok", "runner_item_on_failed"),
 )
 _TURN = "rollout_turn"
 _LONGEST = 300
-_SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
+_CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
 # Messages of Ansible start with `[WARNING]: …`, `[ERROR]: …`, or `ERROR! …` before version 2.19.
-_MESSAGE = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
+_MESSAGE_START = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
-_ATTEMPT = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
-_OF_SCRIPT = "Standard error from inventory script:"
+_PLUGIN_FAILURE = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
+_SCRIPT_ERROR = "Standard error from inventory script:"
 
-_PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
+_UNREACHABLE_PREFIX = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
 
 _HOST_KEY = re.compile(
     r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)",
@@ -48,8 +43,8 @@ _CHANGED = re.compile(
     r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE
 )
 _AUTH = re.compile(
-    r"permission denied|too many authentication failures|authentication failed|no more"
-    r" authentication",
+    r"permission denied|too many authentication failures|authentication failed"
+    r"|no more authentication",
     re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
@@ -59,20 +54,18 @@ _INTERCEPTED = (
     " at boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree: rollout"
     " known-hosts --fingerprints FILE"
 )
+_AUTH_HINT = "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."
+_TIMEOUT_HINT = "Is its address right, and does a firewall let the port pass?"
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (_HOST_KEY, HostKeyError, _INTERCEPTED),
-    (
-        _AUTH,
-        SshAuthError,
-        "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key.",
-    ),
-    (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),
+    (_AUTH, SshAuthError, _AUTH_HINT),
+    (_TIMEOUT, SshTimeoutError, _TIMEOUT_HINT),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """A host's answer; `turn` is the number of the turn that it belongs to, None where turns are not taken."""
+    """A host's answer. `turn` is the number of its command; None in a run of `probe.yml`."""
 
     host: str
     answer: Answer
@@ -82,7 +75,7 @@ class HostAnswer:
 def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
     """Return the answer in an event of ansible-runner; None if it is about something else."""
     data = event.get("event_data") or {}
-    if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
+    if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
         return None
     host = data.get("host")
     result = data.get("res")
@@ -104,51 +97,51 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
     if not isinstance(status, int):
         why = str(result.get("msg") or result.get("exception") or "no reason given")
         return SshError(f"Ansible could not run the command: {excerpt(why, _LONGEST)}")
-    return CommandResult(status, _text(result, "stdout"), _SHARED.sub("", _text(result, "stderr")))
+    stderr = _CONNECTION_CLOSED.sub("", _text(result, "stderr"))
+    return CommandResult(status, _text(result, "stdout"), stderr)
 
 
 def unreachable(host: str, message: str) -> SshError:
     """Return why a host could not be reached, by the message of the connection plugin."""
     # A banner may come before the reason, and mention timeouts and permissions itself.
     last = last_line(message, _LONGEST)
-    reason = _PREAMBLE.sub("", last) or "no reason given"
-    kind, hint = next(
-        (
-            (kind, hint)
-            for text in (last, message)
-            for words, kind, hint in _CAUSES
-            if words.search(text)
-        ),
-        (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
-    )
-    if kind is HostKeyError:
-        change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
-        reason = f"its host key {change}: {reason}"
-    return kind(reason, hint=hint)
+    reason = _UNREACHABLE_PREFIX.sub("", last) or "no reason given"
+    for text in (last, message):
+        for pattern, error_type, hint in _CAUSES:
+            if not pattern.search(text):
+                continue
+            if error_type is HostKeyError:
+                change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
+                reason = f"its host key {change}: {reason}"
+            return error_type(reason, hint=hint)
+    hint = f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"
+    return SshUnreachableError(reason, hint=hint)
 
 
 def program_messages(printed: str) -> tuple[str, ...]:
     """Return the messages of an Ansible program, each on one line."""
-    found = [message for message in _MESSAGE.split(printed) if message.strip()]
-    shown = [
-        _on_one_line(message) if _MESSAGE.match(message) else last_line(message, _LONGEST)
-        for message in found
-    ]
-    return tuple(dict.fromkeys(filter(None, shown)))
+    messages: list[str] = []
+    for part in _MESSAGE_START.split(printed):
+        is_message = _MESSAGE_START.match(part)
+        line = _on_one_line(part) if is_message else last_line(part, _LONGEST)
+        if line and line not in messages:
+            messages.append(line)
+    return tuple(messages)
 
 
 def inventory_refusal(printed: str) -> str:
     """Return why `ansible-inventory` cannot read an inventory; empty if it does not say.
 
-    Its error only names the file. Each plugin that has tried writes a warning, and the first is
-    that of the plugin for this kind of file.
+    Its error only names the file. Each plugin that fails writes a warning, and the first warning
+    comes from the plugin for this kind of file.
     """
-    messages = [message for message in _MESSAGE.split(printed) if _MESSAGE.match(message)]
-    attempts = filter(None, map(_ATTEMPT.search, messages))
-    if attempt := next(attempts, None):
-        _, _, by_script = attempt.string.partition(_OF_SCRIPT)
-        what = _on_one_line(attempt.string[attempt.start() :]).removesuffix(".")
-        return joined(": ", what, last_line(by_script, _LONGEST))
+    messages = [part for part in _MESSAGE_START.split(printed) if _MESSAGE_START.match(part)]
+    for message in messages:
+        plugin_failure = _PLUGIN_FAILURE.search(message)
+        if plugin_failure:
+            why = _on_one_line(message[plugin_failure.start() :]).removesuffix(".")
+            _, _, script_error = message.partition(_SCRIPT_ERROR)
+            return joined(": ", why, last_line(script_error, _LONGEST))
     errors = [message for message in messages if not _IS_WARNING.match(message)]
     return _on_one_line(errors[-1]) if errors else last_line(printed, _LONGEST)
 
@@ -159,5 +152,5 @@ def _on_one_line(message: str) -> str:
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:
-    """Return the lines as the host printed them, without the carriage returns of a terminal."""
+    """Return the host's output without the carriage returns of a terminal."""
     return str(result.get(key) or "").replace("\r\n", "\n")

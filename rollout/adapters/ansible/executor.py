@@ -1,12 +1,10 @@
 """Run commands on hosts through Ansible, with any connection that an inventory has.
 
-Many hosts are asked by one run of `probe.yml`. Hosts that are attended share one run of
-`reboot.yml`, in which each takes the commands that it is given here. Ansible carries commands and
-answers, with `raw` only. No playbook decides anything, so the rules for a reboot and its proof are
-those of rollout's own SSH.
+One run of `probe.yml` asks many hosts. Hosts that are being rebooted share one run of `reboot.yml`,
+which waits for a numbered file with each command. Both only carry commands and answers, with `raw`.
+They decide nothing, so the rules for a reboot and its proof are those of rollout's own SSH.
 
-Each command is a numbered file that the run waits for. Only this process writes them, so a run ends
-when this process is gone.
+Only this process writes the files, so a run ends when this process is gone.
 """
 
 import hashlib
@@ -31,12 +29,12 @@ from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# Each takes a process of 17 MB.
+# Each host takes a process of 17 MB.
 _MOST_ATTENDED = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_TURNS: Final = 20_000
-# What Ansible may take beside the command: to start the run, find the command and report its end.
+# Ansible starts the run, finds the command and reports its end in this time.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
@@ -65,9 +63,8 @@ class AnsibleExecutor:
         if queue is not None:
             answer = queue.ask(host, command, timeout=timeout)
         else:
-            with closing(
-                self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)
-            ) as answers:
+            answers = self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)
+            with closing(answers):
                 _name, answer = next(answers)
         if isinstance(answer, SshError):
             raise answer
@@ -93,31 +90,33 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        left = {host.name: name for name, host in hosts.items() if is_reachable_by_name(host)}
+        # The names in `hosts`, by the name that Ansible knows.
+        waiting: dict[str, str] = {}
         for name, host in hosts.items():
-            if host.name not in left:
-                yield (
-                    name,
-                    SshError(f"{host.name!r}: this name, address or user cannot be given to ssh"),
-                )
-        if not left:
+            if is_reachable_by_name(host):
+                waiting[host.name] = name
+            else:
+                why = f"{host.name!r}: this name, address or user cannot be given to ssh"
+                yield name, SshError(why)
+        if not waiting:
             return
         # None comes last.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
             playbooks() / "probe.yml",
-            [hosts[name] for name in left.values()],
-            forks=min(concurrency, len(left)),
+            [hosts[name] for name in waiting.values()],
+            forks=min(concurrency, len(waiting)),
             listener=events.put,
             ended=lambda: events.put(None),
         )
         try:
             run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            while left and (event := events.get()) is not None:
-                if (answered := host_answer(event)) and answered.host in left:
-                    yield left.pop(answered.host), answered.answer
-            for _, name in sorted(left.items()):
+            while waiting and (event := events.get()) is not None:
+                answered = host_answer(event)
+                if answered and answered.host in waiting:
+                    yield waiting.pop(answered.host), answered.answer
+            for _, name in sorted(waiting.items()):
                 yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
         finally:
             run.end()
@@ -140,26 +139,23 @@ class AnsibleExecutor:
 
 def _only_in(boot_id: str, command: str) -> str:
     """Return a command that runs only in this boot; `boot_id` has only hex digits and dashes."""
-    return (
-        f'if [ "$(cat {_BOOT_ID})" = {boot_id} ]; then\n{command}\nelse echo \'this is another'
-        " boot already'; fi"
-    )
+    is_same_boot = f'[ "$(cat {_BOOT_ID})" = {boot_id} ]'
+    return f"if {is_same_boot}; then\n{command}\nelse echo 'this is another boot already'; fi"
 
 
 @dataclass(slots=True)
-class _Place:
-    """One host's place in a run: the folder of its turns, the number of the next, and who waits for an answer."""
+class _HostCommands:
+    """One host's commands in a run: their folder, the next number, and the missing answers."""
 
     folder: Path
-    turn: int = 0
-    waiting: "dict[int, Future[Answer]]" = field(default_factory=dict)
+    next_turn: int = 0
+    answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
 class CommandQueue:
-    """What the hosts are asked; safe to call from many threads. The run begins with the first question.
+    """Gives commands to hosts in one run, which the first starts. Safe to use from many threads.
 
-    A run that ends before its time fails the questions of that moment; the next question begins
-    another.
+    If the run ends early, its open commands fail, and the next command starts another run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -167,87 +163,87 @@ class CommandQueue:
         self._hosts = hosts
         self._lock = threading.Lock()
         self._run: PlaybookRun | None = None
-        self._places: dict[str, _Place] = {}
+        self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
         """Give the host a command, and return its answer."""
-        waiting: Future[Answer] = Future()
+        answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
                 self._run = self._begin_run()
-            place = self._places[host.name]
-            turn, place.turn = place.turn, place.turn + 1
-            place.waiting[turn] = waiting
-            _write_batch(place.folder, turn, command, math.ceil(timeout))
+            commands = self._commands[host.name]
+            turn = commands.next_turn
+            commands.next_turn += 1
+            commands.answers[turn] = answer
+            _write_command(commands.folder, turn, command, math.ceil(timeout))
         try:
-            return waiting.result(timeout + _SLACK_SECONDS)
+            return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
             # A command that has not started is replaced. One that has started may still complete.
-            _write_batch(place.folder, turn, "true", 1)
+            _write_command(commands.folder, turn, "true", 1)
             return SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s")
 
     def close(self) -> None:
         """Tell every host that there are no more commands, and end the run."""
         with self._lock:
             run = self._run
-            for place in self._places.values():
-                _write_batch(place.folder, place.turn, "", 1)
-                place.turn += 1
+            for commands in self._commands.values():
+                _write_command(commands.folder, commands.next_turn, "", 1)
+                commands.next_turn += 1
         if run is not None and not run.wait(_END_SECONDS):
             run.end()
 
     def _begin_run(self) -> PlaybookRun:
-        hosts = self._hosts
-        playbook = playbooks() / "reboot.yml"
         run = PlaybookRun(
             self._settings,
-            playbook,
-            hosts,
-            forks=len(hosts),
+            playbooks() / "reboot.yml",
+            self._hosts,
+            forks=len(self._hosts),
             listener=self._take_event,
             ended=lambda: self._end_run(run),
         )
         turns = run.folder / "turns"
-        # The playbook builds the same folder name, because a host's name may hold any character.
-        digests = {
-            host.name: hashlib.sha1(host.name.encode(), usedforsecurity=False) for host in hosts
-        }
-        self._places = {
-            name: _Place(turns / digest.hexdigest()) for name, digest in digests.items()
-        }
-        for place in self._places.values():
-            place.folder.mkdir(parents=True, mode=0o700)
-        variables = {
-            "rollout_turns": str(turns),
-            "rollout_process": os.getpid(),
-            "rollout_most_turns": _MOST_TURNS,
-        }
-        run.begin({**variables, "rollout_serial": "100%"})
+        self._commands = {}
+        for host in self._hosts:
+            # The playbook builds the same name. A host's own name may hold any character.
+            digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
+            folder = turns / digest.hexdigest()
+            folder.mkdir(parents=True, mode=0o700)
+            self._commands[host.name] = _HostCommands(folder)
+        run.begin(
+            {
+                "rollout_turns": str(turns),
+                "rollout_process": os.getpid(),
+                "rollout_most_turns": _MOST_TURNS,
+                "rollout_serial": "100%",
+            }
+        )
         return run
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
-        answer = host_answer(event)
-        if answer is None or answer.turn is None or answer.host not in self._places:
+        answered = host_answer(event)
+        if answered is None or answered.turn is None or answered.host not in self._commands:
             return
         with self._lock:
-            waiting = self._places[answer.host].waiting.pop(answer.turn, None)
-        if waiting is not None:
-            waiting.set_result(answer.answer)
+            answer = self._commands[answered.host].answers.pop(answered.turn, None)
+        if answer is not None:
+            answer.set_result(answered.answer)
 
     def _end_run(self, run: PlaybookRun) -> None:
         with self._lock:
             self._run = None
-            left = [future for place in self._places.values() for future in place.waiting.values()]
-        for future in left:
-            future.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
+            commands = list(self._commands.values())
+        for host_commands in commands:
+            for answer in host_commands.answers.values():
+                answer.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
-def _write_batch(folder: Path, turn: int, command: str, seconds: int) -> None:
-    """Write a turn down, whole or not at all."""
-    written = folder / f".{turn}"
+def _write_command(folder: Path, turn: int, command: str, seconds: int) -> None:
+    """Write the file of a command in one step: the run must not read half of it."""
+    partial = folder / f".{turn}"
     try:
-        written.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
-        written.replace(folder / str(turn))
+        partial.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
+        partial.replace(folder / str(turn))
     except FileNotFoundError:
         # The run has ended and removed its folder.
         return

@@ -37,7 +37,7 @@ class _Unsafe(str):
 
 
 class _InventoryDumper(yaml.SafeDumper):
-    """Writes such texts with Ansible's tag."""
+    """Writes unsafe texts with Ansible's tag."""
 
 
 _InventoryDumper.add_representer(
@@ -46,10 +46,10 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write a file with the hosts as one group; without a user's inventory, with their addresses."""
-    members = {
-        host.name: {} if settings.inventory else _connection(host, settings) for host in hosts
-    }
+    """Write a file with the hosts as one group; a user's inventory already has their addresses."""
+    members: dict[str, dict[str, object]] = {}
+    for host in hosts:
+        members[host.name] = {} if settings.inventory else _connection(host, settings)
     path = folder / "targets.yaml"
     _write(path, {TARGETS: {"hosts": members}})
     return path
@@ -64,9 +64,8 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 
 def is_reachable_by_name(host: Host) -> bool:
     """Return whether name, address and user are safe as arguments of a program."""
-    return all(
-        _SAFE.fullmatch(word) for word in (host.name, host.address, host.user or DEFAULT_SSH_USER)
-    )
+    words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
+    return all(map(_SAFE.fullmatch, words))
 
 
 def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
@@ -81,9 +80,8 @@ def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
 
 def _write(path: Path, document: object) -> None:
     text = yaml.dump(document, Dumper=_InventoryDumper, sort_keys=False, allow_unicode=True)
-    with os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -97,15 +95,6 @@ def _unsafe(value: object) -> object:
     return value
 
 
-def _check(path: Path) -> None:
-    try:
-        check_input(path, trust=Trust.OWNER)
-    except OSError as error:
-        raise InventoryError(
-            f"cannot read inventory {path}: {error.strerror}", hint=_ANOTHER
-        ) from error
-
-
 def read_inventory(
     path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
@@ -115,31 +104,34 @@ def read_inventory(
     """
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER)
-    if not path.is_dir():
-        _check(path)
     try:
-        ended = run_program(
+        if not path.is_dir():
+            check_input(path, trust=Trust.OWNER)
+    except OSError as error:
+        message = f"cannot read inventory {path}: {error.strerror}"
+        raise InventoryError(message, hint=_ANOTHER) from error
+    try:
+        program = run_program(
             [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
             seconds=_SECONDS,
             environment={**settings.environment, **settings.variables()},
             folder=settings.folder,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InventoryError(
-            f"inventory {path}: ansible-inventory does not answer: {error}"
-        ) from error
-    by_hand = f"Try: ansible-inventory -i {path} --list"
-    printed = ended.stderr.decode(errors="replace")
+        message = f"inventory {path}: ansible-inventory does not answer: {error}"
+        raise InventoryError(message) from error
+    hint = f"Try: ansible-inventory -i {path} --list"
+    stderr = program.stderr.decode(errors="replace")
     try:
-        document = json.loads(ended.stdout) if ended.returncode == 0 else None
+        document = json.loads(program.stdout) if program.returncode == 0 else None
     except (ValueError, RecursionError):
         document = None
     if document is None:
-        why = inventory_refusal(printed) or "ansible-inventory prints no JSON"
-        raise InventoryError(f"inventory {path}: {why}", hint=by_hand)
+        why = inventory_refusal(stderr) or "ansible-inventory prints no JSON"
+        raise InventoryError(f"inventory {path}: {why}", hint=hint)
     inventory = inventory_of(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
-        why = inventory_refusal(printed)
-        raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=by_hand)
-    heard = (f"inventory {path}: {message}" for message in program_messages(printed))
-    return replace(inventory, warnings=(*heard, *inventory.warnings))
+        why = inventory_refusal(stderr)
+        raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=hint)
+    messages = (f"inventory {path}: {message}" for message in program_messages(stderr))
+    return replace(inventory, warnings=(*messages, *inventory.warnings))

@@ -29,10 +29,10 @@ from rollout.model.tool_output import last_line
 
 Listener = Callable[[Mapping[str, Any]], None]
 
-_LOOK_SECONDS: Final = 1
+_POLL_SECONDS: Final = 1
 _END_SECONDS: Final = 15.0
 _LAST_LINES: Final = 12
-_TELLING = ("[ERROR]", "ERROR!", "fatal:")
+_ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
@@ -78,7 +78,7 @@ class PlaybookRun:
         self._listener = listener
         self._ended = ended
         self._canceled = threading.Event()
-        self._said: deque[str] = deque(maxlen=_LAST_LINES)
+        self._output: deque[str] = deque(maxlen=_LAST_LINES)
         self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
 
     def begin(self, variables: Mapping[str, object]) -> None:
@@ -107,13 +107,11 @@ class PlaybookRun:
     @property
     def last_output(self) -> str:
         """The last output outside of task results, on one line, which says why a run has failed."""
-        lines = list(self._said)
-        telling = next(
-            (number for number, line in enumerate(lines) if line.startswith(_TELLING)), None
-        )
-        if telling is not None:
-            # Ansible quotes the task after its error.
-            return excerpt(" ".join(lines[telling:]), 400)
+        lines = list(self._output)
+        for number, line in enumerate(lines):
+            if line.startswith(_ERROR_STARTS):
+                # Ansible quotes the task after its error.
+                return excerpt(" ".join(lines[number:]), 400)
         return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 
     def _main(self) -> None:
@@ -122,9 +120,8 @@ class PlaybookRun:
         private = self.folder / "run"
         try:
             private.mkdir()
-            (self.folder / "ssh_config").write_text(
-                self._settings.ssh_config_text(), encoding="utf-8"
-            )
+            ssh_config = self._settings.ssh_config_text()
+            (self.folder / "ssh_config").write_text(ssh_config, encoding="utf-8")
             self._write_program()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
@@ -132,15 +129,15 @@ class PlaybookRun:
                 playbook=str(self._playbook),
                 cmdline=self._arguments,
                 envvars=self._settings.variables(self.folder),
-                settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
+                settings={"pexpect_timeout": _POLL_SECONDS, "suppress_output_file": True},
                 event_handler=self._on_event,
                 cancel_callback=self._canceled.is_set,
                 status_handler=self._on_status,
                 quiet=True,
             )
             self.status = ended.rc
-        except Exception as error:  # noqa: BLE001 - whoever waits for the end must hear of it
-            self._said.append(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - a thread that waits for the end must get it
+            self._output.append(f"{type(error).__name__}: {error}")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._ended()
@@ -149,15 +146,8 @@ class PlaybookRun:
         """Write an `ansible-playbook` that ends when this thread ends."""
         folder = self.folder / "bin"
         folder.mkdir()
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _TIED,
-            str(os.getpid()),
-            str(programs() / "ansible-playbook"),
-        ]
+        python = (sys.executable, "-I", "-S", "-c", _TIED)
+        command = (*python, str(os.getpid()), str(programs() / "ansible-playbook"))
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)
@@ -170,36 +160,31 @@ class PlaybookRun:
 
     def _on_event(self, event: Mapping[str, Any]) -> bool:
         """Pass an event on, and return False, so that ansible-runner does not keep it."""
-        if (
-            event.get("event") in ("verbose", "error", "warning")
-            and event.get("stdout", "").strip()
-        ):
-            self._said.append(event["stdout"].strip())
+        output = event.get("stdout", "").strip()
+        if output and event.get("event") in ("verbose", "error", "warning"):
+            self._output.append(output)
         self._listener(event)
         return False
 
 
-def _check(file: Path) -> None:
-    try:
-        check_input(file, trust=Trust.OWNER)
-    except OSError as error:
-        raise InputError(
-            f"cannot run the playbook {file}: {error.strerror}", hint=f"Run: chmod go-w {file}"
-        ) from error
-
-
 class AnsiblePlaybooks:
-    """Runs the operator's playbooks; `InputError` for a missing file, `RolloutError` without Ansible."""
+    """Runs the operator's playbooks.
+
+    `InputError` for a file that is missing or not safe, `RolloutError` without Ansible.
+    """
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
         settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():
                 key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
-                raise InputError(
-                    f"{key} {file}: no such file", hint="Paths are those of the current folder."
-                )
-            _check(file)
+                hint = "Paths are those of the current folder."
+                raise InputError(f"{key} {file}: no such file", hint=hint)
+            try:
+                check_input(file, trust=Trust.OWNER)
+            except OSError as error:
+                message = f"cannot run the playbook {file}: {error.strerror}"
+                raise InputError(message, hint=f"Run: chmod go-w {file}") from error
         self._settings = settings
         self._files = files
 
@@ -219,7 +204,7 @@ class AnsiblePlaybooks:
             return ""
         failures = list[str]()
 
-        def hear(event: Mapping[str, Any]) -> None:
+        def take_event(event: Mapping[str, Any]) -> None:
             """Report the names of tasks, and keep failures that Ansible did not ignore."""
             data = event.get("event_data") or {}
             task = excerpt(str(data.get("task") or ""))
@@ -227,14 +212,12 @@ class AnsiblePlaybooks:
                 notice(task)
             if event.get("event") in _FAILED and not data.get("ignore_errors"):
                 result = data.get("res") or {}
-                words = (
-                    result.get("msg") or result.get("stderr") or "no reason given",
-                    result.get("assertion"),
-                )
-                said = excerpt(": ".join(str(word) for word in words if word), _LONGEST)
-                failures.append(f"task {task!r}: {said}")
+                why = str(result.get("msg") or result.get("stderr") or "no reason given")
+                if result.get("assertion"):
+                    why = f"{why}: {result['assertion']}"
+                failures.append(f"task {task!r}: {excerpt(why, _LONGEST)}")
 
-        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=hear)
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=take_event)
         try:
             run.begin(variables)
             end = time.monotonic() + seconds

@@ -1,8 +1,7 @@
-"""Settings for Ansible: the user's own configuration, and what rollout was told.
+"""Settings for Ansible: the user's own configuration, and rollout's settings.
 
-For Ansible the inventory precedes the environment, and the environment precedes its configuration
-file. rollout sets what it needs in the environment. What it only prefers is not set if the user's
-environment or file sets it.
+In Ansible an inventory overrides the environment, which overrides the configuration file. rollout
+sets what it needs in the environment. A preference yields to the user's environment and file.
 """
 
 import configparser
@@ -38,10 +37,10 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnsibleSettings:
-    """What rollout was told about reaching hosts; None for what it was not told.
+    """How to reach hosts; None for what is not set.
 
     Without an `inventory` the Nodes are the inventory. `ssh_config` may be `none`, as for ssh.
-    `folder` is the current folder of the user, and `environment` is theirs.
+    `folder` is the user's current folder.
     """
 
     inventory: Path | None = None
@@ -63,15 +62,15 @@ class AnsibleSettings:
             RolloutError: Ansible is not installed.
         """
         try:
-            import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
+            import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
             raise RolloutError(_MISSING, hint=_INSTALL) from error
         programs()
         _ = self._config
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
+            key = printable(str(self.key_file))
             raise InputError(
-                f"--ssh-key {printable(str(self.key_file))}: Ansible takes the $ in that path for a"
-                " variable",
+                f"--ssh-key {key}: Ansible takes the $ in that path for a variable",
                 hint="Put the key, or a link to it, at a path without one.",
             )
 
@@ -81,11 +80,13 @@ class AnsibleSettings:
         `run` is the folder of a run, with its `ssh_config`, its programs in `bin`, and what Ansible
         leaves behind when it is killed.
         """
-        path = (*((str(run / "bin"),) if run else ()), str(programs()))
+        path = [str(programs()), self.environment.get("PATH", os.defpath)]
+        if run is not None:
+            path.insert(0, str(run / "bin"))
         with scratch_for("Ansible"):
             temporary = str(run or tempfile.gettempdir())
         variables = {
-            "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
+            "PATH": os.pathsep.join(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run)),
             # ansible-runner adds to this process's environment, and takes nothing away.
@@ -101,27 +102,29 @@ class AnsibleSettings:
 
     def ssh_config_text(self) -> str:
         """Return the client configuration, with the default user at its end."""
-        usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
-        configured = (
-            usual
-            if self.ssh_config is None
-            else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
-        )
-        files = () if self.ssh_config == _NO_FILE else configured
-        return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
+        files = ["~/.ssh/config", "/etc/ssh/ssh_config"]
+        if self.ssh_config == _NO_FILE:
+            files = []
+        elif self.ssh_config is not None:
+            files = [ssh_path(str(self.ssh_config.absolute()), tokens=False)]
+        includes = [f"Include {file}\n" for file in files]
+        return "".join((*includes, f"Host *\nUser {DEFAULT_SSH_USER}\n"))
 
     def _ssh_arguments(self, run: Path | None) -> tuple[str, ...]:
-        """Return the arguments of ssh, which takes the first value: rollout's settings come first."""
+        """Return the arguments of ssh. It takes the first value, so rollout's come first."""
         arguments = [*_CHECKING[self.host_key_checking]]
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if run is not None:
             arguments += ["-F", str(run / "ssh_config")]
-        theirs = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
-        return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
+        user_arguments = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
+        if user_arguments is None:
+            return (*arguments, *_OWN_SSH_ARGUMENTS)
+        return (*arguments, *shlex.split(user_arguments))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
         """Return settings that neither the user's environment nor their file has."""
+        any_unparsed = "any_unparsed_is_failed"
         preferred = [
             # A terminal would merge the two output streams.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
@@ -130,37 +133,32 @@ class AnsibleSettings:
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
             # With half an inventory, hosts of the plan would be missing.
-            (
-                "inventory",
-                "any_unparsed_is_failed",
-                "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED",
-                "True",
-            ),
+            ("inventory", any_unparsed, f"ANSIBLE_INVENTORY_{any_unparsed.upper()}", "True"),
             # By default it is the home folder, which may be read-only in a container.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
-        unset = {
+        preferences = {
             name: value
             for section, key, name, value in preferred
             if self._user_value(section, key, name) is None
         }
         if self.user is not None:
-            unset["ANSIBLE_REMOTE_USER"] = self.user
+            preferences["ANSIBLE_REMOTE_USER"] = self.user
         if self.port is not None:
-            unset["ANSIBLE_REMOTE_PORT"] = str(self.port)
-        return unset
+            preferences["ANSIBLE_REMOTE_PORT"] = str(self.port)
+        return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
-        """Return what the user's environment or configuration file says; None where neither does."""
+        """Return the value in the user's environment or configuration file; None without one."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property
     def _config_file(self) -> Path | None:
         """The file that Ansible would read in the user's current folder.
 
-        It can run programs. Ansible ignores a file in a folder that anybody may write, but not one
-        that is named in ANSIBLE_CONFIG, as rollout does. So a file in the current folder must obey
-        the rule for rollout's own settings. `UsageError` if it does not.
+        It can run programs. Ansible ignores a file in a folder that anybody may write, unless
+        ANSIBLE_CONFIG names it, as rollout does. So a file in the current folder must meet the rule
+        for rollout's own settings. `UsageError` if it does not.
         """
         if configured := self.environment.get("ANSIBLE_CONFIG"):
             path = self.folder / Path(configured).expanduser()
@@ -172,16 +170,12 @@ class AnsibleSettings:
             if reason := distrust(here):
                 raise UsageError(
                     f"ansible.cfg of the current folder is refused: {reason}",
-                    hint=(
-                        "To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in"
-                        " another folder."
-                    ),
+                    hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it:"
+                    " run rollout in another folder.",
                 )
             return here
-        others = (
-            Path(self.environment.get("HOME", "/")) / ".ansible.cfg",
-            Path("/etc/ansible/ansible.cfg"),
-        )
+        home = Path(self.environment.get("HOME", "/"))
+        others = (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
         return next(filter(_is_readable, others), None)
 
     @cached_property
@@ -196,12 +190,12 @@ class AnsibleSettings:
 
 
 def _is_readable(path: Path) -> bool:
-    """Return whether Ansible would read it: it need not be a regular file."""
+    """Return whether Ansible would read the file, which may also be a pipe."""
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
 def programs() -> Path:
-    """Return the folder of Ansible's programs, which is that of this interpreter."""
+    """Return the folder of Ansible's programs, which is this interpreter's."""
     folder = Path(sys.executable).parent
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)

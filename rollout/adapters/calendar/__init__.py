@@ -1,1 +1,1 @@
-"""iCalendar files (RFC 5545) as freezes, read strictly: what is not understood is an error that names its line."""
+"""Freezes from iCalendar files (RFC 5545)."""

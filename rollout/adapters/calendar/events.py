@@ -1,4 +1,4 @@
-"""Evaluate the events of an iCalendar file (RFC 5545, 3.6.1): when each takes place."""
+"""Evaluate the events of an iCalendar file (RFC 5545, 3.6.1)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +24,8 @@ _VALUES = {
     "PERIOD": rf"{_TIME}/(?:{_TIME}|{_DURATION})",
     "DURATION": _DURATION,
 }
-_PATTERNS = {
-    kind: re.compile(rf"(?:{one})(?:,(?:{one}))*", re.ASCII) for kind, one in _VALUES.items()
+_LISTS_OF_VALUES = {
+    kind: re.compile(rf"(?:{value})(?:,(?:{value}))*", re.ASCII) for kind, value in _VALUES.items()
 }
 _TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
 _ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
@@ -33,44 +33,12 @@ _LISTS = frozenset({"RDATE", "EXDATE"})
 # Properties of RFC 5545, 7986, 9073 and 9253 that do not affect when an event takes place.
 _OTHERS = frozenset(
     {
-        "ATTACH",
-        "ATTENDEE",
-        "CALENDAR-ADDRESS",
-        "CATEGORIES",
-        "CLASS",
-        "COLOR",
-        "COMMENT",
-        "CONCEPT",
-        "CONFERENCE",
-        "CONTACT",
-        "CREATED",
-        "DESCRIPTION",
-        "DTSTAMP",
-        "GEO",
-        "IMAGE",
-        "LAST-MODIFIED",
-        "LINK",
-        "LOCATION",
-        "LOCATION-TYPE",
-        "NAME",
-        "ORGANIZER",
-        "PARTICIPANT-TYPE",
-        "PERCENT-COMPLETE",
-        "PRIORITY",
-        "REFID",
-        "RELATED-TO",
-        "REQUEST-STATUS",
-        "RESOURCE-TYPE",
-        "RESOURCES",
-        "SEQUENCE",
-        "SOURCE",
-        "STATUS",
-        "STRUCTURED-DATA",
-        "STYLED-DESCRIPTION",
-        "SUMMARY",
-        "TRANSP",
-        "UID",
-        "URL",
+        *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
+        *("CONCEPT", "CONFERENCE", "CONTACT", "CREATED", "DESCRIPTION", "DTSTAMP", "GEO", "IMAGE"),
+        *("LAST-MODIFIED", "LINK", "LOCATION", "LOCATION-TYPE", "NAME", "ORGANIZER"),
+        *("PARTICIPANT-TYPE", "PERCENT-COMPLETE", "PRIORITY", "REFID", "RELATED-TO"),
+        *("REQUEST-STATUS", "RESOURCE-TYPE", "RESOURCES", "SEQUENCE", "SOURCE", "STATUS"),
+        *("STRUCTURED-DATA", "STYLED-DESCRIPTION", "SUMMARY", "TRANSP", "UID", "URL"),
     }
 )
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
@@ -86,7 +54,7 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event of a calendar. Times without a timezone are in the calendar's."""
+    """An event. Times without a timezone are in the calendar's timezone."""
 
     block: Block
     zones: Zones
@@ -113,7 +81,7 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """The UID, which events that replace an occurrence of this one share."""
+        """The UID. An event that replaces an occurrence has the UID of the repeating event."""
         line = self.block.one("UID")
         return line.value if line else ""
 
@@ -125,7 +93,7 @@ class CalendarEvent:
 
     @property
     def replaced(self) -> ContentLine | None:
-        """The occurrence that this event replaces, of the event with the same UID."""
+        """The occurrence of the repeating event that this event replaces."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
@@ -139,88 +107,94 @@ class CalendarEvent:
         own = self.start.tzinfo if isinstance(self.start, datetime) else None
         return own or self.zones.of_calendar
 
-    def starts_like(self, line: ContentLine) -> Sequence[datetime]:
-        """Return the local times of a line whose dates have the form of DTSTART."""
-        return [_wall(self._alike(line, value), self.zone) for value in self.values(line)]
+    def local_times(self, line: ContentLine) -> Sequence[datetime]:
+        """Return the local times of a line; `CalendarError` if they differ in form from DTSTART."""
+        return [
+            _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
+        ]
 
     def openings(
         self, replaced: Iterable[ContentLine], horizon: Opening
     ) -> Iterator[Opening | None]:
-        """Yield the occurrences within the horizon, without those that other events replace.
+        """Yield the occurrences within the horizon, except the replaced ones.
 
         An occurrence outside yields None, so that the caller can check its time limit.
         """
-        first = _wall(self.start, self.zone)
-        last = _wall(horizon.end, self.zone)
-        wall_length = self._end - first
-        length = _moment(self._end, self.zone) - _moment(first, self.zone)
+        first = _local_time(self.start, self.zone)
+        last = _local_time(horizon.end, self.zone)
+        local_length = self._end - first
+        exact_length = _to_utc(self._end, self.zone) - _to_utc(first, self.zone)
         periods = self._periods()
-        for begin in self._begins(first, periods, replaced):
-            if begin > last:
+        for local_begin in self._begins(first, periods, replaced):
+            if local_begin > last:
                 return
-            opening = _moment(begin, self.zone)
+            begin = _to_utc(local_begin, self.zone)
+            ends = [*periods.get(local_begin, ())]
             # When clocks change meanwhile: calendar days or exact hours, whichever is longer.
-            ends = [_moment(_later(begin, wall_length), self.zone)]
+            ends.append(_to_utc(_add(local_begin, local_length), self.zone))
             if isinstance(self.start, datetime):
-                ends.append(min(opening + min(length, _LAST - opening), _LAST))
-            ending = max((*ends, *periods.get(begin, ())))
-            is_near = opening < ending and opening < horizon.end and horizon.begin < ending
-            yield Opening(opening, ending) if is_near else None
+                ends.append(min(begin + min(exact_length, _LAST - begin), _LAST))
+            end = max(ends)
+            is_within = begin < end and begin < horizon.end and horizon.begin < end
+            yield Opening(begin, end) if is_within else None
 
     def _begins(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - read where there is a calendar
+        from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
 
         begins = rruleset()
         begins.rdate(first)
         for line in self.block.all("RRULE"):
             rule = read_rule(line)
             repeats = rrulestr(rule.text, dtstart=first)
-            begins.rrule(repeats.replace(until=self._until(line, rule)) if rule.until else repeats)
+            if rule.until:
+                repeats = repeats.replace(until=self._until(line, rule))
+            begins.rrule(repeats)
         for begin in periods:
             begins.rdate(begin)
         for line in self.block.all("RDATE"):
-            for begin in () if _is_period(line) else self.starts_like(line):
-                begins.rdate(begin)
+            if not _is_period(line):
+                for begin in self.local_times(line):
+                    begins.rdate(begin)
         for line in (*self.block.all("EXDATE"), *replaced):
-            for begin in self.starts_like(line):
+            for begin in self.local_times(line):
                 begins.exdate(begin)
         return iter(begins)
 
     def _periods(self) -> dict[datetime, list[datetime]]:
-        """Return the ends of occurrences that have their own, by local start."""
+        """Return the ends in UTC of the occurrences that are periods, by local start."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
-                self._alike(line, begin)
-                until = _later(begin, end) if isinstance(end, timedelta) else end
+                self._check_form(line, begin)
+                until = _add(begin, end) if isinstance(end, timedelta) else end
                 if bool(begin.tzinfo) != bool(until.tzinfo):
                     line.refuse("one end of a period has a timezone, the other has none")
                 if until <= begin:
                     line.refuse("a period ends before it begins")
-                periods.setdefault(_wall(begin, self.zone), []).append(_instant(until, self.zone))
+                ends = periods.setdefault(_local_time(begin, self.zone), [])
+                ends.append(_instant(until, self.zone))
         return periods
 
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
         """Return the local end of a rule, the latest possible if its form differs from DTSTART.
 
-        Google and Outlook have written dates for events with times, and Exchange times for whole
-        days.
+        Google and Outlook write dates for events with times, and Exchange times for whole days.
         """
-        if not _PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
+        if not _LISTS_OF_VALUES[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
         (until,) = _read(line, rule.until, None)
         if not isinstance(until, datetime):
-            day = _wall(cast("date", until), self.zone)
-            return _later(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
+            day = _local_time(cast("date", until), self.zone)
+            return _add(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
         as_written = until.replace(tzinfo=None)
-        by_clocks = _wall(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
+        by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
         if isinstance(self.start, datetime) and bool(until.tzinfo) >= bool(self.start.tzinfo):
             return by_clocks if until.tzinfo else as_written
         return max(as_written, by_clocks)
 
-    def _alike(self, line: ContentLine, value: Value) -> date:
+    def _check_form(self, line: ContentLine, value: Value) -> date:
         """Return the value if it has the form of DTSTART; `CalendarError` if not."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
@@ -233,22 +207,22 @@ class CalendarEvent:
     @cached_property
     def _end(self) -> datetime:
         """The local end of the first occurrence."""
-        first = _wall(self.start, self.zone)
+        first = _local_time(self.start, self.zone)
         if line := self.block.one("DTEND"):
-            return _wall(self._alike(line, self._date(line)), self.zone)
+            return _local_time(self._check_form(line, self._date(line)), self.zone)
         if line := self.block.one("DURATION"):
             length = cast("timedelta", self.values(line)[0])
             if length % _DAY and not isinstance(self.start, datetime):
                 line.refuse("an event of whole days lasts hours")
-            return _later(first, length)
-        return first if isinstance(self.start, datetime) else _later(first, _DAY)
+            return _add(first, length)
+        return first if isinstance(self.start, datetime) else _add(first, _DAY)
 
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
         if line is None:
             return
         first = _instant(self.start, self.zone)
-        end = _moment(self._end, self.zone)
+        end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
             end = _instant(self._date(line), self.zone)
         if end < first:
@@ -264,14 +238,12 @@ class CalendarEvent:
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")
-        if strange := [
-            name for name in line.parameters if name not in ("VALUE", "TZID") and name[:2] != "X-"
-        ]:
-            line.refuse(f"{strange[0]} is not understood here")
-        may_be = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
-        if kind not in may_be.get(line.name, ("", "DATE", "DATE-TIME")) or not _PATTERNS[
-            kind
-        ].fullmatch(line.value):
+        for name in line.parameters:
+            if name not in ("VALUE", "TZID") and not name.startswith("X-"):
+                line.refuse(f"{name} is not understood here")
+        special_kinds = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
+        kinds = special_kinds.get(line.name, ("", "DATE", "DATE-TIME"))
+        if kind not in kinds or not _LISTS_OF_VALUES[kind].fullmatch(line.value):
             line.refuse(f"it is not what {line.name} may say")
         if "," in line.value and line.name not in _LISTS:
             line.refuse("there are two values")
@@ -289,7 +261,7 @@ class CalendarEvent:
 
 
 def _read(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:
-    from icalendar import vDDDLists  # noqa: PLC0415 - read where there is a calendar
+    from icalendar import vDDDLists  # noqa: PLC0415 - slow to import
 
     try:
         values: Sequence[Value] = vDDDLists.from_ical(text, zone)  # type: ignore[no-untyped-call]
@@ -302,7 +274,7 @@ def _is_period(line: ContentLine) -> bool:
     return line.parameters.get("VALUE", "").upper() == "PERIOD"
 
 
-def _wall(moment: date, zone: tzinfo) -> datetime:
+def _local_time(moment: date, zone: tzinfo) -> datetime:
     """Return the local time in a zone; the midnight of a day."""
     if not isinstance(moment, datetime):
         return datetime.combine(moment, datetime.min.time())
@@ -312,7 +284,7 @@ def _wall(moment: date, zone: tzinfo) -> datetime:
         return moment.replace(tzinfo=None)
 
 
-def _later(begin: datetime, length: timedelta) -> datetime:
+def _add(begin: datetime, length: timedelta) -> datetime:
     try:
         return begin + length
     except OverflowError:
@@ -323,12 +295,12 @@ def _instant(moment: date, zone: tzinfo) -> datetime:
     """Return the time in UTC; a time without a timezone is in this zone."""
     if isinstance(moment, datetime) and moment.tzinfo:
         zone = moment.tzinfo
-        return _moment(moment.replace(tzinfo=None), zone, fold=moment.fold)
-    return _moment(_wall(moment, zone), zone)
+        return _to_utc(moment.replace(tzinfo=None), zone, fold=moment.fold)
+    return _to_utc(_local_time(moment, zone), zone)
 
 
-def _moment(wall: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
+def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
     try:
-        return min(max(wall.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
+        return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
     except OverflowError:
-        return _FIRST if wall.year == _FIRST.year else _LAST
+        return _FIRST if local.year == _FIRST.year else _LAST

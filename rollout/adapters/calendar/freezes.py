@@ -1,9 +1,9 @@
-"""Freezes from an iCalendar file (RFC 5545): every event that is not cancelled, for two years ahead.
+"""Read the events of the next two years from an iCalendar file (RFC 5545), as freezes.
 
 All-day events and times without a timezone are in the calendar's own timezone. If the file does not
-say which one that is, the caller does. Overlapping events are one freeze. What is not understood is an error, never
-a freeze less; and it takes a bounded time: each rule ends with the year 9999, and the processor
-time is looked at with each timezone, event and occurrence.
+name it, `zone` is used. Overlapping events are one freeze. Anything that is not understood is an
+error, because a freeze would be missing. Reading takes a bounded time: each rule ends with the year
+9999, and the CPU time is checked with each timezone, event and occurrence.
 """
 
 from collections import defaultdict
@@ -18,8 +18,8 @@ from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import Opening, join
 
-_BEHIND = timedelta(days=2)
-_AHEAD = timedelta(days=731)
+_PAST = timedelta(days=2)
+_FUTURE = timedelta(days=731)
 _SECONDS = 20.0
 # A calendar of ten thousand events, which takes some seconds.
 _LARGEST = 4 << 20
@@ -28,8 +28,7 @@ _HINT = (
     "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
     " gates.freeze."
 )
-# What a file is about that has no METHOD, or one of these: events. The others are answers and
-# changes.
+# A file with another METHOD does not list events: it is an answer or a change.
 _METHODS = ("PUBLISH", "REQUEST")
 _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
@@ -37,21 +36,20 @@ _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 def read_calendar(
     path: Path, now: datetime, zone: tzinfo, *, seconds: float = _SECONDS
 ) -> tuple[str, ...]:
-    """Return the events around and after `now`, as freezes are written; `UsageError` says what is not understood.
+    """Return the events around and after `now`, in the form of `gates.freeze`.
 
-    `zone` is the timezone of a calendar that names none.
+    `zone` is the timezone of a calendar that names none. `UsageError` if a file is invalid.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
-        raise UsageError(
-            f"cannot read the calendar {path}: {error.strerror}", hint=_HINT
-        ) from error
-    horizon = Opening(now - _BEHIND, now + _AHEAD)
+        message = f"cannot read the calendar {path}: {error.strerror}"
+        raise UsageError(message, hint=_HINT) from error
+    horizon = Opening(now - _PAST, now + _FUTURE)
     try:
         freezes = join(_openings(content, horizon, zone, Patience.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        # a CalendarError; the others are what libraries meet in a file that no program has written
+        # A CalendarError is a ValueError. Libraries raise the others for invalid files.
         raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
     return tuple(f"{_minute(item.begin)}..{_minute(item.end + _ROUNDS_UP)}" for item in freezes)
 
@@ -80,7 +78,7 @@ def _openings(
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return the occurrences that have events of their own, by the UID of the event that repeats."""
+    """Return the occurrences that other events replace, by UID."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
         if event.replaced:
@@ -90,24 +88,19 @@ def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[Con
         if event.replaced or event.uid not in replaced:
             continue
         if event.uid in series:
-            event.block.refuse(
-                "two events have one UID, and it is unclear of which an occurrence is replaced"
-            )
+            event.block.refuse("two events have one UID, and another event replaces an occurrence")
         series.add(event.uid)
     return replaced
 
 
 def _check_calendar(calendar: Block) -> None:
-    """`CalendarError` for a calendar of another kind than one of events by the Gregorian calendar."""
+    """Raise `CalendarError` unless the file lists events of the Gregorian calendar."""
     allowed = {"VERSION": ("2.0",), "CALSCALE": ("GREGORIAN",), "METHOD": _METHODS}
     for name, values in allowed.items():
         line = calendar.one(name)
         if line and line.value.strip().upper() not in values:
-            line.refuse(f"{name} has to be {' or '.join(values)} where it is given")
+            line.refuse(f"{name} has to be {' or '.join(values)} if it is given")
     for block in calendar.blocks:
-        if (
-            block.name != "VEVENT"
-            and block.name not in _NO_EVENTS
-            and not block.name.startswith("X-")
-        ):
+        is_known = block.name == "VEVENT" or block.name in _NO_EVENTS
+        if not is_known and not block.name.startswith("X-"):
             block.refuse("it is not understood: freezes are made of VEVENT")

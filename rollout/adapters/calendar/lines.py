@@ -13,7 +13,7 @@ _LINE = re.compile(
     rf"(?P<name>[A-Za-z0-9-]+)(?P<parameters>(?:;{_PARAMETER})*):(?P<value>.*)", re.DOTALL
 )
 _EACH_PARAMETER = re.compile(rf";({_PARAMETER})")
-_SHOWN = 60
+_LONGEST_QUOTE = 60
 # Calendars nest three deep: an alarm of an event of the calendar.
 _DEEPEST = 10
 
@@ -37,7 +37,9 @@ class ContentLine:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the `CalendarError` that quotes this line."""
-        quoted = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+        quoted = self.text
+        if len(quoted) > _LONGEST_QUOTE:
+            quoted = f"{quoted[:_LONGEST_QUOTE]}…"
         raise CalendarError(self.number, f"{quoted!r}: {why}")
 
 
@@ -74,49 +76,44 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits the work for a calendar. `end` is CPU time of this thread, whatever else is running."""
+    """A limit on the work for a calendar. `end` is CPU time of this thread."""
 
     end: float
 
     @classmethod
     def of(cls, seconds: float) -> "Patience":
-        """Return a limit that starts now."""
+        """Return a limit that begins now."""
         return cls(time.thread_time() + seconds)
 
     def check(self, block: Block) -> None:
         """Raise `CalendarError` for this block if the time is over."""
         if time.thread_time() > self.end:
-            block.refuse(
-                "the calendar takes too long to read as far as here: there are too many events or"
-                " timezones"
-            )
+            block.refuse("the calendar takes too long: it has too many events or timezones")
 
 
 def read_calendar_block(content: bytes) -> Block:
     """Return the only VCALENDAR of a file; `CalendarError` if the file is not valid."""
     root = Block("", 1)
-    ahead = [root]
+    open_blocks = [root]
     for number, raw in _unfold(content):
         line = _content_line(number, raw)
-        block = ahead[-1]
+        block = open_blocks[-1]
         if line.name == "BEGIN":
-            if len(ahead) > _DEEPEST:
+            if len(open_blocks) > _DEEPEST:
                 line.refuse("it is nested too deeply")
-            begun = Block(line.value.strip().upper(), line.number)
-            block.blocks.append(begun)
-            ahead.append(begun)
+            inner = Block(line.value.strip().upper(), line.number)
+            block.blocks.append(inner)
+            open_blocks.append(inner)
         elif line.name == "END":
             if block is root or block.name != line.value.strip().upper():
                 line.refuse(f"it does not end {block.name or 'anything'}")
-            ahead.pop()
+            open_blocks.pop()
         elif block is root:
-            line.refuse("it stands in no calendar")
+            line.refuse("it is outside of a calendar")
         else:
             block.lines.append(line)
-    if ahead[-1] is not root:
-        raise CalendarError(
-            ahead[-1].number, f"{ahead[-1].name} has no end: the file is not complete"
-        )
+    if open_blocks[-1] is not root:
+        open_blocks[-1].refuse("it has no END: the file is not complete")
     return _only_calendar(root.blocks)
 
 
@@ -124,14 +121,14 @@ def _only_calendar(blocks: list[Block]) -> Block:
     if not blocks:
         raise CalendarError(1, "there is no BEGIN:VCALENDAR")
     if blocks[0].name != "VCALENDAR":
-        raise CalendarError(blocks[0].number, f"{blocks[0].name} stands in no VCALENDAR")
+        raise CalendarError(blocks[0].number, f"{blocks[0].name} is outside of a VCALENDAR")
     if len(blocks) > 1:
         raise CalendarError(blocks[1].number, "a second calendar in one file")
     return blocks[0]
 
 
 def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each unfolded line with its number, without empty ones; a fold may split a character."""
+    """Yield each unfolded line with its number, except empty ones. A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")
@@ -150,11 +147,18 @@ def _content_line(number: int, raw: bytes) -> ContentLine:
         raise CalendarError(number, "it is not UTF-8") from error
     match = _LINE.fullmatch(text)
     if match is None:
-        ContentLine(number, "", {}, "", text).refuse("it is no line of iCalendar, NAME:VALUE")
+        invalid = ContentLine(number=number, name="", parameters={}, value="", text=text)
+        invalid.refuse("it is no line of iCalendar, NAME:VALUE")
     parameters = dict[str, str]()
     for written in _EACH_PARAMETER.findall(match["parameters"]):
         name, _, value = written.partition("=")
         if name.upper() in parameters:
-            raise CalendarError(number, f"{name} stands twice")
+            raise CalendarError(number, f"{name} is given twice")
         parameters[name.upper()] = value.strip('"')
-    return ContentLine(number, match["name"].upper(), parameters, match["value"], text)
+    return ContentLine(
+        number=number,
+        name=match["name"].upper(),
+        parameters=parameters,
+        value=match["value"],
+        text=text,
+    )

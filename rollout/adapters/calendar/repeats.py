@@ -33,8 +33,8 @@ class _Numbers:
         """Return whether the text is one of these numbers."""
         if not _NUMBER.fullmatch(written):
             return False
-        number = int(written)
-        return self.least <= (abs(number) if self.may_count_back else number) <= self.most
+        number = abs(int(written)) if self.may_count_back else int(written)
+        return self.least <= number <= self.most
 
 
 _LISTS: Mapping[str, _Numbers] = {
@@ -84,7 +84,8 @@ def _check_extent(line: ContentLine, parts: Mapping[str, str]) -> None:
 
 
 def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
-    if "BYSETPOS" in parts and len([name for name in parts if name.startswith("BY")]) == 1:
+    lists = [name for name in parts if name.startswith("BY")]
+    if lists == ["BYSETPOS"]:
         line.refuse("BYSETPOS needs another BY… beside it")
     a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
@@ -101,7 +102,7 @@ def _parts(line: ContentLine) -> Mapping[str, str]:
         if name not in known:
             line.refuse(f"{name or 'an empty part'} is not understood")
         if name in parts:
-            line.refuse(f"{name} stands twice")
+            line.refuse(f"{name} is given twice")
         parts[name] = value
     return parts
 
@@ -110,9 +111,10 @@ def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: s
     numbers = _LISTS[name]
     if frequency not in numbers.frequencies:
         line.refuse(f"{name} has no meaning beside FREQ={frequency}")
-    if strange := [value for value in values if not numbers.has(value)]:
-        back = ", or counted back from the end" if numbers.may_count_back else ""
-        line.refuse(f"{strange[0]!r} in {name} is not from {numbers.least} to {numbers.most}{back}")
+    back = ", or counted back from the end" if numbers.may_count_back else ""
+    for value in values:
+        if not numbers.has(value):
+            line.refuse(f"{value!r} in {name} is not from {numbers.least} to {numbers.most}{back}")
 
 
 def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str) -> None:
@@ -121,7 +123,8 @@ def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str)
         most = min(most, _MOST_ORDINAL["MONTHLY"])
     if "BYWEEKNO" in parts:
         most = 0
-    for written in parts["BYDAY"].split(",") if "BYDAY" in parts else ():
+    days = parts["BYDAY"].split(",") if "BYDAY" in parts else ()
+    for written in days:
         match = _WEEKDAY.fullmatch(written)
         if match is None:
             line.refuse(f"{written!r} in BYDAY is not a day of the week")

@@ -1,4 +1,4 @@
-"""The timezones of an iCalendar file: of the IANA database, by Windows' names, or defined by the file itself."""
+"""The timezones of an iCalendar file: from the IANA database, Windows or the file itself."""
 
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -10,21 +10,27 @@ from rollout.planning.eligibility.windows import check_zone
 
 _OF_CALENDAR = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
+# icalendar and dateutil raise these for invalid definitions.
+_INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The timezones that a file may name; `of_calendar` is that of times and days which name none."""
+    """The timezones that a file may name. `of_calendar` is the default for times and days."""
 
     of_calendar: tzinfo
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
-        """Whether it is known what the name means."""
-        from icalendar.timezone.windows_to_olson import WINDOWS_TO_OLSON  # noqa: PLC0415 - where there is a calendar
+        """Return whether the timezone is known."""
+        from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
 
         name = name.strip("/")
-        return name in self.defined or name in WINDOWS_TO_OLSON or _is_in_database(name)
+        return (
+            name in self.defined
+            or name in windows_to_olson.WINDOWS_TO_OLSON
+            or _is_in_database(name)
+        )
 
 
 def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
@@ -42,7 +48,7 @@ def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
 
 
 def _zone(line: ContentLine, zones: Zones) -> tzinfo:
-    from icalendar.timezone import tzp  # noqa: PLC0415 - where there is a calendar
+    from icalendar.timezone import tzp  # noqa: PLC0415 - slow to import
 
     name = line.value.strip().strip("/")
     zone = tzp.timezone(name) if zones.has(name) else None
@@ -52,8 +58,8 @@ def _zone(line: ContentLine, zones: Zones) -> tzinfo:
 
 
 def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
-    """Have icalendar know the timezones of this file, and none of a file that was read before."""
-    from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - where there is a calendar
+    """Register the timezones of this file with icalendar, and forget those of another file."""
+    from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
     names = set[str]()
@@ -63,25 +69,17 @@ def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
         if line is None:
             block.refuse("a timezone without TZID")
         _check_parts(block)
-        if _is_in_database(line.value.strip("/")):
+        name = line.value.strip("/")
+        if _is_in_database(name):
             continue
-        if line.value.strip("/") in names:
+        if name in names:
             line.refuse("the timezone is defined twice")
         try:
             Timezone.from_ical(block.text())
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            IndexError,
-            OverflowError,
-        ) as error:
-            # what icalendar and dateutil meet in a definition that no program has written
-            raise CalendarError(
-                block.number, f"the timezone {line.value!r} is not understood: {error}"
-            ) from error
-        names.add(line.value.strip("/"))
+        except _INVALID_DEFINITION as error:
+            why = f"the timezone {line.value!r} is not understood: {error}"
+            raise CalendarError(block.number, why) from error
+        names.add(name)
     return frozenset(names)
 
 
