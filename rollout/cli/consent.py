@@ -1,7 +1,4 @@
-"""Consent: a saved plan, `--yes`, or the word `yes` typed by an operator who has seen the plan.
-
-With `--interactive` they are asked again before each wave.
-"""
+"""Ask a person for consent: the word `yes`, for the rollout or before each wave."""
 
 import select
 import sys
@@ -12,13 +9,13 @@ from rollout.cli.terminal import fit_line
 from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
-_TICK = 0.5
-# stays in one piece, wherever the line is broken
+_POLL_SECONDS = 0.5
+# Not broken, wherever the line is broken.
 _ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
-    """`DeclinedError` if a command that has to ask for consent cannot, before it does any work."""
+    """`DeclinedError` if a command that needs consent cannot ask, before it does any work."""
     if as_json or not sys.stdin.isatty():
         why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
         raise DeclinedError(why, hint=hint)
@@ -29,12 +26,12 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
     try:
         for line in about:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
-        asked = fit_line(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
-        sys.stderr.write(f"{asked.replace(_ANSWER, 'Type yes:')} ")
+        prompt = fit_line(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
+        sys.stderr.write(f"{prompt.replace(_ANSWER, 'Type yes:')} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # on a line of its own, for the question's is not ended
+        # The line of the question has not ended.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":
@@ -42,7 +39,7 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
 
 
 class TerminalConfirmation:
-    """Asks at the terminal: yes starts this wave, all starts this and every later wave, anything else ends the run."""
+    """Asks before each wave: yes starts it, all also starts every later one, anything else ends the run."""
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
@@ -57,19 +54,18 @@ class TerminalConfirmation:
         """Return whether the operator agrees. A stop request during the question is a no."""
         if self._is_for_all:
             return True
-        sys.stderr.write(
-            f"{fit_line(f'{printable(question)} Only yes, or all for every later wave, is accepted:')} "
-        )
+        accepted = "Only yes, or all for every later wave, is accepted:"
+        sys.stderr.write(f"{fit_line(f'{printable(question)} {accepted}')} ")
         sys.stderr.flush()
-        answer = _line(stopped).strip()
+        answer = _read_line(stopped).strip()
         self._is_for_all = answer == "all"
         self.is_declined = answer not in ("yes", "all") and not stopped()
         return answer in ("yes", "all")
 
 
-def _line(stopped: Callable[[], bool]) -> str:
+def _read_line(stopped: Callable[[], bool]) -> str:
     while not stopped():
-        readable, _, _ = select.select([sys.stdin], [], [], _TICK)
+        readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:
             return sys.stdin.readline()
     sys.stderr.write("\n")

@@ -1,7 +1,7 @@
-"""One command line, run to its end: from an exception to what the operator sees and the process ends with.
+"""Run one command line to its end: errors become lines on standard error and an exit code.
 
-Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and
-for `-v`.
+Expected errors are a sentence and a hint; `-v` adds their causes. Only bugs print a traceback, with
+`-v`.
 """
 
 import os
@@ -21,52 +21,58 @@ from rollout.model.text import printable
 
 _CLICK_USAGE = 2
 _RESUME = "resume"
-_ANEW = "Drop it, or use rollout abort, then rollout apply. See: "
+_BUG = "this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
+_DENIED = (
+    "the system denied it: room, memory, open files, threads or a right (see ulimit -a);"
+    " -v shows where"
+)
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run one command line of the program, as typer's application or as its root command; the exit code."""
-    # asked of the raw words, for an error may come before they are parsed
-    flags = [word for word in arguments if re.fullmatch(r"--verbose|-y?v+y?", word)]
+    """Run one command line and return its exit code.
+
+    `program` is typer's application or its root command.
+    """
+    name = program_name()
     try:
-        code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
+        code = program(list(arguments), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read our output has seen enough
+        # The reader of the output has seen enough.
         return ExitCode.ERROR
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
+        first = next((word for word in arguments if not word.startswith("-")), "")
+        command = f"{name} {first}" if first in getattr(program, "commands", ()) else name
         with suppress(OSError):
-            verbose = bool(flags or os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "))
-            report(error, verbose=verbose, command=_command(program, program_name(), arguments))
+            report(error, verbose=_is_verbose(arguments), command=command)
         return exit_code(error)
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _command(program: Callable[..., Any], typed_name: str, arguments: Sequence[str]) -> str:
-    """Return the typed command, for the hint to its help: `rollout apply`."""
-    first = next((word for word in arguments if not word.startswith("-")), "")
-    return f"{typed_name} {first}" if first in getattr(program, "commands", ()) else typed_name
+def _is_verbose(arguments: Sequence[str]) -> bool:
+    """Read the words themselves, because an error can occur before they are parsed."""
+    if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
+        return True
+    return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
 
 
 def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
-    """Tell the operator on standard error; `verbose` adds what is behind it, and where a bug came from."""
+    """Print an error; `verbose` adds its causes, and the traceback of a bug."""
     lines = list(_lines(error, command))
     cause = error.__cause__
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
         cause = cause.__cause__
-    if verbose and not isinstance(
-        error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
-    ):
+    expected = RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
+    if verbose and not isinstance(error, expected):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fit_line(as_started(line))}\n" for line in lines))
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return what the process ends with."""
     if isinstance(error, typer.Exit):
         return ExitCode(error.exit_code)
     if isinstance(error, RolloutError):
@@ -78,39 +84,35 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.ERROR
 
 
-def _lines(error: BaseException, typed: str) -> Iterator[str]:
+def _lines(error: BaseException, command: str) -> Iterator[str]:
+    """Yield the error, its details and a hint; `command` is the command that was typed."""
+    name = program_name()
     if isinstance(error, RolloutError):
-        word = "" if isinstance(error, NotConfirmedError) else "error: "
-        yield f"{program_name()}: {word}{printable(error.message)}"
+        prefix = "" if isinstance(error, NotConfirmedError) else "error: "
+        yield f"{name}: {prefix}{printable(error.message)}"
         yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
     elif type(error).__name__ == "NoArgsIsHelpError":
-        # a group alone: its help is all that is to be said, line by line
+        # A group without a command prints its help.
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
-        yield f"{program_name()}: error: {printable(error.format_message())}"
+        yield f"{name}: error: {printable(error.format_message())}"
         # Errors of the option parser have no context.
-        command = getattr(getattr(error, "ctx", None), "command_path", typed)
-        yield f"hint: {_advice(error)}{command} --help"
+        path = getattr(getattr(error, "ctx", None), "command_path", command)
+        yield f"hint: {_advice(error)}{path} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
-        yield f"{program_name()}: interrupted"
-    elif message := _denial(error):
-        yield f"{program_name()}: error: {printable(message)}"
-        yield (
-            "hint: the system denied it: room, memory, open files, threads or a right (see ulimit"
-            " -a); -v shows where"
-        )
+        yield f"{name}: interrupted"
+    elif message := _system_error(error):
+        yield f"{name}: error: {printable(message)}"
+        yield f"hint: {_DENIED}"
     else:
-        yield f"{program_name()}: error: {type(error).__name__}: {printable(str(error))}"
-        yield (
-            "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the"
-            " details"
-        )
+        yield f"{name}: error: {type(error).__name__}: {printable(str(error))}"
+        yield f"hint: {_BUG}"
 
 
-def _denial(error: BaseException) -> str:
-    """Return what the system has said no to, which is no bug; empty where it is something else."""
+def _system_error(error: BaseException) -> str:
+    """Return what the system denied, or an empty text for a bug."""
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
@@ -120,27 +122,25 @@ def _denial(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """Return what to write in place of a flag that there is not."""
+    """Return what to write instead of an unknown flag, or an empty text."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""
     if context.parent is None:
         return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
+    if not any("--set" in option.opts for option in context.command.params):
+        return ""
     from rollout.cli.settings.reading import PLANNED, nearest
     from rollout.cli.settings.schema import settings
 
-    if not any("--set" in option.opts for option in context.command.params):
-        return ""
-    written = str(getattr(error, "option_name", ""))
-    short = next((item for item in settings().values() if item.short == written), None)
-    meant = short or settings().get(nearest(written.lstrip("-")))
-    if meant and meant.flag and meant.name in PLANNED and context.command.name == _RESUME:
+    flag = str(getattr(error, "option_name", ""))
+    short = next((item for item in settings().values() if item.short == flag), None)
+    similar = short or settings().get(nearest(flag.lstrip("-")))
+    if similar and not similar.flag:
+        return f"{similar.name} has no flag: write --set {similar.name}=VALUE. See: "
+    if similar and similar.name in PLANNED and context.command.name == _RESUME:
         return (
-            f"resume keeps the rules of the interrupted rollout, so --{meant.flag} cannot be"
-            f" changed now. {_ANEW}"
+            f"resume keeps the rules of the interrupted rollout, so --{similar.flag} cannot be"
+            " changed now. Drop it, or use rollout abort, then rollout apply. See: "
         )
-    return (
-        f"{meant.name} has no flag: write --set {meant.name}=VALUE. See: "
-        if meant and not meant.flag
-        else ""
-    )
+    return ""

@@ -1,8 +1,8 @@
-"""What `-v` and `-vv` tell: the program's own log, by the standard library's loggers below `rollout`.
+"""The log of `-v` and `-vv`, from the standard library's loggers below `rollout`.
 
-`-v` tells stages and how long each took; `-vv` also each request to the API server and each command
-on a host. Whoever logs names things: no bodies, no headers, no commands of the operator's, no
-addresses that may hold a secret.
+`-v` shows each stage and how long it took; `-vv` also each request to the API server and each
+command on a host. Log names only: no bodies, headers, commands of the operator or addresses that
+may hold a secret.
 """
 
 import logging
@@ -20,12 +20,12 @@ from rollout.model.timestamps import elapsed, whole_second
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")
-_SOON = 10.0
+_SHORT_SECONDS = 10.0
 
 
 @contextmanager
 def logged(command: str, verbosity: int) -> Iterator[None]:
-    """Tell of this command on standard error for as long as it runs; a command within it is a part of it."""
+    """Log this command to standard error while it runs. A nested command logs as part of it."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:
         yield
@@ -41,14 +41,16 @@ def logged(command: str, verbosity: int) -> Iterator[None]:
         code = exit_code(error)
         raise
     finally:
-        _STAGES.info("%s ended with %d after %s", command, code, _took(time.monotonic() - begun))
+        _STAGES.info(
+            "%s ended with %d after %s", command, code, _duration(time.monotonic() - begun)
+        )
         root.setLevel(logging.NOTSET)
         root.removeHandler(handler)
 
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """Log a stage, with how long it took and with what is noted of it while it goes on."""
+    """Log a stage with its duration, and with the notes that are passed to the yielded function."""
     begun = time.monotonic()
     notes = list[str]()
     outcome = "failed"
@@ -56,22 +58,20 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
         yield notes.append
         outcome = ""
     finally:
+        duration = _duration(time.monotonic() - begun)
         remarks = ", ".join(filter(None, (outcome, *notes)))
-        _STAGES.info(
-            "%s %s%s", name, _took(time.monotonic() - begun), f": {remarks}" if remarks else ""
-        )
+        _STAGES.info("%s %s%s", name, duration, f": {remarks}" if remarks else "")
 
 
-def _took(seconds: float) -> str:
-    """Return a stage's time: `0.02s`, `1.20s`, and longer ones as everywhere."""
-    return f"{seconds:.2f}s" if seconds < _SOON else elapsed(seconds)
+def _duration(seconds: float) -> str:
+    """Return `0.02s` or `1.20s`; longer ones as everywhere."""
+    return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
 class _Terminal(logging.Handler):
-    """Lines on standard error, above whatever moves there."""
+    """Writes lines to standard error, above a moving display."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
         at = datetime.fromtimestamp(record.created, UTC)
         # A log file is read on other days and in other time zones.
         written = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
@@ -79,5 +79,5 @@ class _Terminal(logging.Handler):
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
             write_beside(f"{written} {line}", "dim")
         except (OSError, ValueError):
-            # whoever has closed the stream wants to hear nothing more
+            # The stream is closed.
             self.setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,4 @@
-"""The command `rollout`.
-
-A command is imported when it is asked for, and what it works with when it runs.
-"""
+"""The command `rollout`. A command is imported when it is typed."""
 
 import getpass
 import os
@@ -21,7 +18,7 @@ from rollout.cli.program import COMMANDS, PROGRAM, program_name
 from rollout.cli.settings.reading import strangers
 from rollout.cli.terminal import prepare_streams, warn
 
-# Last, where a terminal of 24 lines still shows it.
+# At the end, where a terminal of 24 lines still shows it.
 _EPILOG = """\b
 Without a cluster:  rollout demo
 With one:           rollout doctor        what is missing and how to fix it
@@ -63,7 +60,7 @@ def root(
 
 
 def program() -> Any:
-    """Return the command `rollout`, with all others in it."""
+    """Return the command `rollout` with all its commands."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
     root.commands = Commands(COMMANDS)
@@ -71,25 +68,22 @@ def program() -> Any:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit code, whatever happens."""
     return invoke(program(), arguments)
 
 
 def main() -> None:
-    """Run the program: the console entry point."""
     prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
-        # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM
-        # but during a run
+        # The kernel keeps unhandled signals from the first process, such as one in a container.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _name_the_user()
+    _ensure_user_and_home()
     sys.exit(run(sys.argv[1:]))
 
 
-def _name_the_user() -> None:
-    """Where the user is a mere number, as in containers, let it go by that, and have its home where runtimes set it.
+def _ensure_user_and_home() -> None:
+    """Set the user and its home, which libraries ask for, if the system knows neither.
 
-    Libraries ask for both.
+    This is so in containers that run as a numeric user.
     """
     try:
         getpass.getuser()

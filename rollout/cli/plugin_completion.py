@@ -1,7 +1,7 @@
-"""What kubectl starts while `kubectl node-rollout` is typed: the program `kubectl_complete-node_rollout`.
+"""Complete `kubectl node-rollout`, for which kubectl runs `kubectl_complete-node_rollout`.
 
-It gets the words that follow, the last one begun or empty, and prints what may stand in its place.
-A colon and a number end the list, as in Cobra's completions.
+The arguments are the words that follow; the last is incomplete or empty. Prints its completions,
+then a colon and a number, as Cobra does.
 """
 
 import os
@@ -12,12 +12,11 @@ from rollout.cli.main import run
 from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import prepare_streams
 
-# ShellCompDirectiveDefault: if nothing is offered, the shell completes names of files.
+# ShellCompDirectiveDefault: without completions the shell completes file names.
 _DEFAULT = ":0"
 
 
 def main() -> None:
-    """Answer kubectl: the console entry point."""
     prepare_streams()
     words = sys.argv[1:]
     os.environ["_ROLLOUT_COMPLETE"] = "complete_bash"

@@ -36,16 +36,15 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands, with their descriptions in the list of commands."""
 
-# What a shell takes as one word: a name or a value that somebody gave, whatever stands in it.
+# A quoted word of a shell, such as a name or a value.
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
-# After an article the words are about a rollout; after `kubectl` they are one of its own commands.
+# After an article the word means a rollout; after `kubectl` it is one of kubectl's own commands.
 _BEFORE = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
-# `own` is our name in a command; what follows it on a line of its own, and quoted words, are passed
-# over.
+# A command on a line of its own, a quoted word, which stays as it is, or a command in a sentence.
 _COMMAND = re.compile(
-    r"(?m:^(?P<indent>"
-    rf" +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
+    rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)"
+    rf"|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
 )
 
 
@@ -55,14 +54,12 @@ def program_name() -> str:
 
 
 def as_started(text: str) -> str:
-    """Return a text with its commands as this program was started, so that they can be pasted."""
+    """Return a text with its commands under the name of this program, so that they can be pasted."""
     name = program_name()
-    if name == PROGRAM:
-        return text
-    return _COMMAND.sub(lambda found: _rename(found, name), text)
 
+    def rename(found: re.Match[str]) -> str:
+        if found["own"]:
+            return name
+        return f"{found['indent']}{name}{found['rest']}" if found["indent"] else found[0]
 
-def _rename(found: re.Match[str], name: str) -> str:
-    if found["own"]:
-        return name
-    return f"{found['indent']}{name}{found['rest']}" if found["indent"] else found[0]
+    return text if name == PROGRAM else _COMMAND.sub(rename, text)

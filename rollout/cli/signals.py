@@ -1,12 +1,11 @@
 """Signals during a run: the first asks for a graceful stop, the second ends the process at once.
 
-A handler in Python runs in the main thread, and only when that comes out of its wait; which thread
-the system interrupts is its own choice. So a thread of its own listens at the descriptor that the
-interpreter writes each signal to.
+A handler in Python runs in the main thread only, when that leaves its wait, and the system chooses
+which thread it interrupts. Therefore a thread of its own reads the pipe to which the interpreter
+writes each signal.
 
-A terminal that goes away, as a broken login does, is the first of the two and never the second: it
-may be told of more than once, and nobody has decided anything. Where `nohup` has it ignored, it
-stays so.
+SIGHUP of a lost terminal asks for the graceful stop, but never ends the process: it can arrive more
+than once. If `nohup` has it ignored, it stays ignored.
 """
 
 import os
@@ -21,53 +20,46 @@ from rollout.cli.terminal import Echo, fit_line, let_go_of_lost_terminals
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 
-_ASKING = (signal.SIGINT, signal.SIGTERM)
-_SIGNALS = (*_ASKING, signal.SIGHUP)
-# what stands in the pipe for an interruption that was dropped; no signal has the number 0
-_AGAIN = b"\0"
-_MOMENT = 0.05
-_ONCE_MORE = "Ctrl-C again quits now."
-_FINISHING = f"Stopping: finishing the nodes in flight. {_ONCE_MORE}"
-_REVERTING = (
-    "Stopping: returning the nodes in flight, or finishing them if they are rebooting."
-    f" {_ONCE_MORE}"
-)
-_LAST_SECONDS = 4.0
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
+# In the pipe, a byte for an interruption that was dropped; no signal has the number 0.
+_DROPPED = b"\0"
+_REPEAT_SECONDS = 0.05
+_AGAIN = "Ctrl-C again quits now."
+_FINISHING = "finishing the nodes in flight"
+_REVERTING = "returning the nodes in flight, or finishing them if they are rebooting"
+_LEAVE_SECONDS = 4.0
 _LEFT = "stopped at once, and the nodes in flight are left as they are."
 # Commands stand alone on their lines, and are never broken.
-_WAYS_ON = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
+_NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 
 
 @contextmanager
 def stopped_by_signals(
-    stop: StopRequest, *, shown: bool = False, meaning: str = ""
+    stop: StopRequest, *, has_board: bool = False, meaning: str = ""
 ) -> Iterator[None]:
     """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only.
 
-    `shown` is whether a board says that it stops: lines between its own would be drawn over.
-    `meaning` is what a stop is, where it is another than that of a rollout.
+    With `has_board` a board on the terminal shows the stop: a line between its own would be
+    overwritten. `meaning` says what a stop does; by default, what it does to a rollout.
     """
-    echo = Echo(sys.stderr) if shown else None
-    watched = (*_SIGNALS, signal.SIGTSTP) if echo else _SIGNALS
+    echo = Echo(sys.stderr) if has_board else None
+    watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
-    said = (
-        f"Stopping: {meaning}. {_ONCE_MORE}"
-        if meaning
-        else _REVERTING
-        if stop.revert
-        else _FINISHING
-    )
-    # a handler there must be, or the interpreter would not write to the descriptor; the listener
-    # does the work
-    with _listened(
-        lambda ear: _listen(ear, stop, "" if shown else said, echo), numbers, lambda *_: None
+    meaning = meaning or (_REVERTING if stop.revert else _FINISHING)
+    message = "" if has_board else f"Stopping: {meaning}. {_AGAIN}"
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        """Without a handler, the interpreter would not write to the pipe."""
+
+    with (
+        _signal_pipe(lambda end: _stop_on_signals(end, stop, message, echo), numbers, ignore),
+        echo or nullcontext(),
     ):
         try:
-            with echo or nullcontext():
-                yield
+            yield
         finally:
-            # what is left to tell and to write is not cut short by a terminal that goes away once
-            # more
+            # A terminal that is lost again does not cut short what is still written.
             if stop.requested:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -76,123 +68,127 @@ def stopped_by_signals(
 def interrupted_by_signals(
     ending: StopRequest, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
+    """Within this context SIGINT and SIGTERM interrupt the main thread and request the `ending`.
 
-    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted
-    any more. `echo` is that of the terminal, if keys are not shown there: Ctrl-Z gives it back.
+    Yield a function after whose call nothing is interrupted any more. Ctrl-Z turns `echo` on while
+    the process is stopped. For the main thread only.
 
-    An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak
-    reference) is dropped by the interpreter, with a traceback, and a kubelet asks but once: it
-    comes again a moment later.
+    An interruption that arrives while Python runs `__del__` or the callback of a weak reference is
+    dropped by the interpreter, with a traceback, and a kubelet asks only once: it is repeated a
+    moment later.
     """
-    before = sys.unraisablehook
+    previous_hook = sys.unraisablehook
     over = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if number in _ASKING and not over.is_set():
+        if number in _ENDING_SIGNALS and not over.is_set():
             signal.default_int_handler(number, frame)
 
-    numbers = (*_ASKING, signal.SIGTSTP) if echo else _ASKING
-    with _listened(lambda ear: _remember(ear, ending, over, echo), numbers, interrupt) as mouth:
+    numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
+    with _signal_pipe(
+        lambda end: _request_on_signals(end, ending, over, echo), numbers, interrupt
+    ) as pipe:
 
-        def dropped(what: "sys.UnraisableHookArgs") -> None:
-            if what.exc_type is KeyboardInterrupt:
-                os.write(mouth, _AGAIN)
+        def repeat_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+            if dropped.exc_type is KeyboardInterrupt:
+                os.write(pipe, _DROPPED)
             else:
-                before(what)
+                previous_hook(dropped)
 
-        sys.unraisablehook = dropped
+        sys.unraisablehook = repeat_dropped
         try:
             yield over.set
         finally:
-            sys.unraisablehook = before
+            sys.unraisablehook = previous_hook
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Have SIGINT wait until this context is left, which is soon: as for a screen half drawn. Main thread only."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    """Delay SIGINT until this context is left, as for a half-drawn screen. Main thread only."""
+    received: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
+        signal.signal(signal.SIGINT, previous)
+    if received:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def _listened(
-    listen: Callable[[int], None],
+def _signal_pipe(
+    read: Callable[[int], None],
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """Have a thread listen at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)
-    listener = threading.Thread(target=listen, args=(ear,), name="signals", daemon=True)
-    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-    handlers = {number: signal.signal(number, handler) for number in numbers}
-    listener.start()
+    """Run `read` in a thread at one end of a pipe to which each signal is written; yield the other."""
+    reading_end, writing_end = os.pipe()
+    os.set_blocking(writing_end, False)
+    reader = threading.Thread(target=read, args=(reading_end,), name="signals", daemon=True)
+    previous_end = signal.set_wakeup_fd(writing_end, warn_on_full_buffer=False)
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
+    reader.start()
     try:
-        yield mouth
+        yield writing_end
     finally:
-        for number, earlier in handlers.items():
+        for number, previous in previous_handlers.items():
             if signal.getsignal(number) is handler:
-                signal.signal(number, earlier)
-        signal.set_wakeup_fd(before)
-        # ends the listener
-        os.close(mouth)
-        listener.join()
-        os.close(ear)
+                signal.signal(number, previous)
+        signal.set_wakeup_fd(previous_end)
+        # This ends the reader.
+        os.close(writing_end)
+        reader.join()
+        os.close(reading_end)
 
 
-def _remember(ear: int, ending: StopRequest, over: threading.Event, echo: Echo | None) -> None:
-    """Not for a handler: it may come while its thread holds the very lock that the wish takes."""
-    while numbers := os.read(ear, 1):
-        if numbers == _AGAIN:
-            if not over.wait(_MOMENT):
+def _request_on_signals(
+    pipe: int, ending: StopRequest, over: threading.Event, echo: Echo | None
+) -> None:
+    """Request the end. A handler could deadlock: its thread may hold the lock of the request."""
+    while data := os.read(pipe, 1):
+        if data == _DROPPED:
+            if not over.wait(_REPEAT_SECONDS):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        elif numbers[0] in _ASKING:
+        elif data[0] in _ENDING_SIGNALS:
             ending.request()
-        elif echo and numbers[0] == signal.SIGTSTP:
+        elif echo and data[0] == signal.SIGTSTP:
             echo.pause_process()
 
 
-def _listen(ear: int, stop: StopRequest, said: str, echo: Echo | None) -> None:
-    asked = False
-    while numbers := os.read(ear, 1):
-        if echo and numbers[0] == signal.SIGTSTP:
+def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | None) -> None:
+    """Request a stop at the first signal, and end the process at the second."""
+    is_stopping = False
+    while data := os.read(pipe, 1):
+        number = data[0]
+        if number == signal.SIGTSTP and echo:
             echo.pause_process()
-        if numbers[0] not in _SIGNALS:
-            continue
-        if asked:
-            if numbers[0] in _ASKING:
-                if echo:
-                    echo.on()
-                _leave_at_once(stop)
-            continue
-        asked = True
-        stop.request()
-        let_go_of_lost_terminals()
-        if said:
-            _say(said)
+        elif number in _STOP_SIGNALS and not is_stopping:
+            is_stopping = True
+            stop.request()
+            let_go_of_lost_terminals()
+            if message:
+                _write(message)
+        elif number in _ENDING_SIGNALS:
+            if echo:
+                echo.on()
+            _end_at_once(stop)
 
 
-def _leave_at_once(stop: StopRequest) -> None:
-    """Not `sys.exit`: that would wait for the threads of the nodes in flight.
+def _end_at_once(stop: StopRequest) -> None:
+    """End the process without waiting for the threads of the nodes, as `sys.exit` would.
 
-    The lock is given up before, where the API server answers soon: whoever goes on need not wait
-    for it to run out.
+    The lock is released first if the API server answers soon, so that nobody has to wait until it
+    expires.
     """
     leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
     leaving.start()
-    leaving.join(_LAST_SECONDS)
-    _say(_LEFT, _WAYS_ON)
+    leaving.join(_LEAVE_SECONDS)
+    _write(_LEFT, _NEXT_COMMANDS)
     os._exit(ExitCode.INTERRUPTED)
 
 
-def _say(what: str, commands: str = "") -> None:
-    """Not through any buffer or console, whose lock somebody may hold; a terminal that is gone hears nothing."""
+def _write(message: str, commands: str = "") -> None:
+    """Write without a buffer or console, whose lock another thread may hold."""
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), f"\n{fit_line(f'rollout: {what}')}\n{commands}".encode())
+        text = f"\n{fit_line(f'rollout: {message}')}\n{commands}"
+        os.write(sys.stderr.fileno(), text.encode())

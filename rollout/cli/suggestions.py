@@ -1,6 +1,6 @@
-"""Shell completion of names: nodes and versions of the cluster, runs of this machine, scenarios of the lab.
+"""Complete names in the shell: nodes, versions, runs and scenarios of the lab.
 
-An error offers nothing and prints nothing, because the user is typing on that line.
+An error completes and prints nothing, because the user is typing on that line.
 """
 
 import os
@@ -18,36 +18,38 @@ if TYPE_CHECKING:
     from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
-# How long a user waits for the cluster after Tab, with a few tenths of a second for Python to
-# start.
+# How long a user waits for the cluster after Tab, besides the start of Python.
 _PATIENCE = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
-# The file descriptors that read from the terminal and write on it beside the suggestions.
+# The file descriptors of the terminal, besides that of the suggestions.
 _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the nodes that complete the word, which may be a list with commas, except nodes named before."""
+    """Return the nodes that complete the word, or the last part of a list with commas.
+
+    Nodes that the line names already are left out.
+    """
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
-    named = {*before.split(","), *_already_named(context)}
-    names = [name for name in _ask(context, _nodes) if name not in named]
-    return _continuing(incomplete, (f"{before}{comma}{kind}{name}" for name in names))
+    line_names = {*before.split(","), *_names_on_line(context)}
+    names = [name for name in _ask(context, _nodes) if name not in line_names]
+    return _starting_with(incomplete, [f"{before}{comma}{kind}{name}" for name in names])
 
 
 def held_versions(context: typer.Context, incomplete: str) -> list[str]:
     """Return the versions that nodes have failed with, as `rollout release` takes them."""
-    return _continuing(incomplete, _ask(context, _failed_versions))
+    return _starting_with(incomplete, _ask(context, _failed_versions))
 
 
 def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
     """Return the versions that nodes were rebooted into."""
-    return _continuing(incomplete, _ask(context, _rebooted_into))
+    return _starting_with(incomplete, _ask(context, _rebooted_into))
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of the runs that are recorded on this machine: the current cluster's first, the latest first."""
+    """Return the IDs of the runs recorded on this machine, the current cluster's and the latest first."""
     from rollout.adapters.journal import is_server, journals, latest_first, server_of
     from rollout.adapters.kube.kubeconfig import find_login
 
@@ -57,22 +59,21 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
             cluster = _settings(context).cluster
             here = find_login(cluster.kubeconfig, cluster.context or None).server
             files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
-        return _continuing(incomplete, (file.stem for file in files))
+        return _starting_with(incomplete, (file.stem for file in files))
     return []
 
 
-def lab_scenarios(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - the same
-    """Return the names of the lab's scenarios."""
+def lab_scenarios(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - typer passes it
     from rollout.lab.scenarios import scenario_names
 
-    return _continuing(incomplete, scenario_names())
+    return _starting_with(incomplete, scenario_names())
 
 
-def _continuing(incomplete: str, words: Iterable[str]) -> list[str]:
+def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
-def _already_named(context: typer.Context) -> Iterator[str]:
+def _names_on_line(context: typer.Context) -> Iterator[str]:
     """Yield the nodes that the line names as arguments, or in earlier flags."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
@@ -82,23 +83,21 @@ def _already_named(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return the answer of the cluster that the typed line names; nothing if it takes too long."""
+    """Return the answer of the cluster that the typed line names, or nothing if it takes too long."""
     from rollout.threads import in_background
 
+    def answer() -> list[str]:
+        from rollout.adapters.kube.api import connect
+
+        settings = _settings(context)
+        cluster = settings.cluster
+        api = connect(cluster.kubeconfig, cluster.context or None).within(_PATIENCE)
+        return list(question(api, settings.lock.namespace))
+
     with _silence():
-        answer: Future[list[str]] = in_background(lambda: _answer(context, question), "completion")
-        return answer.result(_PATIENCE)
+        future: Future[list[str]] = in_background(answer, "completion")
+        return future.result(_PATIENCE)
     return []
-
-
-def _answer(
-    context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
-) -> list[str]:
-    from rollout.adapters.kube.api import connect
-
-    settings = _settings(context)
-    api = connect(settings.cluster.kubeconfig, settings.cluster.context or None).within(_PATIENCE)
-    return list(question(api, settings.lock.namespace))
 
 
 def _settings(context: typer.Context) -> "Given":
@@ -152,16 +151,16 @@ def _rebooted_into(api: "ClusterApi", _namespace: str) -> Iterable[str]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Pass over every error, and keep this process and the programs that it starts away from the terminal."""
-    kept = {number: os.dup(number) for number in _TERMINAL}
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Ignore every error, and keep this process and its children away from the terminal."""
+    copies = {number: os.dup(number) for number in _TERMINAL}
+    null_device = os.open(os.devnull, os.O_RDWR)
     try:
-        for number in kept:
-            os.dup2(nowhere, number)
+        for number in copies:
+            os.dup2(null_device, number)
         with suppress(Exception):
             yield
     finally:
-        for number, copy in kept.items():
+        for number, copy in copies.items():
             os.dup2(copy, number)
             os.close(copy)
-        os.close(nowhere)
+        os.close(null_device)

@@ -1,8 +1,4 @@
-"""What is printed where: data to standard output, everything else to standard error.
-
-The standard streams are made fit for it, however the program was started and whatever their ends
-can take.
-"""
+"""Print data to standard output and everything else to standard error."""
 
 import os
 import shutil
@@ -25,24 +21,23 @@ _WIDTH_OF_PIPES = 160
 # The index of the local modes in the list that termios returns.
 _LOCAL_MODES = 3
 # In columns: longer than any value, so that no line is folded.
-_NEVER_FOLDED = 1 << 20
+_UNFOLDED = 1 << 20
 
 
 def say(text: str) -> None:
-    """Print a line for the operator, beside the data."""
+    """Print a line to standard error."""
     write_beside(fit_line(printable(text)))
 
 
 def warn(*sentences: str) -> None:
-    """Print warnings for the operator."""
     for sentence in sentences:
         say(f"warning: {sentence}")
 
 
 def write_beside(line: str, style: str = "") -> None:
-    """Write a line, which is safe already, to standard error: on a terminal in this style, above whatever moves there.
+    """Write a printable line to standard error; on a terminal in this style, above a moving display.
 
-    Nothing moves before somebody has asked for the console.
+    Nothing moves before someone asks for the console.
     """
     line = as_started(line)
     if sys.stderr.isatty() and (style or error_console.cache_info().currsize):
@@ -55,10 +50,7 @@ def write_beside(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Return a line for standard error.
-
-    A terminal gets it broken between words.
-    """
+    """Return a line for standard error, broken between words if that is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -67,7 +59,7 @@ def fit_line(line: str) -> str:
 
 
 def show_progress(doing: str) -> AbstractContextManager[object]:
-    """On a terminal what is being done, until it is done; nothing elsewhere, and no library for it is loaded there."""
+    """Show on a terminal what is being done. Elsewhere nothing is shown, and no library is loaded."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import moving_line
@@ -76,7 +68,7 @@ def show_progress(doing: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
-    """Print data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
+    """Print text whose parts are printable already, with its line breaks; in color on a terminal."""
     text = as_started(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -89,7 +81,7 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
-    """Print sentences, which are no table: a terminal gets them broken between words, the rest by `hang` farther in."""
+    """Print sentences; a terminal gets them wrapped, with `hang` columns of indentation."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 
@@ -103,7 +95,7 @@ def _write(text: str) -> None:
 
 
 def show_document(document: object, *, as_yaml: bool = False) -> None:
-    """Print data for programs: as JSON, unless it is written already, or the same as YAML."""
+    """Print data as JSON or YAML. A document in bytes is JSON already."""
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
@@ -111,29 +103,27 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
 
 def yaml_document(document: bytes) -> bytes:
-    """Return a JSON document as YAML. Other characters than ASCII are escaped: some move the cursor of a terminal."""
+    """Return a JSON document as YAML in ASCII: other characters can move a terminal's cursor."""
     import msgspec
     import yaml
 
-    written: str = yaml.safe_dump(
-        msgspec.json.decode(document), sort_keys=False, width=_NEVER_FOLDED
-    )
-    return written.encode()
+    text: str = yaml.safe_dump(msgspec.json.decode(document), sort_keys=False, width=_UNFOLDED)
+    return text.encode()
 
 
 def show_names(nodes: Iterable[str]) -> None:
-    """Print the names of nodes as kubectl does with `-o name`."""
+    """Print names of nodes as kubectl does with `-o name`."""
     for name in nodes:
         _write(f"node/{printable(name)}")
 
 
 def width() -> int:
-    """Columns that a table may take."""
+    """Return the columns that a table may take."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
 
 
 class Echo:
-    """The echo of typed keys on a terminal, which moves whatever is drawn there. Elsewhere it does nothing."""
+    """The echo of typed keys on a terminal, which would disturb what is drawn there."""
 
     def __init__(self, stream: TextIO) -> None:
         self._number = stream.fileno() if stream.isatty() else -1
@@ -151,10 +141,10 @@ class Echo:
         with suppress(ImportError, OSError):
             import termios
 
-            if (
-                self._is_ours()
-                and (modes := termios.tcgetattr(self._number))[_LOCAL_MODES] & termios.ECHO
-            ):
+            if not self._is_ours():
+                return
+            modes = termios.tcgetattr(self._number)
+            if modes[_LOCAL_MODES] & termios.ECHO:
                 self._had_echo = True
                 modes[_LOCAL_MODES] &= ~termios.ECHO
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
@@ -171,14 +161,14 @@ class Echo:
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
 
     def pause_process(self) -> None:
-        """Stop this process as Ctrl-Z does, with the echo as it was before."""
+        """Stop this process as Ctrl-Z does, with the echo turned on meanwhile."""
         self.on()
-        # sent to the process, it may stop only after this thread has turned the echo off again
+        # A signal to the whole process might stop it only after this thread turned the echo off.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.off()
 
     def _is_ours(self) -> bool:
-        """Whether this process may change the terminal: one in its background would be stopped for it."""
+        """Whether this process is in the foreground: in the background it would be stopped."""
         if self._number < 0:
             return False
         try:
@@ -189,37 +179,33 @@ class Echo:
 
 
 def columns() -> int | None:
-    """Columns of the terminal; None if there is none."""
+    """Return the columns of the terminal, or None if there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def height() -> int | None:
-    """Lines that a terminal shows at once; None if there is none."""
+    """Return the lines of the terminal, or None if there is none."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 
 @cache
 def error_console() -> "SharedConsole":
-    """Return standard error, for progress; rich honours NO_COLOR and dumb terminals.
-
-    One for all: what is printed by it while something moves there stands above that.
-    """
+    """Return the one console of standard error: it prints lines above a moving display."""
     from rollout.report.console import SharedConsole
 
     return SharedConsole(stderr=True)
 
 
-# /dev/null, /dev/full and their like
+# The major device number of /dev/null, /dev/full and the like.
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prepare_streams() -> None:
-    """Have all three open, and none that fails at a character which the locale's encoding lacks."""
+    """Open all three standard streams, and escape characters that the locale cannot encode."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # in order, so that each gets its own number back; else a socket would, and take what is
-            # meant for stderr
+            # In this order each stream gets its own number back, and not a later socket.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
@@ -228,9 +214,9 @@ def prepare_streams() -> None:
 
 
 def flush_or_discard() -> None:
-    """Write what is still to be written; where that fails, nothing may be tried again at exit.
+    """Flush both streams, and discard what cannot be written.
 
-    Python would try, and end with 120, whatever has come of a run.
+    Otherwise Python would try again at exit, and exit with 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -240,10 +226,10 @@ def flush_or_discard() -> None:
 
 
 def let_go_of_lost_terminals() -> None:
-    """Where the terminal is gone, as after a broken login, what a run still has to say goes nowhere, and fails not."""
+    """Discard the output to a terminal that is gone, as after a broken login."""
     for number in (1, 2):
-        place = os.fstat(number)
-        is_device = stat.S_ISCHR(place.st_mode) and os.major(place.st_rdev) != _MEMORY_DEVICES
+        status = os.fstat(number)
+        is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES
         if is_device and not os.isatty(number):
             _discard(number)
 

@@ -169,7 +169,7 @@ def _run_observed(execution: Execution, shown: Observer) -> RunResult:
             selected=run.percentage_base,
             lines=lines,
         ) as journal,
-        stopped_by_signals(execution.stop, shown=isinstance(shown, LiveProgress)),
+        stopped_by_signals(execution.stop, has_board=isinstance(shown, LiveProgress)),
         _notifications(execution) as notifier,
         wiring.silences(settings.alerts, run.hosts) or nullcontext() as silences,
     ):
