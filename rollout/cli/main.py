@@ -15,7 +15,7 @@ from rollout.cli.failures import invoke
 from rollout.cli.flags import option
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.program import COMMANDS, PROGRAM, program_name
-from rollout.cli.settings.reading import strangers
+from rollout.cli.settings.reading import unknown_variables
 from rollout.cli.terminal import prepare_streams, warn
 
 # At the end, where a terminal of 24 lines still shows it.
@@ -56,7 +56,7 @@ def root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    warn(*strangers(os.environ))
+    warn(*unknown_variables(os.environ))
 
 
 def program() -> Any:

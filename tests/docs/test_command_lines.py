@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from rollout.cli.main import program
-from rollout.cli.settings.reading import SettingsFile, assignments, given, strangers
+from rollout.cli.settings.reading import SettingsFile, assignments, given, unknown_variables
 from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
 from tests.docs.pages import DOCS, ROOT
@@ -195,7 +195,7 @@ def test_each_flag_in_a_text_is_one(page: Path, whole: Any) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_variable_in_a_text_is_one(page: Path) -> None:
     written = set(re.findall(r"\bROLLOUT_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
-    assert list(strangers(dict.fromkeys(written - {"ROLLOUT_GATE"}, "x"))) == []
+    assert list(unknown_variables(dict.fromkeys(written - {"ROLLOUT_GATE"}, "x"))) == []
 
 
 def test_each_flag_that_a_message_names_is_one_of_its_command(whole: Any) -> None:

@@ -1,8 +1,8 @@
-"""From what an operator writes to `Settings`: a file that they name, variables, `--set`, and flags, which beat all."""
+"""Read `Settings` from a file, variables, `--set` and flags; each wins over those before it."""
 
 import re
 import tomllib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -28,10 +28,16 @@ PATIENCE = (
     "gates.hook-timeout",
 )
 """The time-outs. Only these rules may change while a rollout is interrupted."""
-# What the commands take that messages name, besides what is of the cluster and its hosts.
-_TAKEN = {"apply": RULES, "plan": RULES, "doctor": RULES, "status": SELECTION, "resume": PATIENCE}
-# Of these tables a plan holds the rules, but for what is of each process alone.
-_OWN = (
+# The flags of the commands that messages name, besides those of the cluster and its hosts.
+_FLAGS_OF = {
+    "apply": RULES,
+    "plan": RULES,
+    "doctor": RULES,
+    "status": SELECTION,
+    "resume": PATIENCE,
+}
+# A plan holds the settings of these tables, except for those of each process.
+_OF_PROCESS = (
     "detect.command",
     *("waves.stop", "gates.command", "gates.interactive"),
     *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
@@ -39,18 +45,18 @@ _OWN = (
 )
 _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
 PLANNED = tuple(
-    name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OWN
+    name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OF_PROCESS
 )
-"""Settings that a saved plan has decided."""
-# What is taken from the environment besides: by --config, and by the adapters.
-_WITHOUT_SETTING = (
+"""The settings whose values a saved plan holds."""
+# Other variables, which --config and the adapters read.
+_OTHER_VARIABLES = (
     "ROLLOUT_CONFIG",
     "ROLLOUT_PROMETHEUS_TOKEN",
     "ROLLOUT_SSH_KEY_PASSPHRASE",
     *OWN_POD_VARIABLES,
 )
-# What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
-_OF_SERVICES = re.compile(
+# Variables that a kubelet sets for Services named rollout, rollout-lab and the like.
+_SERVICE_VARIABLE = re.compile(
     r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 _OWN_FILE = "Name another file with --config. Only you and root may write it and its folder."
@@ -58,122 +64,132 @@ _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
 Source = Mapping[str, tuple[Any, str]]
-"""Settings from one place, as they are written there, each with what messages call its place."""
+"""The settings of one source by name: each as it is written there, and its place for messages."""
 
 
 class Given(Settings):
-    """The settings of a command, and which of them were `typed` on its command line, by their names.
+    """The settings of a command, and those of them that were `typed` on its command line.
 
-    `said` are those that were set anywhere: each with the place that counts, as messages name it.
-    `file` is the name of the settings file, which may be empty.
+    `places` has each setting that is set anywhere, and the place of its value, for messages.
+    `file` is the name of the settings file, or empty.
     """
 
     typed: Source = field(default_factory=dict)
-    said: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
 
     def repeated(self, command: str) -> str:
-        """Return this command, with what was typed of the tables and settings that it takes, to be pasted.
+        """Return this command with the typed settings that it accepts, to be pasted.
 
-        Every command takes what `--set` and the file say, except for rules, which not every command
-        uses. resume has its rules from the record and takes time-outs only. They are repeated if
-        the settings file may have others. A setting that the command already has is not changed,
-        and secrets are left out.
+        Every command accepts `--set` and the file, except for rules, which not every command uses.
+        resume has its rules from the record and accepts time-outs only; they are repeated if the
+        settings file may have others. Settings that the command has already, and secrets, are left
+        out.
         """
         words = [command]
-        rules = _TAKEN.get(command.split()[1], ())
+        rules = _FLAGS_OF.get(command.split()[1], ())
         if rules == PATIENCE and not self.file:
             rules = ()
         refused = () if rules and rules != PATIENCE else set(PLANNED).difference(rules)
+        accepted = {"cluster", "ssh", *rules}
         for name, (value, origin) in self.typed.items():
-            setting = settings()[name]
-            is_flag = not origin.startswith("--set")
-            is_there = name in command or origin in command.split()
-            if setting.hidden_in or is_there or name in refused:
+            is_present = name in command or origin in command.split()
+            if settings()[name].hidden_in or is_present or name in refused:
                 continue
-            if is_flag and {name, name.partition(".")[0]}.isdisjoint(("cluster", "ssh", *rules)):
+            is_flag = not origin.startswith("--set")
+            if is_flag and accepted.isdisjoint((name, name.partition(".")[0])):
                 continue
             for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, bool):
-                    words.append(f"--{'' if item else 'no-'}{setting.flag}")
-                else:
-                    words += (
-                        (origin, shell_word(str(item)))
-                        if is_flag
-                        else ("--set", shell_word(f"{name}={item}"))
-                    )
-        return " ".join((*words, *(("--config", shell_word(self.file)) if self.file else ())))
+                words += _flag_words(name, item, origin)
+        if self.file:
+            words += ("--config", shell_word(self.file))
+        return " ".join(words)
 
     def refuse_typed(self, names: Container[str], why: str, hint: str) -> None:
-        """`UsageError` for those of these settings that were typed."""
-        if typed := [
-            item for name, item in settings().items() if name in self.typed and name in names
-        ]:
-            flags = (f"--{item.flag}" if item.flag else f"--set {item.name}" for item in typed)
+        """`UsageError` if any of these settings was typed."""
+        flags = list[str]()
+        for name, setting in settings().items():
+            if name in self.typed and name in names:
+                flags.append(f"--{setting.flag}" if setting.flag else f"--set {name}")
+        if flags:
             raise UsageError(f"{', '.join(flags)} {why}", hint=hint)
+
+
+def _flag_words(name: str, item: Any, origin: str) -> Sequence[str]:
+    """Return the words that set one value, as it was typed."""
+    if isinstance(item, bool):
+        return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
+    if origin.startswith("--set"):
+        return ["--set", shell_word(f"{name}={item}")]
+    return [origin, shell_word(str(item))]
 
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """A settings file: its name, its text, and what it says; empty without one."""
+    """A settings file; empty if there is none."""
 
     name: str = ""
     text: str = ""
     document: Mapping[str, Any] = field(default_factory=dict)
 
     def place(self, table: str, key: str = "", number: int = 1) -> str:
-        """Return the file with the line of this key, or of its table; `number` is which of its like, from 1 on."""
+        """Return the file with the line of this key, or of its table if there is no such line.
+
+        `number` counts the tables of this name, from 1.
+        """
         table, key = re.escape(table), re.escape(key or table)
-        headers = [
-            match.end()
-            for match in re.finditer(rf"^[ \t]*\[+\s*{table}\s*\]", self.text, re.MULTILINE)
-        ]
-        begin = headers[number - 1] if number <= len(headers) else 0
-        # it is the first after the header, or, before any, has its table in it
-        line = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE).search(
-            self.text, begin
-        )
+        header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
+        headers = list(header.finditer(self.text))
+        begin = headers[number - 1].end() if number <= len(headers) else 0
+        # The key follows the header, or stands before any header with its table: drain.timeout.
+        assignment = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE)
+        line = assignment.search(self.text, begin)
         end = line.end() if line else begin
         return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
 
     def tables(self, name: str) -> Iterator[Source]:
-        """Yield what stands in each table of this name, by key; one, which may be empty, but of `LISTS`."""
-        is_list = name in LISTS
-        known = settings_in(name)
-        content = self.document.get(name, [] if is_list else {})
-        tables = content if is_list else [content]
-        if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
-            what, how = (
-                ("a list of tables", f"each as [[{name}]]")
-                if is_list
-                else ("a table", f"it once, as [{name}]")
-            )
-            raise UsageError(f"{self.place(name)}: {name} is not {what}", hint=f"Write {how}.")
-        for number, table in enumerate(tables, 1):
-            of = (
-                f"[[{name}]] {table.get('name') or f'number {number}'}: " if is_list else f"{name}."
-            )
-            read = {
-                key: (value, f"{self.place(name, key, number)}: {of}{key}")
-                for key, value in table.items()
-            }
-            if strange := next((key for key in read if key not in known), None):
-                raise UsageError(
-                    f"{read[strange][1]}: unknown setting", hint=_hint(f"{name}.{strange}")
-                )
-            for key, setting in known.items():
+        """Yield each table of this name by key. Only `LISTS` have another number of tables than one.
+
+        `UsageError` for unknown keys, and without a required one.
+        """
+        for number, table in enumerate(self._tables(name), 1):
+            prefix = f"{name}."
+            if name in LISTS:
+                prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
+            content: dict[str, tuple[Any, str]] = {}
+            for key, value in table.items():
+                place = f"{self.place(name, key, number)}: {prefix}{key}"
+                if key not in settings_in(name):
+                    raise UsageError(f"{place}: unknown setting", hint=_hint(f"{name}.{key}"))
+                content[key] = (value, place)
+            for key, setting in settings_in(name).items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
-                    raise UsageError(f"{place}: {of}no {key}", hint=f"{key}: {setting.help}.")
-            yield read
+                    raise UsageError(f"{place}: {prefix}no {key}", hint=f"{key}: {setting.help}.")
+            yield content
+
+    def _tables(self, name: str) -> list[Mapping[str, Any]]:
+        if name not in LISTS:
+            table = self.document.get(name, {})
+            if isinstance(table, Mapping):
+                return [table]
+            raise UsageError(
+                f"{self.place(name)}: {name} is not a table", hint=f"Write it once, as [{name}]."
+            )
+        tables = self.document.get(name, [])
+        if isinstance(tables, list) and all(isinstance(table, Mapping) for table in tables):
+            return tables
+        raise UsageError(
+            f"{self.place(name)}: {name} is not a list of tables", hint=f"Write each as [[{name}]]."
+        )
 
 
 def read_file(path: Path | None) -> SettingsFile:
-    """Return the file that the operator names, or none; `UsageError` where it cannot be read."""
+    """`UsageError` if the file cannot be read."""
     if path is None:
         return SettingsFile()
     try:
-        # with the mark that some editors put first
+        # Some editors write a byte order mark first.
         text = read_input(path, trust=Trust.OPERATOR).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
@@ -186,49 +202,48 @@ def read_file(path: Path | None) -> SettingsFile:
 
 
 def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
-    """Return what holds: what is typed goes before the environment, and that before the file."""
-    if strange := next((name for name in file.document if name not in TABLES), None):
-        raise UsageError(f"{file.place(strange)}: unknown table [{strange}]", hint=_hint(strange))
-    said = {**environment, **typed}
-    read: dict[str, Any] = {}
+    """Return the settings. Typed ones win over the environment, and the environment over the file."""
+    for name in file.document:
+        if name not in TABLES:
+            raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
+    outside_file = {**environment, **typed}
+    tables: dict[str, Any] = {}
     places: dict[str, str] = {}
     for name, kind in TABLES.items():
-        written = list(file.tables(name))
-        made = [_fields(name, table) for table in written]
+        in_file = list(file.tables(name))
+        fields = [_fields(name, table) for table in in_file]
         if name in LISTS:
-            read[name] = tuple(kind(**fields) for fields in made)
-        else:
-            beside = {
-                key.partition(".")[2]: value
-                for key, value in said.items()
-                if key.startswith(f"{name}.")
-            }
-            read[name] = kind(**{**made[0], **_fields(name, beside)})
-            places |= {f"{name}.{key}": origin for key, (_value, origin) in written[0].items()}
-    places |= {name: origin for name, (_value, origin) in said.items()}
-    return Given(**read, typed=typed, said=places, file=file.name)
+            tables[name] = tuple(kind(**values) for values in fields)
+            continue
+        own = {
+            key: outside_file[setting.name]
+            for key, setting in settings_in(name).items()
+            if setting.name in outside_file
+        }
+        tables[name] = kind(**{**fields[0], **_fields(name, own)})
+        places |= {f"{name}.{key}": place for key, (_value, place) in in_file[0].items()}
+    places |= {name: place for name, (_value, place) in outside_file.items()}
+    return Given(**tables, typed=typed, places=places, file=file.name)
 
 
-def _fields(table: str, written: Source) -> Mapping[str, Any]:
-    """Return the values of a table; `UsageError` names where one stands, and shows it unless it is a secret."""
-    read: dict[str, Any] = {}
-    for key, (value, origin) in written.items():
+def _fields(table: str, content: Source) -> Mapping[str, Any]:
+    """Return the values of a table; `UsageError` names the place of a bad one, and hides a secret."""
+    values: dict[str, Any] = {}
+    for key, (value, place) in content.items():
         setting = settings_in(table)[key]
         try:
-            read[key.replace("-", "_")] = setting.read(value)
+            values[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
-            raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (
-                None if setting.hidden_in else error
-            )
+            shown_cause = None if setting.hidden_in else error
+            raise UsageError(f"{place}: {error.message}", hint=error.hint) from shown_cause
         except ValueError as error:
-            raise UsageError(
-                f"{origin}: {error}", hint=f"{setting.name}: {setting.help}."
-            ) from None
-    return read
+            hint = f"{setting.name}: {setting.help}."
+            raise UsageError(f"{place}: {error}", hint=hint) from None
+    return values
 
 
 def assignments(words: Iterable[str]) -> Source:
-    """Return what `--set KEY=VALUE` says; a list may be given item by item."""
+    """Return the settings of `--set KEY=VALUE`. A list can be set item by item."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -243,49 +258,44 @@ def assignments(words: Iterable[str]) -> Source:
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Return what settings and tables may be called, each with its name."""
+    """Return the name of each setting or table by what someone may write for it."""
     names = [setting.name for table in TABLES for setting in settings_in(table).values()]
-    return {
-        **{name.partition(".")[2]: name for name in reversed(names)},
-        **{name: name for name in (*names, *TABLES)},
-    }
+    # The first of several settings with the same key wins.
+    by_key = {name.partition(".")[2]: name for name in reversed(names)}
+    return {**by_key, **{name: name for name in (*names, *TABLES)}}
 
 
 def nearest(word: str) -> str:
-    """Return the setting or table that somebody means who writes this; empty where there is none like it."""
+    """Return the setting or table with the most similar name, or an empty text."""
     close = get_close_matches(word, _spellings(), n=1)
     return _spellings()[close[0]] if close else ""
 
 
 def _hint(name: str) -> str:
-    meant = nearest(name) or nearest(name.rpartition(".")[2])
-    return (
-        f"Did you mean {meant}? {_EXAMPLE}" if meant else "See them all in docs/configuration.md."
-    )
+    similar = nearest(name) or nearest(name.rpartition(".")[2])
+    if similar:
+        return f"Did you mean {similar}? {_EXAMPLE}"
+    return "See them all in docs/configuration.md."
 
 
-def variables(environ: Mapping[str, str], taken: Container[Setting]) -> Source:
-    """Return what the environment says of these settings, and the secrets that it holds."""
+def variables(environ: Mapping[str, str], accepted: Container[Setting]) -> Source:
+    """Return those of these settings, and the secrets, that are set in the environment."""
     return {
         setting.name: (environ[setting.variable], f"the variable {setting.variable}")
         for setting in settings().values()
-        if environ.get(setting.variable) and (setting.hidden_in or setting in taken)
+        if environ.get(setting.variable) and (setting.hidden_in or setting in accepted)
     }
 
 
-def strangers(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each variable that looks like a setting and is none, of which the name alone is told."""
-    valid = {
-        *_WITHOUT_SETTING,
-        *GateVariable,
-        *(setting.variable for setting in settings().values()),
-    }
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable that looks like a setting but is none, without its value."""
+    known = {*_OTHER_VARIABLES, *GateVariable}
+    known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):
-        if name.startswith("ROLLOUT_") and name not in valid and not _OF_SERVICES.fullmatch(name):
-            close = get_close_matches(name, valid, n=1, cutoff=0.8)
-            hint = (
-                f"did you mean {close[0]}?"
-                if close
-                else "flags have variables; other settings: --set, --config"
-            )
-            yield f"{name} is not a variable of rollout: {hint}"
+        if not name.startswith("ROLLOUT_") or name in known or _SERVICE_VARIABLE.fullmatch(name):
+            continue
+        close = get_close_matches(name, known, n=1, cutoff=0.8)
+        hint = "flags have variables; other settings: --set, --config"
+        if close:
+            hint = f"did you mean {close[0]}?"
+        yield f"{name} is not a variable of rollout: {hint}"

@@ -24,7 +24,7 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
     """Return the rules of an interrupted rollout with the time-outs that are set now, in any source."""
 
     def latest(name: str, standing: Duration, now: Duration) -> Duration:
-        return now if name in given.said else standing
+        return now if name in given.places else standing
 
     gates = rules.gates
     hooks = rules.gates.hooks
@@ -89,7 +89,7 @@ def overruled(
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
     ours = {**_written_rules(today), **_selection_settings(selection_of(given))}
     standing = {**_written_rules(rules), **_selection_settings(selection)}
-    for name, place in given.said.items():
+    for name, place in given.places.items():
         if name in given.typed or name not in PLANNED or name in open_settings:
             continue
         flag = settings()[name].flag
