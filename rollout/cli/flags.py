@@ -1,4 +1,4 @@
-"""The settings of a command on its command line: their flags, `--config` and `--set`, made of the schema for typer."""
+"""The flags of a command's settings, `--config` and `--set`, made from the schema for typer."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ from rollout.cli.settings.reading import (
 )
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
-from rollout.cli.settings.values import NODE_PREFIXES, Setting, written
+from rollout.cli.settings.values import NODE_PREFIXES, Setting, default_text
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 from rollout.model.quantity import LONGEST
@@ -27,7 +27,6 @@ from rollout.model.text import is_object_name
 
 T = TypeVar("T")
 Suggestions = Callable[[typer.Context, str], list[str]]
-_NAMING_NODES = frozenset({"nodes.node", "nodes.exclude"})
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
     **dict.fromkeys(("waves", "drain", "reboot", "gates", "evidence"), "Rules"),
@@ -36,19 +35,19 @@ _PANELS = {
 }
 
 
-def option(default: T, help: str, metavar: str = "", *names: str, **how: Any) -> T:  # noqa: A002 - as typer has it
-    """Declare an option of one command: by its parameter's name, unless it has others; `how` is typer's."""
+def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:  # noqa: A002 - as in typer
+    """Declare an option of one command, by default of its parameter's name; `others` are typer's."""
     declared: T = typer.Option(
-        default, *names, metavar=metavar or None, help=help, show_default=bool(default), **how
+        default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
     return declared
 
 
-def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:  # noqa: A002 - the same
-    """Declare an argument of one command, which has to be given where its default is `...`."""
-    is_shown = default not in (..., None, "")
+def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:  # noqa: A002 - as in typer
+    """Declare an argument of one command; with the default `...` it is required."""
+    has_default = default not in (..., None, "")
     return typer.Argument(
-        default, metavar=metavar, help=help, show_default=is_shown, autocompletion=suggest
+        default, metavar=metavar, help=help, show_default=has_default, autocompletion=suggest
     )
 
 
@@ -197,51 +196,58 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _annotation(setting: Setting) -> Any:
-    """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
+    """Return the flag for typer, which passes texts to the schema, or None without the flag."""
     counts = setting.name == "output.verbose"
-    default = "" if counts or setting.kind is bool else written(setting.default)
+    default = "" if counts or setting.kind is bool else default_text(setting.default)
+    names = [f"--{setting.flag}"]
+    if setting.default is True:
+        names = [f"--{setting.flag}/--no-{setting.flag}"]
+    if setting.short:
+        names.append(setting.short)
     option = typer.Option(
-        f"--{setting.flag}/--no-{setting.flag}" if setting.default is True else f"--{setting.flag}",
-        *([setting.short] if setting.short else []),
+        *names,
         metavar=setting.metavar or None,
         count=counts,
         autocompletion=_suggestions(setting),
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
-    kind: Any = (
-        int if counts else bool if setting.kind is bool else list[str] if setting.is_list else str
-    )
+    kind: Any = list[str] if setting.is_list else str
+    if counts:
+        kind = int
+    elif setting.kind is bool:
+        kind = bool
     return Annotated[kind | None, option]
 
 
 def _suggestions(setting: Setting) -> Callable[..., list[str]] | None:
-    """Return what completes the flag in a shell: the nodes of the cluster, or its fixed words."""
-    if setting.name in _NAMING_NODES:
+    """Return the function that completes the flag in a shell: with nodes, or with its words."""
+    if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
-    if words := setting.words:
-        return lambda incomplete: [word for word in words if word.startswith(incomplete)]
-    return None
+    if not setting.words:
+        return None
+    return lambda incomplete: [word for word in setting.words if word.startswith(incomplete)]
 
 
 class PlainValue:
-    """Reads a parameter's text by its type: typer's own way loads pydantic, 0.15 s of each command."""
+    """Reads a parameter's text by its type. typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; `typer.BadParameter` names the parameter."""
-        described = param.type_descriptor
-        declared = described.parameter_info
-        kind = described.annotation
-        words = described.choices
-        kind = get_args(kind)[0] if get_origin(kind) is list else kind
-        most = LONGEST if declared.max is None else declared.max
+        declared = param.type_descriptor.parameter_info
+        kind = param.type_descriptor.annotation
         setting = Setting(
-            kind=kind, parse=declared.parser, words=words or (), least=declared.min, most=most
+            kind=get_args(kind)[0] if get_origin(kind) is list else kind,
+            parse=declared.parser,
+            words=param.type_descriptor.choices or (),
+            least=declared.min,
+            most=LONGEST if declared.max is None else declared.max,
         )
         is_list = param.multiple or param.nargs == -1
-        texts = [item for item in (value if is_list else [value]) or () if isinstance(item, str)]
+        items = (value or ()) if is_list else [value]
+        texts = [item for item in items if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):
-            # it would mean that nothing was given: all nodes in place of one
+            # Otherwise an empty --node would select all nodes.
             why = "it is empty, as a variable of a shell is that was not set"
             raise typer.BadParameter(why, ctx=ctx, param=param)
         try:
@@ -249,8 +255,7 @@ class PlainValue:
                 return [setting.read(text) for text in texts]
             return setting.read(value) if texts and kind is not bool else value
         except UsageError as error:
-            raise typer.BadParameter(
-                f"{error.message}. {error.hint}", ctx=ctx, param=param
-            ) from error
+            why = f"{error.message}. {error.hint}"
+            raise typer.BadParameter(why, ctx=ctx, param=param) from error
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from error

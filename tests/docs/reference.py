@@ -11,7 +11,7 @@ from typing import Any
 
 from rollout.cli.main import program
 from rollout.cli.settings.schema import LISTS, settings, settings_in
-from rollout.cli.settings.values import Setting, written
+from rollout.cli.settings.values import Setting, default_text
 from rollout.errors import ExitCode
 from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.gather.cluster.rights import Right, apply_rights
@@ -120,9 +120,9 @@ def _meaning(flag: Any) -> str:
 
 
 def _names(flag: Any) -> str:
-    written = "/".join([*flag.opts, *flag.secondary_opts])
+    names = "/".join([*flag.opts, *flag.secondary_opts])
     value = "" if flag.is_flag or flag.count else f" {_value(flag)}"
-    return f"`{written}{value}`"
+    return f"`{names}{value}`"
 
 
 def _value(flag: Any) -> str:
@@ -207,7 +207,7 @@ def keys() -> str:
 def _key(setting: Setting, key: str) -> Sequence[str]:
     fixed = "\\|".join(setting.words) if len(setting.words) in range(1, 6) else setting.metavar
     kind = "true\\|false" if setting.kind is bool else fixed
-    default = written(setting.default)
+    default = default_text(setting.default)
     short = f", `{setting.short}`" if setting.short else ""
     other = (
         f"`--{setting.flag}`{short}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout.cli.settings.schema import LISTS, settings, settings_in
-from rollout.cli.settings.values import Setting, written
+from rollout.cli.settings.values import Setting, default_text
 from rollout.model.quantity import Count
 
 NAME = "settings"
@@ -45,7 +45,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 def _of(setting: Setting) -> Mapping[str, Any]:
     item = _item(setting)
     kind = {"anyOf": [item, {"type": "array", "items": item}]} if setting.is_list else item
-    default = f" Default: {written(setting.default)}." if written(setting.default) else ""
+    default = f" Default: {default_text(setting.default)}." if default_text(setting.default) else ""
     return {**kind, "description": f"{setting.help}.{default}"}
 
 

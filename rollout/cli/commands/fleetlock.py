@@ -1,4 +1,4 @@
-"""`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
+"""`rollout fleetlock`: serve the FleetLock protocol, in which hosts ask before they reboot."""
 
 import time
 
@@ -17,16 +17,16 @@ from rollout.errors import BlockedError, InputError, UsageError
 from rollout.execution.lease import read_lease
 from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.documents import read_slots
-from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.fleetlock import Slots, is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, slots_document, slots_text
 
-_PAUSE = 0.5
-# A host that was granted a moment ago is given a minute to go down, which its server waits for.
-_LONGEST = 120.0
-_ALONE = 15.0
-# Hosts ask when they like: there is no order of waves to choose.
+_POLL_SECONDS = 0.5
+# The server waits a minute for a host that was just granted to go down.
+_RELEASE_SECONDS = 120.0
+_WITHOUT_SERVER_SECONDS = 15.0
+# Hosts ask at any time, so the order of waves cannot be set.
 _LIMITS = tuple(
     f"waves.{rule}"
     for rule in ("max-unavailable", "max-failures", "spread-by", "control-plane", "settle-timeout")
@@ -109,23 +109,22 @@ def release(
     """
     node = node_name(node)
     was_held = _release(settings, node)
-    name = printable(node)
-    message = (
-        f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
-    )
+    message = f"Nothing to release: {printable(node)} holds no slot."
+    if was_held:
+        message = f"The slot of {printable(node)} is free."
     settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
 
 
 def _server(api: ClusterApi, namespace: str) -> str:
-    """Which FleetLock server holds the lock; empty where none does."""
+    """Return the FleetLock server that holds the lock, or an empty text."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
 def _release(settings: Given, node: str) -> bool:
-    """Take the node's slot away, and wait for what its server makes of that; False where it holds none.
+    """Revoke the node's slot, and wait until a server frees it. Return False if there is no slot.
 
-    `BlockedError` where no server does it.
+    `BlockedError` if no server frees it in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -135,17 +134,20 @@ def _release(settings: Given, node: str) -> bool:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run = slot.run
-    with_patience(
-        lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True))
-    )
-    say(f"{node}: waiting for its server to give it back")
+
+    def revoke(slots: Slots) -> Slots:
+        return slots.changed(run, released=True)
+
+    with_patience(change_slots, api, namespace, revoke)
+    say(f"{node}: waiting for its server to return it")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run) is not None:
         waited = time.monotonic() - began
-        if waited > _LONGEST or (waited > _ALONE and not _server(api, namespace)):
+        is_alone = waited > _WITHOUT_SERVER_SECONDS and not _server(api, namespace)
+        if waited > _RELEASE_SECONDS or is_alone:
             raise BlockedError(
                 f"the slot of {node} is to be freed, and no server has done it yet",
                 hint="The first server that runs does; without one: rollout abort",
             )
-        wiring.system_clock().sleep(_PAUSE)
+        wiring.system_clock().sleep(_POLL_SECONDS)
     return True

@@ -1,4 +1,4 @@
-"""`rollout help`: the help of a command, and man pages made of the same help."""
+"""`rollout help`: the help of a command, as text or as man pages."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
 
 _EXAMPLES = "Examples:"
 _MARK = "\b"
-# longer than any line that describes a command
+# Longer than the description of any command.
 _LINE = 200
 _PAGES = "Write a man page for every command to this folder"
 
@@ -39,49 +39,46 @@ def help(  # noqa: A001 - the command's name
     """
     root = call.find_root()
     if man_pages is not None:
-        _write(man_pages, root)
+        _write(man_pages, root.command)
         return
-    asked: Any = root.command
+    target: Any = root.command
     context: Any = root
     for word in command or ():
-        members = getattr(asked, "commands", {})
+        members = getattr(target, "commands", {})
         if word not in members:
-            raise UsageError(
-                f"there is no command {' '.join(command or ())}", hint=f"{PROGRAM} --help"
-            )
-        asked = members[word]
-        context = typer.Context(asked, info_name=word, parent=context)
-    show(asked.get_help(context))
+            name = " ".join(command or ())
+            raise UsageError(f"there is no command {name}", hint=f"{PROGRAM} --help")
+        target = members[word]
+        context = typer.Context(target, info_name=word, parent=context)
+    show(target.get_help(context))
 
 
-def _write(folder: Path, root: Any) -> None:
+def _write(folder: Path, program: Any) -> None:
     from rollout.adapters.local_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
-    pages = pages_of(root.command, PROGRAM)
+    pages = pages_of(program, PROGRAM)
     for name, text in pages.items():
         write_whole(folder / name, text.encode())
     say(f"{len(pages)} man pages are in {folder}. Read one: man -l {folder / f'{PROGRAM}.1'}")
 
 
 def pages_of(program: Any, name: str) -> Mapping[str, str]:
-    """Return the man page of each command by its file name: rollout.1, rollout-plan.1, rollout-lab-up.1."""
-    commands = dict(_commands(program, name, None))
-    return {
-        f"{_dash(path)}.1": _page(path, command, context)
-        for path, (command, context) in commands.items()
-    }
+    """Return the man page of each command by its file name, such as rollout-lab-up.1."""
+    return dict(_pages(program, name, None))
 
 
-def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Yield the pages of a command and of the commands in it; `path` is `rollout lab up`."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
-    yield path, (command, context)
+    yield f"{_dash(path)}.1", _page(path, command, context)
     for name, member in sorted(getattr(command, "commands", {}).items()):
-        yield from _commands(member, f"{path} {name}", context)
+        yield from _pages(member, f"{path} {name}", context)
 
 
 def _page(path: str, command: Any, context: Any) -> str:
-    description, examples = _parts(command.help or "")
+    description, _, examples = (command.help or "").replace(_MARK, "").partition(_EXAMPLES)
+    description = description.strip()
     first = description.partition("\n")[0].partition(". ")[0].rstrip(".")
     lines = [f'.TH "{_dash(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
     lines += [".SH NAME", f"{_text(_dash(path))} \\- {_text(first)}"]
@@ -93,17 +90,18 @@ def _page(path: str, command: Any, context: Any) -> str:
     lines += [".SH DESCRIPTION", *_paragraphs(description)]
     for title, records in _sections(command, context).items():
         lines += [f".SH {title.upper()}", *_terms(records)]
-    if members := getattr(command, "commands", {}):
-        terms = [
-            (f"{_dash(f'{path} {name}')}(1)", member.get_short_help_str(_LINE))
-            for name, member in members.items()
-        ]
-        lines += [".SH COMMANDS", *_terms(terms)]
+    members = getattr(command, "commands", {})
+    if members:
+        lines.append(".SH COMMANDS")
+        for name, member in members.items():
+            term = f"{_dash(f'{path} {name}')}(1)"
+            lines += _terms([(term, member.get_short_help_str(_LINE))])
     if examples:
-        lines += [".SH EXAMPLES", *_verbatim(examples)]
+        lines += [".SH EXAMPLES", *_verbatim(examples.strip("\n"))]
     if command.epilog:
         lines += [".SH NOTES", *_verbatim(command.epilog.replace(_MARK, "").strip("\n"))]
-    if parent := path.rpartition(" ")[0]:
+    parent = path.rpartition(" ")[0]
+    if parent:
         lines += [".SH SEE ALSO", f"{_text(_dash(parent))}(1)"]
     return "\n".join((*lines, ""))
 
@@ -114,12 +112,6 @@ def _sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
         return sections
     records = [item.get_help_record(context) for item in command.get_params(context)]
     return {"Options": [record for record in records if record]}
-
-
-def _parts(text: str) -> tuple[str, str]:
-    """Return a help text's description and its examples."""
-    description, _, examples = text.replace(_MARK, "").partition(_EXAMPLES)
-    return description.strip(), examples.strip("\n")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -137,7 +129,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _text(line: str) -> str:
-    """Escape what troff would take for a macro or a hyphen."""
+    """Escape what troff would read as a macro or a hyphen."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

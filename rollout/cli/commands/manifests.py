@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from rollout.adapters.input_files import read_input
 from rollout.cli.flags import argument, option, takes
@@ -13,7 +12,7 @@ from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.settings.values import Namespace, matching
+from rollout.cli.settings.values import matching, read_namespace
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.cron import check_schedule
@@ -33,7 +32,7 @@ _IMAGE = re.compile(
     rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
-# A CronJob adds eleven characters to make the names of its Jobs, which have 63.
+# A Job's name has 63 characters, of which its CronJob adds eleven.
 _NAME = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
@@ -44,17 +43,16 @@ _IMAGE_HELP = "Image to run, with a tag or digest; an image without a registry i
 _SCHEDULE = "0 1 * * *"
 _ZONE = "Etc/UTC"
 _SCHEDULE_HELP = "cronjob: when a pass starts, in cron syntax"
-_NAMESPACE = get_args(Namespace)[1].parse
-# What is told and written around the work itself.
+# Time for reports before and after the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
-# What may be given of the pod's settings, beside how to print.
-_HERE = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
+_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
+# The pod's settings that this command accepts, besides those of the output.
+_ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def fixed_image(value: str) -> str:
-    """Return a container image of a fixed version."""
+    """`ValueError` if it is not a container image with a version."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -82,7 +80,7 @@ def manifests(
     *,
     image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
     namespace: str = option(
-        DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=_NAMESPACE
+        DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=read_namespace
     ),
     name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
     env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
@@ -116,10 +114,11 @@ def manifests(
     _refuse_useless(kind, settings, image, of_fleetlock=tls_secret or cluster_ip or hosts_network)
     if kind is not InstallationKind.CRONJOB and (schedule, time_zone) != (_SCHEDULE, _ZONE):
         raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
+    is_fleetlock = kind is InstallationKind.FLEETLOCK
+    default_name = f"{DEFAULT_NAME}-fleetlock" if is_fleetlock else DEFAULT_NAME
     installation = replace(
         _by_settings(kind, settings),
-        name=name
-        or (f"{DEFAULT_NAME}-fleetlock" if kind is InstallationKind.FLEETLOCK else DEFAULT_NAME),
+        name=name or default_name,
         namespace=namespace,
         image=image or "",
         env_secret=env_secret,
@@ -138,8 +137,10 @@ def manifests(
 def _refuse_useless(
     kind: InstallationKind, settings: Given, image: str | None, *, of_fleetlock: object
 ) -> None:
-    """`UsageError` for what would not reach the pod, and without an image."""
-    others = [key for key in known_settings() if key not in _HERE and not key.startswith("output.")]
+    """`UsageError` for flags and settings that do not reach the pod, and without an image."""
+    others = [
+        key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
+    ]
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
     if of_fleetlock and kind is not InstallationKind.FLEETLOCK:
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
@@ -153,16 +154,16 @@ def _refuse_useless(
 
 
 def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
-    """Return what follows from the pod's settings; what was `typed` here goes before what its file says."""
+    """Return the installation that the pod's settings ask for; `typed` settings win over its file."""
     from rollout.adapters.metrics import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
-    # a Job's pod is not there for long enough to be probed
-    listen = (
-        typed.metrics.listen or pod.metrics.listen if kind is InstallationKind.DEPLOYMENT else ""
-    )
+    listen = ""
+    # The pod of a Job ends too soon to be probed.
+    if kind is InstallationKind.DEPLOYMENT:
+        listen = typed.metrics.listen or pod.metrics.listen
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
     installation = Installation(
         kind=kind,
@@ -172,19 +173,19 @@ def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
         every=round(pod.operate.every),
         deadline=round(pod.operate.active_deadline or _DEADLINE),
         listen=listen,
-        metrics_port=port if host in _EVERYWHERE else 0,
+        metrics_port=port if host in _ALL_ADDRESSES else 0,
     )
     if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
-        return installation  # without SSH; and any other replica goes on with a drain
+        # These use no SSH, and another replica of the server continues a drain.
+        return installation
     grace = math.ceil((slowest_node_seconds(policy) + _MARGIN) / _MINUTE) * _MINUTE
-    known_hosts = _known_hosts(
-        typed.ssh.known_hosts, by_authority=pod.ssh.executor is Executor.ANSIBLE
-    )
+    by_ansible = pod.ssh.executor is Executor.ANSIBLE
+    known_hosts = _known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
     return replace(installation, known_hosts=known_hosts, grace=grace)
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    """Return its content; `InputError` where no host could be trusted by it."""
+    """Return the content of the file; `InputError` if it makes no host trusted."""
     from rollout.adapters.ssh.known_hosts import vouches
 
     fill = "Fill it with: rollout known-hosts --out FILE"
@@ -193,9 +194,8 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     try:
         text = read_input(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}"
-        ) from error
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(f"cannot read {file}: {why}") from error
     if "PRIVATE KEY" in text:
         raise InputError(
             f"{file} holds a private key",
@@ -207,38 +207,24 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
-    """Yield what is left to the operator."""
+    """Yield warnings, and what the operator has to do next."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:
-        yield (
-            f"warning: {installation.image} names no registry: load it on every node, for it is not"
-            " pulled"
-        )
-    secret = f"generic {SSH_SECRET} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
-    if serves := installation.kind is InstallationKind.FLEETLOCK:
-        secret = (
-            f"tls {installation.tls_secret} --cert=FILE --key=FILE"
-            if installation.tls_secret
-            else ""
-        )
-    kubectl = f"kubectl -n {installation.namespace}"
-    if secret:
-        yield f"next, where there is none yet: {kubectl} create secret {secret}"
-    if serves and not installation.networks:
-        yield (
-            "warning: every pod can ask for a node's drain; --hosts-network CIDR lets hosts"
-            " alone ask"
-        )
-    if serves:
-        where = installation.cluster_ip or "ADDRESS"
-        host = f"[{where}]" if ":" in where else where
-        known = (
-            ""
-            if installation.cluster_ip
-            else f" (ADDRESS: {kubectl} get service {installation.name})"
-        )
-        yield (
-            "next, for the hosts (docs/fleetlock.md): base_url ="
-            f' "{installation.scheme}://{host}/"{known}'
-        )
+        image = installation.image
+        yield f"warning: {image} names no registry: load it on every node, for it is not pulled"
+    create = f"next, unless it exists: kubectl -n {installation.namespace} create secret"
+    if installation.kind is not InstallationKind.FLEETLOCK:
+        key = f"--type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
+        yield f"{create} generic {SSH_SECRET} {key}"
+        return
+    if installation.tls_secret:
+        yield f"{create} tls {installation.tls_secret} --cert=FILE --key=FILE"
+    if not installation.networks:
+        yield "warning: every pod can ask for a node's drain; allow only hosts: --hosts-network CIDR"
+    address = installation.cluster_ip or "ADDRESS"
+    host = f"[{address}]" if ":" in address else address
+    url = f'base_url = "{installation.scheme}://{host}/"'
+    if not installation.cluster_ip:
+        url += f" (ADDRESS: kubectl -n {installation.namespace} get service {installation.name})"
+    yield f"next, for the hosts (docs/fleetlock.md): {url}"

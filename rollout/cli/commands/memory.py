@@ -17,7 +17,7 @@ from rollout.adapters.local_files import (
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.values import node_name, one_line, time_meant
+from rollout.cli.settings.values import future_time, node_name, one_line
 from rollout.cli.stages.cluster import read_nodes
 from rollout.cli.stages.connections import with_patience
 from rollout.cli.stages.selection import selected_names
@@ -74,11 +74,11 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    time_meant(until, wiring.now(), "--until")  # what is no time is told before anything is asked
+    future_time(until, wiring.now(), "--until")  # what is no time is told before anything is asked
     api, nodes = _meant(settings, node, everything=all)
     now = api.server_time() or wiring.now()
     names = [] if all else [one.name for one in nodes]
-    end = time_meant(until, now, "--until")
+    end = future_time(until, now, "--until")
     standing = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=standing))

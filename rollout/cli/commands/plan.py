@@ -9,7 +9,7 @@ import typer
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import NODES, PLAN_OR_NODES, option, takes
 from rollout.cli.settings.reading import RULES, Given
-from rollout.cli.settings.values import node_name, time_meant
+from rollout.cli.settings.values import future_time, node_name
 from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, UsageError
@@ -112,4 +112,4 @@ def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:
         settings.refuse_typed(
             ("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two."
         )
-    return time_meant(finish_by, wiring.now(), "--finish-by")
+    return future_time(finish_by, wiring.now(), "--finish-by")

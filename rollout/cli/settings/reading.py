@@ -234,8 +234,8 @@ def _fields(table: str, content: Source) -> Mapping[str, Any]:
         try:
             values[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
-            shown_cause = None if setting.hidden_in else error
-            raise UsageError(f"{place}: {error.message}", hint=error.hint) from shown_cause
+            cause = None if setting.hidden_in else error
+            raise UsageError(f"{place}: {error.message}", hint=error.hint) from cause
         except ValueError as error:
             hint = f"{setting.name}: {setting.help}."
             raise UsageError(f"{place}: {error}", hint=hint) from None

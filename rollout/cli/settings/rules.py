@@ -1,20 +1,14 @@
 """The policy of a rollout, made from the settings of this process or of a pod."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
 
 from rollout.cli.settings.reading import Given, SettingsFile, given
-from rollout.cli.settings.schema import (
-    Allow,
-    FleetLockSettings,
-    GatesSettings,
-    Settings,
-    Skip,
-    settings,
-)
+from rollout.cli.settings.schema import Allow, FleetLockSettings, GatesSettings, Settings, Skip
+from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -126,20 +120,19 @@ def _calendar_zone(gates: GatesSettings) -> tzinfo:
 
 
 def refuse_another_process(settings: Given, policy: Policy) -> None:
-    """`UsageError` where this process cannot go by rules that are another's.
+    """`UsageError` if this process cannot follow a policy that another process made.
 
-    That is without a command which they need, for no rules hold commands; or beside an address of
-    Prometheus on the command line that is not the one which is asked.
+    A policy holds no commands, so this process must have those that it needs. A Prometheus on the
+    command line must be that of the policy.
     """
     from rollout.adapters.prometheus import is_same_place
 
-    needed = {
-        "detect.command": Source.COMMAND in policy.detect and not settings.detect.command,
-        "reboot.command": (
-            policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND)
-        ),
-    }
-    if missing := [name for name, is_missing in needed.items() if is_missing]:
+    missing: list[str] = []
+    if Source.COMMAND in policy.detect and not settings.detect.command:
+        missing.append("detect.command")
+    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
+        missing.append("reboot.command")
+    if missing:
         raise UsageError(
             f"it was started or planned with a {' and a '.join(missing)}, and none is given",
             hint=(
@@ -157,38 +150,41 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
 
 
 def groups_of(server: FleetLockSettings) -> Groups:
-    """Which of FleetLock's groups may have how many slots."""
-    counts, selectors = (
-        {name: rest for name, _, rest in (text.partition("=") for text in written)}
-        for written in (server.group, server.group_selector)
-    )
-    rules = {
-        name: GroupRules(
-            Count.parse(counts[name]) if name in counts else server.slots, selectors.get(name, "")
-        )
-        for name in {**counts, **selectors}
-    }
+    """Return the rules of FleetLock's groups, by name and for all others."""
+    counts = _by_group(server.group)
+    selectors = _by_group(server.group_selector)
+    rules: dict[str, GroupRules] = {}
+    for name in {**counts, **selectors}:
+        slots = Count.parse(counts[name]) if name in counts else server.slots
+        rules[name] = GroupRules(slots, selectors.get(name, ""))
     return Groups(GroupRules(server.slots), rules)
 
 
+def _by_group(assignments: Sequence[str]) -> Mapping[str, str]:
+    """Return the values of `GROUP=VALUE` by group."""
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        values[name] = value
+    return values
+
+
 def server_policy(settings: Settings) -> Policy:
-    """Return the rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
+    """Return the policy of a FleetLock server: unless limited, as many nodes as there are slots."""
     policy = policy_of(settings)
     server = settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy
     counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
-    # of 100: percentages are compared by what they are of one number
     shares = [count for count in counts if count.is_share]
-    most = (
-        max(shares, key=lambda share: share.of(100))
-        if shares
-        else Count(sum(count.of(0) for count in counts))
-    )
-    return replace(policy, max_unavailable=most)
+    limit = Count(sum(count.of(0) for count in counts))
+    if shares:
+        limit = max(shares, key=lambda share: share.of(100))
+    return replace(policy, max_unavailable=limit)
 
 
-_THIS_MACHINES = {
+# Settings that mean nothing in a pod, and why.
+_UNFIT_FOR_PODS = {
     "cluster.kubeconfig": "the pod has its own account",
     "cluster.context": "the pod has its own account",
     "gates.interactive": "no operator is there to be asked",
@@ -199,16 +195,16 @@ _THIS_MACHINES = {
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _WRITTEN = frozenset({"output.journal", "metrics.textfile"})
 _SECRET = re.compile(
-    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S"
+    r"|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
     re.IGNORECASE,
 )
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
-    """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
+    """Return the settings and the policy of a pod; `UsageError` for settings unfit for a pod."""
     for number, line in enumerate(file.text.splitlines(), 1):
-        # everybody who may read the ConfigMap would read them, in whatever table or comment they
-        # stand
+        # Everyone who may read the ConfigMap could read it, even in a comment.
         if _SECRET.search(line):
             raise UsageError(
                 f"{file.name}:{number} may hold a secret, and would stand in a ConfigMap",
@@ -217,32 +213,29 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
                     " --env-secret."
                 ),
             )
-    read = given(file, {}, {})
-    if reasons := ", ".join(_unfit(file)):
+    settings = given(file, {}, {})
+    reasons = ", ".join(_unfit(file))
+    if reasons:
         raise UsageError(
             f"{file.name} cannot be a pod's settings: {reasons}",
             hint="Leave it out: have a file for the cluster.",
         )
-    # a calendar is read by the pod, where it is
-    rules = replace(read, gates=replace(read.gates, calendar=None))
-    return read, server_policy(rules) if serves else policy_of(rules)
+    # The pod reads the calendar, which is not on this machine.
+    here = replace(settings, gates=replace(settings.gates, calendar=None))
+    return settings, server_policy(here) if serves else policy_of(here)
 
 
 def _unfit(file: SettingsFile) -> Iterator[str]:
-    """Yield what means something on this machine alone, or is written where the pod's root is read-only."""
-    for name, setting in settings().items():
+    """Yield each setting that is only for this machine, with the reason."""
+    for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)
         if value is None:
             continue
-        if name in _THIS_MACHINES:
-            yield f"{name} ({_THIS_MACHINES[name]})"
+        is_path = setting.kind is Path and value != "none"
+        if name in _UNFIT_FOR_PODS:
+            yield f"{name} ({_UNFIT_FOR_PODS[name]})"
         elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
             yield f"{name} (the pod can write in {_WRITABLE} alone)"
-        elif (
-            setting.kind is Path
-            and name not in _WRITTEN
-            and value != "none"
-            and not Path(value).is_absolute()
-        ):
+        elif is_path and name not in _WRITTEN and not Path(value).is_absolute():
             yield f"{name} (name it by its path in the pod: have it in the image, or in a volume)"

@@ -21,7 +21,7 @@ _TABLES = {"pool": POOL, "critical": "[[critical]]"}
 
 
 def with_given_patience(rules: Policy, given: Given) -> Policy:
-    """Return the rules of an interrupted rollout with the time-outs that are set now, in any source."""
+    """Return the rules of an interrupted rollout with the time-outs of any source that are set now."""
 
     def latest(name: str, standing: Duration, now: Duration) -> Duration:
         return now if name in given.places else standing
@@ -67,15 +67,13 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
     for pool, earlier in zip(after.pools, before.pools, strict=True):
         for name in ("drain_timeout", "reboot_timeout", "ready_timeout"):
             value = getattr(pool, name)
-            was = getattr(earlier, name)
-            rule = f"--{name.replace('_', '-')}"
-            if value != was:
-                yield (
-                    f"the pool {pool.name} has {name.replace('_', '-')} {value} from now on; it was"
-                    f" {was or 'unset'}"
-                )
-            elif value is not None and rule in changed:
-                yield f"the pool {pool.name} keeps its own {name.replace('_', '-')}, {value}"
+            before_value = getattr(earlier, name)
+            key = name.replace("_", "-")
+            if value != before_value:
+                was = before_value or "unset"
+                yield f"the pool {pool.name} has {key} {value} from now on; it was {was}"
+            elif value is not None and f"--{key}" in changed:
+                yield f"the pool {pool.name} keeps its own {key}, {value}"
 
 
 def overruled(
@@ -85,7 +83,7 @@ def overruled(
 
     `open_settings` do have an effect. Flags are refused elsewhere.
     """
-    # a calendar is read when a plan is made; its events are in the plan
+    # The plan holds the events of its calendar.
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
     ours = {**_written_rules(today), **_selection_settings(selection_of(given))}
     standing = {**_written_rules(rules), **_selection_settings(selection)}
@@ -99,10 +97,8 @@ def overruled(
                 yield f"{place} has no effect: {rule} stays as it was planned{shown}"
     for table, rule in _TABLES.items():
         if getattr(given, table) and ours.get(rule) != standing.get(rule):
-            yield (
-                f"{given.file} has no effect on {rule}, which stays as it was planned, but for"
-                " time-outs"
-            )
+            stays = "stays as it was planned, but for time-outs"
+            yield f"{given.file} has no effect on {rule}, which {stays}"
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:

@@ -1,8 +1,7 @@
-"""What a setting is made of: how the schema declares one, how it is written, and how it is read from that.
+"""How the schema declares a setting, and how its value is read.
 
-`UsageError` or `ValueError` for what cannot be a value are told with the setting's name.
-
-What only some need is imported where it is needed: a help text and a completion need none of it.
+A bad value raises `UsageError` or `ValueError`; the caller adds the name of the setting. Checks that
+need more than the model import it themselves, because help and completion need none of them.
 """
 
 import re
@@ -38,7 +37,7 @@ _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return what reads a text as it was written, where `check` takes it; or none."""
+    """Return a reader that keeps a text as it is, and calls `check` unless it is empty."""
 
     def read(value: str) -> str:
         if text := value.strip():
@@ -49,7 +48,7 @@ def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def fitting(fits: Callable[[str], object], what: str) -> Callable[[str], str]:
-    """Return what reads a text that `fits`; `what` it has to be is told otherwise."""
+    """Return a reader of texts that fit; `what` names such a text in the error."""
 
     def read(value: str) -> str:
         if not fits(value):
@@ -60,12 +59,12 @@ def fitting(fits: Callable[[str], object], what: str) -> Callable[[str], str]:
 
 
 def matching(shape: str, what: str) -> Callable[[str], str]:
-    """Return what reads a text of this shape."""
+    """Return a reader of texts that match this pattern."""
     return fitting(re.compile(shape, re.ASCII).fullmatch, what)
 
 
 def some_time(value: str) -> Duration:
-    """Return a written duration that is not zero, for nothing happens in no time."""
+    """Return a duration above zero."""
     seconds = Duration.parse(value)
     if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
@@ -73,25 +72,27 @@ def some_time(value: str) -> Duration:
 
 
 def at_least_one(value: str) -> Count:
-    """Return a written count that is not zero, for a rollout that may take no node never ends."""
+    """Return a count above zero."""
     count = Count.parse(value)
     if count.is_zero:
         raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
     return count
 
 
-# As kubectl writes a node and its kind.
+# The kind before a node's name, as in kubectl.
 NODE_PREFIXES = ("node/", "nodes/")
 
 
 def node_name(value: str) -> str:
-    """Return a node's name, which may stand as kubectl writes it: `node/worker-1`."""
-    kind = next((prefix for prefix in NODE_PREFIXES if value.startswith(prefix)), "")
-    return value.removeprefix(kind)
+    """Return a node's name, without the kind that kubectl writes before it: `node/worker-1`."""
+    for prefix in NODE_PREFIXES:
+        if value.startswith(prefix):
+            return value.removeprefix(prefix)
+    return value
 
 
 def label_prefix(value: str) -> str:
-    """Return the prefix of a label, with its slash."""
+    """`ValueError` if it is not the prefix of a label, with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
     check_label_name(f"{value}name")
@@ -109,7 +110,7 @@ def _evidence_source(value: str) -> None:
 
 
 def one_line(value: str) -> str:
-    """Return one line of printable text."""
+    """`ValueError` if it is not one line of printable text."""
     if not value.strip().isprintable():
         raise ValueError(
             "it must be one line of printable text. Put more into a script on the hosts."
@@ -145,14 +146,14 @@ def _textfile(value: str) -> Path:
 
 
 def notify_urls(urls: Sequence[str]) -> None:
-    """Refuse URLs that cannot be sent to. None is part of a complaint, which has their number."""
+    """Refuse URLs that cannot be used. The error has their number, because URLs can be secret."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
 
 
 def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return what reads a group and, after its `=`, what is said of it, as they were written."""
+    """Return a reader of `GROUP=VALUE`, whose value `read` accepts."""
 
     def group(value: str) -> str:
         name, _, rest = (part.strip() for part in value.partition("="))
@@ -164,36 +165,33 @@ def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], st
     return group
 
 
-def time_meant(written: str | None, now: datetime, flag: str) -> datetime | None:
-    """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    if written is None:
+def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
+    """Return a time in the future, which the value of the flag gives, or a duration from `now`."""
+    if value is None:
         return None
     try:
-        time = parse_timestamp(written.strip())
-        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
+        time = parse_timestamp(value.strip())
+        time = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(value))
     except (UsageError, OverflowError) as error:
         hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
         raise UsageError(
-            f"{flag}: {written!r} is neither a duration nor a time", hint=hint
+            f"{flag}: {value!r} is neither a duration nor a time", hint=hint
         ) from error
-    if meant <= now:
-        raise UsageError(
-            f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now."
-        )
-    return meant
+    if time <= now:
+        hint = f"It is {now:%Y-%m-%dT%H:%M}Z now."
+        raise UsageError(f"{flag}: {value!r} is over already", hint=hint)
+    return time
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `name` is `drain.timeout`; `kind` is the type of the value, or of an item of a list.
+    """One setting, such as `drain.timeout`, its `name`.
 
-    How it is written besides stands as an annotation of its type: `metavar` stands for it in help
-    texts, `parse` makes it of one text, `words` are all that it may be. What separates the items of
-    a list in one text is `between`; a flag of a list is repeatable as well.
-
-    `flag` and `short` are for what people type. `hidden_in` is the variable of a secret, which has
-    no flag, and whose value no message shows. `check` looks at a whole list. `is_required`: a table
-    of a list has to have it.
+    `kind` is the type of the value, or of each item of a list. `metavar` stands for the value in
+    help, `parse` reads it, and `words` are its only values, if there are any. `between` separates
+    the items of a list in one text. `check` refuses a list as a whole. `hidden_in` is the variable
+    of a secret, which has no flag, and whose value no message shows. `is_required`: each table of a
+    list must have it. `least` and `most` limit a number.
     """
 
     metavar: str = ""
@@ -215,29 +213,30 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Its variable of the environment; empty where it has none."""
-        return self.hidden_in or (
-            f"ROLLOUT_{self.flag.replace('-', '_').upper()}" if self.flag else ""
-        )
+        """The environment variable, or an empty text."""
+        if self.hidden_in or not self.flag:
+            return self.hidden_in
+        return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
-    def read(self, written: Any) -> Any:
-        """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
+    def read(self, value: Any) -> Any:
+        """Return the value of a text, or of a value in TOML; `ValueError` if it is not one."""
         if not self.is_list:
-            return self._single(written)
-        items = written if isinstance(written, list) else [written]
-        texts = [part.strip() for item in items for part in _text(item).split(self.between)]
-        read = tuple(dict.fromkeys(self._single(text) for text in texts if text))
+            return self._read_item(value)
+        items: dict[Any, None] = {}
+        for item in value if isinstance(value, list) else [value]:
+            texts = [part.strip() for part in _text(item).split(self.between)]
+            items |= dict.fromkeys(self._read_item(text) for text in texts if text)
         if self.check is not None:
-            self.check(read)
-        return read
+            self.check(tuple(items))
+        return tuple(items)
 
-    def _single(self, written: Any) -> Any:
+    def _read_item(self, value: Any) -> Any:
         if self.kind is bool:
-            value = written if isinstance(written, bool) else BOOLEANS.get(str(written).lower())
-            if value is None:
+            boolean = value if isinstance(value, bool) else BOOLEANS.get(str(value).lower())
+            if boolean is None:
                 raise ValueError("it is neither true nor false")
-            return value
-        text = _text(written)
+            return boolean
+        text = _text(value)
         if self.parse is not None:
             return self.parse(text)
         if self.kind in _NUMBERS:
@@ -257,72 +256,39 @@ class Setting:
         return number
 
 
-AlertLabel = Annotated[
-    str,
-    Setting(
-        "LABEL",
-        matching(
-            r"([A-Za-z_]\w{0,99})?", "the name of an alert's label. Write it as node, or instance."
-        ),
-    ),
-]
+_ALERT_LABEL = "the name of an alert's label. Write it as node, or instance."
+AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", one_line)]
 Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), between=";")]
 GateCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
-GroupSelector = Annotated[
-    str,
-    Setting(
-        "NAME=SELECTOR", _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"), between=";"
-    ),
-]
+_SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
+GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, between=";")]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
 Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
 _MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
-Matcher = Annotated[
-    str, Setting("MATCHER", verbatim_if(fitting(is_matcher, _MATCHER)), between=";")
-]
+_READ_MATCHER = verbatim_if(fitting(is_matcher, _MATCHER))
+Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, between=";")]
 Name = Annotated[str, Setting("NAME")]
-Namespace = Annotated[
-    str, Setting("NAMESPACE", matching(_NAMESPACE, "a namespace name. Write it as kube-system."))
-]
+read_namespace = matching(_NAMESPACE, "a namespace name. Write it as kube-system.")
+Namespace = Annotated[str, Setting("NAMESPACE", read_namespace)]
 NodeName = Annotated[str, Setting("NAME", node_name)]
 Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
-PoolName = Annotated[
-    str,
-    Setting(
-        "NAME",
-        matching(
-            _NAMESPACE, 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.'
-        ),
-    ),
-]
-Principal = Annotated[
-    str,
-    Setting(
-        "NAME",
-        matching(
-            r"([A-Za-z0-9][\w.@-]{0,99})?",
-            "the name of a cluster. Write letters, digits, dots, dashes.",
-        ),
-    ),
-]
+_POOL = 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.'
+PoolName = Annotated[str, Setting("NAME", matching(_NAMESPACE, _POOL))]
+_PRINCIPAL = "the name of a cluster. Write letters, digits, dots, dashes."
+Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
 PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
 PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
 Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), between=";")]
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
-# no duration, which would begin anew with each pass
-Time = Annotated[
-    str,
-    Setting(
-        "TIME",
-        verbatim_if(fitting(parse_timestamp, "a date with a time. Write it as 2026-11-23T06:00Z.")),
-    ),
-]
+_TIME = "a date with a time. Write it as 2026-11-23T06:00Z."
+# Not a duration, which would start again with each pass.
+Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
 Url = Annotated[str, Setting("URL", between=" ")]
 Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), between=";")]
 
@@ -334,15 +300,15 @@ _FORMS = {
 }
 
 
-def setting(default: T, help: str, **how: Any) -> T:  # noqa: A002 - what it is
-    """Declare a field of a table: its default, its help, and what else of `Setting` its type does not say."""
-    declared: T = field(default=default, metadata={"help": help, **how})
+def setting(default: T, help: str, **others: Any) -> T:  # noqa: A002 - the field of Setting
+    """Declare a field of a table: its default, its help, and other fields of `Setting`."""
+    declared: T = field(default=default, metadata={"help": help, **others})
     return declared
 
 
-def flag(default: T, help: str, name: str = "", **how: Any) -> T:  # noqa: A002 - what it is
-    """Declare a setting that people type: its flag has the field's own name, unless it is given another."""
-    return setting(default, help, flag=name, **how)
+def flag(default: T, help: str, name: str = "", **others: Any) -> T:  # noqa: A002 - the same
+    """Declare a setting with a flag, by default of the field's own name."""
+    return setting(default, help, flag=name, **others)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -353,14 +319,14 @@ class SettingsTable:
         dataclass(frozen=True, kw_only=True)(cls)
 
 
-def _text(written: Any) -> str:
-    if isinstance(written, bool) or not isinstance(written, str | int | float):
-        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - told as any other
-    return str(written)
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - like any bad value
+    return str(value)
 
 
-def settings_of(table: type[SettingsTable], called: str) -> Iterator[tuple[str, Setting]]:
-    """Yield the settings of a table that is `called` so, each with its key."""
+def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[str, Setting]]:
+    """Yield the settings of a table with their keys."""
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
@@ -375,15 +341,16 @@ def settings_of(table: type[SettingsTable], called: str) -> Iterator[tuple[str, 
         else:
             form = _FORMS.get(kind, Setting())
         key = item.name.replace("_", "-")
-        how = dict(item.metadata)
-        if "flag" in how:
-            how["flag"] = how["flag"] or key
-        name = f"{called}.{key}"
-        yield key, replace(form, kind=kind, name=name, is_list=is_list, default=item.default, **how)
+        declared = dict(item.metadata)
+        if "flag" in declared:
+            declared["flag"] = declared["flag"] or key
+        name = f"{table_name}.{key}"
+        default = item.default
+        yield key, replace(form, kind=kind, name=name, is_list=is_list, default=default, **declared)
 
 
-def written(value: Any) -> str:
-    """Return a default as people read it; empty where there is none."""
+def default_text(value: Any) -> str:
+    """Return a default for people, or an empty text if there is none."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):
