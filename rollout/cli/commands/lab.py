@@ -1,4 +1,4 @@
-"""`rollout lab` and `rollout demo`: a simulated cluster, with real commands over a real wire."""
+"""`rollout lab` and `rollout demo`: a simulated cluster for the real commands."""
 
 import os
 import shlex
@@ -53,13 +53,11 @@ Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are 
 """
 # In bytes. A cluster of 30,000 pods takes about 50 MB.
 _LARGEST_SNAPSHOT = 512 << 20
-_AT_ONCE = "3"
 _LIMIT = "--max-unavailable"
-_SET = "--set"
 _DETECT = "detect.sources="
 _AFTER_DEMO = """
 Next, to type the commands yourself:
-    {program} lab up{of_scenario}
+    {program} lab up{scenario_flag}
 With trouble to rehearse:
     {program} lab scenarios
 On your own cluster, changing nothing:
@@ -82,9 +80,10 @@ def lab(call: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return the lines that make a shell use this lab, and this very program."""
+    """Return the lines that make a shell use this lab and this program."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
-    if program := _own_path():
+    program = _own_path()
+    if program:
         exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
     return exports
 
@@ -124,28 +123,28 @@ def up(
             f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
         )
     loaded = scenario_like(like, _read_snapshot) if like else _load(scenario, nodes)
-    loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/") if fleetlock else loaded
+    if fleetlock:
+        loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/")
 
-    def ready(lab: "Lab") -> None:
+    def show_next(lab: "Lab") -> None:
         exports = _export_lines(lab)
-        (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
-        say(
-            f"Variables that make kubectl and rollout use the lab, also in {lab.directory / 'env'}:"
-        )
+        env = lab.directory / "env"
+        env.write_text("\n".join((*exports, "")), encoding="utf-8")
+        say(f"Variables that make kubectl and rollout use the lab, also in {env}:")
         show("\n".join(exports))
-        steps = "\n".join(f"    {step}" for step in steps_of(loaded))
-        env = shlex.quote(str(lab.directory / "env"))
-        inventory = lab.directory / "inventory.yaml"
-        for line in _NEXT.format(env=env, steps=steps, inventory=inventory).splitlines():
+        text = _NEXT.format(
+            env=shlex.quote(str(env)),
+            steps="\n".join(f"    {step}" for step in steps_of(loaded)),
+            inventory=lab.directory / "inventory.yaml",
+        )
+        for line in text.splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
-        say(
-            f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens"
-            " there."
-        )
-    scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
+        server = loaded.fleetlock
+        say(f"Hosts ask {server} before they reboot, once rollout fleetlock serve listens there.")
+    scores = serve(loaded, directory=directory, speed=speed, on_ready=show_next)
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
 
 
@@ -158,8 +157,7 @@ def scenarios() -> None:
     names = scenario_names()
     hang = max(len(name) for name in names) + 2
     for name in names:
-        line = f"{name.ljust(hang)}{load_scenario(name).description}"
-        show_lines(line, hang)
+        show_lines(f"{name.ljust(hang)}{load_scenario(name).description}", hang)
 
 
 def demo(
@@ -184,36 +182,39 @@ def demo(
 
     loaded = _load(scenario, nodes)
     program = call.find_root().command
-    # a limit that shows waves, and what hosts are asked by
     flags = list(flags_of(loaded))
-    planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
-    detecting = [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
+    status = ["status"]
+    for flag in flags:
+        if flag.startswith(_DETECT):
+            status += ["--set", flag]
+    if _LIMIT not in flags:
+        # Three at once show waves.
+        flags += [_LIMIT, "3"]
     with (
         TemporaryDirectory(prefix="rollout-demo-") as directory,
         Lab(loaded, directory=Path(directory), speed=speed) as lab,
     ):
-        _work_on(lab, speed)
+        _use(lab, speed)
         saved = str(lab.directory / "demo.plan")
-        show(
-            f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g}"
-            " times faster."
-        )
+        nodes_text = f"{len(lab.machines)} nodes, simulated on this machine"
+        show(f"{nodes_text}; their time passes {speed:g} times faster.")
         show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
-        _run_command(program, "status", *detecting)
-        _run_command(program, "plan", *planned, "--out", saved)
+        _run_command(program, *status)
+        _run_command(program, "plan", *flags, "--out", saved)
         code = _run_command(program, "apply", saved)
-        _run_command(program, "status", *detecting)
+        _run_command(program, *status)
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(_scoreboard_text(scores))
-    named = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
-    show(_AFTER_DEMO.format(program=shlex.quote(str(_own_path() or PROGRAM)), of_scenario=named))
+    own_program = shlex.quote(str(_own_path() or PROGRAM))
+    flag = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
+    show(_AFTER_DEMO.format(program=own_program, scenario_flag=flag))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
 
 
 def _load(scenario: str, nodes: int | None) -> "Scenario":
-    """Return the scenario, with that many nodes where a number is given."""
+    """Return the scenario, with another number of nodes if one is given."""
     from rollout.adapters.input_files import read_input
     from rollout.lab.copied import load_copy
     from rollout.lab.hostplan import scale
@@ -232,28 +233,27 @@ def _read_snapshot(path: Path) -> bytes:
     return read_input(path, most=_LARGEST_SNAPSHOT)
 
 
-def _work_on(lab: "Lab", speed: float) -> None:
-    """Have this process's commands work on the lab: with time-outs as much shorter as it is fast.
+def _use(lab: "Lab", speed: float) -> None:
+    """Make this process's commands use the lab, with time-outs shorter by its speed.
 
-    The user's own settings are hidden: a selector or an inventory meant for a real cluster would
-    fit the lab badly, and journals are the demo's own.
+    The user's own settings are dropped, because a selector or an inventory for a real cluster does
+    not fit the lab. Journals are the demo's own.
     """
-    rules = Policy()
-    usual = {
-        "DRAIN": rules.drain.timeout,
-        "REBOOT": rules.reboot_timeout,
-        "READY": rules.ready_timeout,
-    }
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
     os.environ.update(lab.environment, XDG_STATE_HOME=str(lab.directory / "state"))
-    for name, seconds in usual.items():
+    rules = Policy()
+    timeouts = {
+        "DRAIN": rules.drain.timeout,
+        "REBOOT": rules.reboot_timeout,
+        "READY": rules.ready_timeout,
+    }
+    for name, seconds in timeouts.items():
         os.environ[f"ROLLOUT_{name}_TIMEOUT"] = f"{max(1, round(seconds / speed))}s"
 
 
 def _run_command(program: Callable[..., Any], *words: str) -> int:
-    """Run one command line, as the shell would."""
     _heading(f"$ rollout {' '.join(words)}")
     return invoke(program, words)
 
@@ -267,20 +267,18 @@ def _heading(text: str) -> None:
 
 
 def _scoreboard_text(scores: "Scoreboard") -> str:
-    """Return the figures, and the word on them.
+    """Return the figures, and whether the cluster is clean.
 
-    A host on its old version was not harmed: it works as before.
+    A host on its old version is no harm, because it works as before.
     """
     from tabulate import tabulate
 
     reboots = Counter(scores.reboots.values())
+    repeated = sum(number for times, number in reboots.items() if times > 1)
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
         ("hosts rebooted once", f"{reboots[1]} of {len(scores.reboots)}"),
-        (
-            "hosts rebooted more than once",
-            str(sum(number for times, number in reboots.items() if times > 1)),
-        ),
+        ("hosts rebooted more than once", str(repeated)),
         ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
         ("most nodes unavailable at once", str(scores.most_unavailable)),
         ("pods evicted", str(scores.evictions)),
@@ -295,33 +293,31 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
         "hosts down": scores.hosts_down,
         "hosts back on their old version": scores.rolled_back,
     }
-    rows += [
-        (what, f"{len(names)} ({shortened(names)})" if names else "0")
-        for what, names in troubles.items()
-    ]
+    for trouble, names in troubles.items():
+        rows.append((trouble, f"{len(names)} ({shortened(names)})" if names else "0"))
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
-    clean = "Clean: nothing was harmed, and nothing is left behind."
-    return f"{table}\n\n{clean if scores.clean and not scores.hosts_down else 'Not clean.'}"
+    result = "Not clean."
+    if scores.clean and not scores.hosts_down:
+        result = "Clean: nothing was harmed, and nothing is left behind."
+    return f"{table}\n\n{result}"
 
 
 def _own_path() -> Path | None:
-    """Return the program's file where PATH does not lead to it, as in a virtual environment that was never activated.
-
-    None where its name alone is enough, or nobody knows its file.
-    """
+    """Return the program's file if PATH does not lead to it, as in an inactive virtual environment."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
+    if not own.exists():
+        return None
     by_name = shutil.which(PROGRAM)
-    is_found = by_name is not None and own.exists() and own.samefile(by_name)
-    return own if own.exists() and not is_found else None
+    return None if by_name is not None and own.samefile(by_name) else own
 
 
 def _require_lab(purpose: str) -> None:
-    """Refuse to simulate without the lab's libraries, or without a folder for temporary files."""
+    """Refuse without the lab's libraries, or without a folder for temporary files."""
     from rollout.adapters.local_files import scratch_for
 
     with scratch_for(purpose):
-        # asyncssh finds out by a temporary file which libraries there are
+        # asyncssh writes a temporary file to find its libraries.
         from rollout.lab import require_libraries
 
         require_libraries()

@@ -1,7 +1,6 @@
-"""`rollout pause`, `unpause`, `release` and `evidence`: what all rollouts remember, by people's word and by proof."""
+"""`rollout pause`, `unpause`, `release` and `evidence`: read and change the memory of all rollouts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -42,16 +41,18 @@ from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
 
 _NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_names)
+_STILL_STOPPED = """\
+Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:
+    rollout unpause --unattended"""
 _UNTIL = "End the pause then: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
-# A longer one would not be read back, and with it would go the end of the pause.
+# A longer reason could not be read back, and the end of the pause would be lost with it.
 _LONGEST_REASON = 120
 
 
 def _reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
-        raise ValueError(
-            f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter."
-        )
+        limit = f"at most {_LONGEST_REASON} are stored"
+        raise ValueError(f"it has {len(value)} characters; {limit}. Make it shorter.")
     return one_line(value)
 
 
@@ -74,28 +75,27 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    future_time(until, wiring.now(), "--until")  # what is no time is told before anything is asked
-    api, nodes = _meant(settings, node, everything=all)
+    # An error in the time comes before the first request.
+    future_time(until, wiring.now(), "--until")
+    api, nodes = _nodes_to_change(settings, node, everything=all)
     now = api.server_time() or wiring.now()
-    names = [] if all else [one.name for one in nodes]
     end = future_time(until, now, "--until")
-    standing = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
+    new = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
+    names: list[str] = []
+    text = f"All nodes: {printable(str(new))}.\nEnd it:\n    rollout unpause --all"
     if all:
-        before, _ = _change_memory(settings, partial(with_pause, pause=standing))
+        before, _ = _change_memory(settings, partial(with_pause, pause=new))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
-    for name in names:
-        pause_node(api, name, standing)
+    else:
+        names = [item.name for item in nodes]
+        for name in names:
+            pause_node(api, name, new)
+        end_command = f"rollout unpause {' '.join(names)}"
+        text = f"{shortened(names)}: {printable(str(new))}.\nEnd it:\n    {end_command}"
     document = PauseReport(
-        all=all,
-        nodes=names,
-        by=standing.by,
-        at=standing.at,
-        reason=standing.reason,
-        until=standing.until,
+        all=all, nodes=names, by=new.by, at=new.at, reason=new.reason, until=new.until
     )
-    which, whom = ("All nodes", "--all") if all else (shortened(names), " ".join(names))
-    text = f"{which}: {printable(str(standing))}.\nEnd it:\n    rollout unpause {whom}"
     settings.output.show(document, lambda: text, is_prose=True)
 
 
@@ -117,35 +117,55 @@ def unpause(
       rollout unpause --all
       rollout unpause --unattended
     """
-    api, nodes = _meant(settings, node, everything=all, nothing=unattended)
-    ended = [] if all else [one.name for one in nodes if pause_on(one) is not None]
-    change = partial(_without_pauses, all_nodes=all, unattended=unattended)
-    before = _change_memory(settings, change)[0] if all or unattended else NO_MEMORY
+    api, nodes = _nodes_to_change(settings, node, everything=all, may_be_none=unattended)
+    ended = [] if all else [item.name for item in nodes if pause_on(item) is not None]
+    before = NO_MEMORY
+    if all or unattended:
+        change = partial(_without_pauses, all_nodes=all, unattended=unattended)
+        before, _ = _change_memory(settings, change)
     for name in ended:
         unpause_node(api, name)
-    rest = [one for one in nodes if one.name not in ended]
-    now = api.server_time()
-    left = _PausesLeft(
-        is_aborted=before.aborted is not None and not unattended,
-        by_name=_paused_by_name(rest, now) if all else (),
+    rest = [item for item in nodes if item.name not in ended]
+    lines = _unpause_lines(before, ended, rest, all_nodes=all, unattended=unattended)
+    if all:
+        lines += _pauses_by_name(rest, api.server_time())
+    if before.aborted is not None and not unattended:
+        lines.append(_STILL_STOPPED)
+    document = UnpauseReport(
+        all=all and before.pause is not None,
+        nodes=ended,
+        unattended=unattended and before.aborted is not None,
     )
-    lines = [f"No longer paused: {shortened(ended)}."] if ended else []
-    if all and before.pause is not None:
+    settings.output.show(document, lambda: "\n".join(lines), is_prose=True)
+    by_others = [item for item in rest if pause_on(item) is None and why_paused(item, None)]
+    if by_others:
+        names = shortened([item.name for item in by_others])
+        say(f"still paused, by another tool's annotation: {names}")
+
+
+def _unpause_lines(
+    before: Memory,
+    ended: Sequence[str],
+    rest: Sequence[Node],
+    *,
+    all_nodes: bool,
+    unattended: bool,
+) -> list[str]:
+    """Say which pauses have ended; `rest` are the other nodes of the command."""
+    lines: list[str] = []
+    if ended:
+        lines.append(f"No longer paused: {shortened(ended)}.")
+    if all_nodes and before.pause is not None:
         lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:
         lines.append("Unattended passes may start nodes again.")
-    if rest and not all:
-        lines.append(f"Not paused by rollout: {shortened([one.name for one in rest])}.")
-    nothing = (
-        "There is no pause of all nodes." if all else "Nothing to end: nothing is paused here."
-    )
-    text = "\n".join([*(lines or [nothing]), *left.lines])
-    has_ended_all = all and before.pause is not None
-    has_ended_stop = unattended and before.aborted is not None
-    document = UnpauseReport(all=has_ended_all, nodes=ended, unattended=has_ended_stop)
-    settings.output.show(document, lambda: text, is_prose=True)
-    if foreign := [one.name for one in rest if pause_on(one) is None and why_paused(one, None)]:
-        say(f"still paused, by another tool's annotation: {shortened(foreign)}")
+    if rest and not all_nodes:
+        lines.append(f"Not paused by rollout: {shortened([node.name for node in rest])}.")
+    if lines:
+        return lines
+    if all_nodes:
+        return ["There is no pause of all nodes."]
+    return ["Nothing to end: nothing is paused here."]
 
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
@@ -156,45 +176,25 @@ def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Mem
     return memory
 
 
-def _paused_by_name(nodes: Sequence[Node], now: datetime | None) -> tuple[str, ...]:
-    pauses = ((node.name, pause_on(node)) for node in nodes)
-    return tuple(name for name, pause in pauses if pause is not None and not pause.is_over(now))
+def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
+    """Yield the nodes that are still paused by name, with the command that ends their pauses."""
+    names: list[str] = []
+    for node in nodes:
+        pause = pause_on(node)
+        if pause is not None and not pause.is_over(now):
+            names.append(node.name)
+    if names:
+        command = f"rollout unpause {' '.join(map(shell_word, names))}"
+        yield f"Paused by name: {shortened(names)}. End these pauses:\n    {command}"
 
 
-@dataclass(frozen=True, slots=True)
-class _PausesLeft:
-    """What still keeps nodes from starting once a pause has ended."""
-
-    is_aborted: bool
-    by_name: tuple[str, ...]
-
-    @property
-    def lines(self) -> Iterator[str]:
-        """Say what keeps nodes from starting, each with the command that ends it."""
-        if self.by_name:
-            names = " ".join(map(shell_word, self.by_name))
-            yield (
-                f"Paused by name: {shortened(self.by_name)}. End these pauses:\n    rollout unpause"
-                f" {names}"
-            )
-        if self.is_aborted:
-            yield (
-                "Unattended passes are still stopped, because a rollout was aborted. Let them start"
-                " nodes:\n    rollout unpause --unattended"
-            )
-
-
-def _meant(
-    settings: Given, names: list[str] | None, *, everything: bool, nothing: bool = False
+def _nodes_to_change(
+    settings: Given, names: list[str] | None, *, everything: bool, may_be_none: bool = False
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API server and the nodes to act on.
-
-    These are the nodes of these names, or `everything`: all nodes. `nothing` allows to name none.
-    """
-    if (names and everything) or not (names or everything or nothing):
-        raise UsageError(
-            "name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all"
-        )
+    """Return the API server, and the nodes of these names or all nodes."""
+    if (names and everything) or not (names or everything or may_be_none):
+        hint = "For example: worker-2 worker-3; or all of them: --all"
+        raise UsageError("name the nodes, or --all", hint=hint)
     api = wiring.cluster_api(settings)
     if not (names or everything):
         return api, ()
@@ -229,28 +229,24 @@ def release(
     nodes = tuple(dict.fromkeys(map(node_name, node or ())))
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
-    before, after = _change_memory(
-        settings,
-        partial(without_failures, versions=versions, nodes=nodes, everything=all),
-        anew=all,
-    )
-    gone = [name for name in before.versions if name not in after.versions]
+    change = partial(without_failures, versions=versions, nodes=nodes, everything=all)
+    before, after = _change_memory(settings, change, anew=all)
+    released = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
-    unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
-    parts = {
-        "Released": gone,
-        "Failures forgotten of": forgotten,
-        "Nothing was held against": unknown,
-    }
-    lines = [f"{what}: {shortened(names)}." for what, names in parts.items() if names]
+    unknown = [name for name in (*versions, *nodes) if name not in {*released, *forgotten}]
+    lines: list[str] = []
+    if released:
+        lines.append(f"Released: {shortened(released)}.")
+    if forgotten:
+        lines.append(f"Failures forgotten of: {shortened(forgotten)}.")
+    if unknown:
+        lines.append(f"Nothing was held against: {shortened(unknown)}.")
     if before.problem:
-        lines.append(
-            f"Reset: {memory_of(settings.lock.namespace).origin}. No node is paused by `pause"
-            " --all` now."
-        )
+        memory = memory_of(settings.lock.namespace).origin
+        lines.append(f"Reset: {memory}. No node is paused by `pause --all` now.")
     text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
     document = ReleaseReport(
-        versions=gone, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
+        versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
     )
     settings.output.show(document, lambda: text, is_prose=True)
 
@@ -297,9 +293,8 @@ def evidence(
       rollout operate --require-evidence configmap --config cluster.toml     # in the other cluster
     """
     if sign_key is not None and out is None:
-        raise UsageError(
-            "--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig."
-        )
+        hint = "The signature is written beside it, as FILE.sig."
+        raise UsageError("--sign-key needs --out FILE", hint=hint)
     is_folder = out is not None and (names_folder(out) or Path(out).is_dir())
     if out is not None and is_folder:
         check_folder(Path(out))
