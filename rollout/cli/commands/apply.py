@@ -57,8 +57,7 @@ def apply(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import execute, observers, prepare, refusals, screens
-    from rollout.cli.stages.cluster import read_cluster
-    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.cluster import connect, read_cluster
     from rollout.cli.stages.hosts import ask_hosts
     from rollout.execution.record.memory import require_memory
 
@@ -126,8 +125,8 @@ def _request(settings: Given, file: Path | None) -> "Request":
 
     Refuses flags that differ from the saved plan, and names settings that have no effect on it.
     """
+    from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
-    from rollout.cli.stages.saved_plan import load_saved
 
     request = fresh_request(settings)
     if file is None:

@@ -10,8 +10,14 @@ from rollout.cli import wiring
 from rollout.cli.flags import NODE_ARGUMENTS, option, takes
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.schema import NotifySettings
-from rollout.cli.stages.cluster import find_unfinished, read_cluster, read_memory, read_nodes
-from rollout.cli.stages.connections import connect, with_patience
+from rollout.cli.stages.cluster import (
+    connect,
+    find_unfinished,
+    read_cluster,
+    read_memory,
+    read_nodes,
+    with_patience,
+)
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.prepare import decide, inputs_of
 from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive

@@ -9,8 +9,7 @@ from rollout.cli.flags import LINES, argument, takes
 from rollout.cli.loading import Group, SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
-from rollout.cli.stages.cluster import read_nodes
-from rollout.cli.stages.connections import with_patience
+from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError

@@ -14,8 +14,7 @@ from rollout.cli.flags import NODE_ARGUMENTS, YES, option, takes
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import OutputFormat
-from rollout.cli.stages.cluster import read_nodes
-from rollout.cli.stages.connections import connect
+from rollout.cli.stages.cluster import connect, read_nodes
 from rollout.cli.stages.hosts import ask_hosts, find_hosts
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.selection import select

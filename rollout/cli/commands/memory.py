@@ -17,8 +17,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import LINES, argument, option, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import future_time, node_name, one_line
-from rollout.cli.stages.cluster import read_nodes
-from rollout.cli.stages.connections import with_patience
+from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document

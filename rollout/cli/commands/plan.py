@@ -50,10 +50,8 @@ def plan(
       rollout plan --finish-by 8h --window '22:00 6h'
     """
     from rollout.cli.stages import preview
-    from rollout.cli.stages.cluster import read_cluster
-    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.cluster import connect, read_cluster
     from rollout.cli.stages.hosts import ask_hosts
-    from rollout.cli.stages.plan_copy import cluster_copy
     from rollout.cli.stages.prepare import decide, inputs_of
     from rollout.cli.stages.refusals import refusing_blockers
     from rollout.cli.stages.request import fresh_request
@@ -79,7 +77,7 @@ def plan(
         require_memory(cluster.memory)
     inputs = inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
     if snapshot is not None and answers is not None:
-        write_whole(snapshot, cluster_copy(inputs, answers, anonymous=anonymous))
+        write_whole(snapshot, preview.cluster_copy(inputs, answers, anonymous=anonymous))
         say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     if explain is not None:
         preview.show_explanation(node_name(explain), request, inputs)

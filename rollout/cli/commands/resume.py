@@ -14,7 +14,7 @@ from rollout.model.quantity import Duration
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.connections import Connections
+    from rollout.cli.stages.cluster import Connections
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
     from rollout.execution.rollout.ledger import Aborted
@@ -56,8 +56,7 @@ def resume(
     from rollout.cli import wiring
     from rollout.cli.settings.rules import selection_of
     from rollout.cli.stages import execute, observers, refusals, rest, screens
-    from rollout.cli.stages.cluster import find_unfinished
-    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.cluster import connect, find_unfinished
     from rollout.cli.stages.request import Interrupted, Request
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
 
@@ -125,8 +124,7 @@ def abort(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import observers, refusals
-    from rollout.cli.stages.cluster import find_unfinished
-    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.cluster import connect, find_unfinished
     from rollout.report.columns import wrap
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -159,7 +157,7 @@ def abort(
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
     """Whether hosts hold slots of FleetLock, as far as this user may see them."""
-    from rollout.cli.stages.connections import with_patience
+    from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots
 

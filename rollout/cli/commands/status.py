@@ -23,7 +23,7 @@ def status(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import status as stage
-    from rollout.cli.stages.connections import connect
+    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.request import fresh_request
 
     request = fresh_request(settings)

@@ -1,17 +1,58 @@
-"""Read the cluster: everything for a plan, the nodes alone, the memory, or what a rollout left."""
+"""Connect to the cluster and its hosts, and read what a command needs of the cluster."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, TypeVarTuple
 
+from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.stages.connections import with_patience
+from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say, show_progress, warn
+from rollout.execution.base.deadline import Deadline, has_answered, patiently
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import documents, snapshot
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.memory import Memory
-from rollout.ports import ClusterApi
+from rollout.ports import ClusterApi, HostExecutor
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_START_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The API server, and the shell of the hosts."""
+
+    api: ClusterApi
+    shell: HostExecutor
+
+
+def connect(settings: Settings) -> Connections:
+    return Connections(wiring.cluster_api(settings), wiring.host_shell(settings.ssh))
+
+
+def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return what the action returns, tried again for a minute while the API server answers with errors.
+
+    A server that cannot be reached at all raises at once.
+    """
+    reported = list[BaseException]()
+
+    def notice(error: BaseException) -> None:
+        # Each attempt may fail differently; the first failure says enough.
+        if not reported:
+            say(f"waiting for the API server: {error}")
+        reported.append(error)
+
+    return patiently(
+        lambda: action(*arguments),
+        Deadline(wiring.system_clock(), _START_PATIENCE),
+        notice,
+        passing=has_answered,
+    )
 
 
 def read_cluster(

@@ -13,7 +13,7 @@ from rollout.cli.log import stage
 from rollout.cli.program import as_started
 from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.connections import Connections
+from rollout.cli.stages.cluster import Connections
 from rollout.cli.stages.observers import RepeatFilter, run_journal, run_notifications
 from rollout.cli.stages.prepare import PreparedRun
 from rollout.cli.stages.request import Request

@@ -9,7 +9,7 @@ from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Executor, SshSettings
-from rollout.cli.stages.connections import Connections, with_patience
+from rollout.cli.stages.cluster import Connections, with_patience
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.selection import SelectedNodes, select
 from rollout.cli.terminal import error_console, say, warn

@@ -19,12 +19,14 @@ from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, refusals, screens
 from rollout.cli.stages.cluster import (
+    Connections,
+    connect,
     find_unfinished_among,
     read_cluster,
     read_memory,
     read_nodes,
+    with_patience,
 )
-from rollout.cli.stages.connections import Connections, connect, with_patience
 from rollout.cli.stages.evidence import remember_proven
 from rollout.cli.stages.forecast import forecast_end
 from rollout.cli.stages.hosts import ask_hosts

@@ -1,26 +1,32 @@
-"""Make a plan from what was read, and prepare its run: a new plan or a saved one."""
+"""Make a plan or load a saved one, and prepare its run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from rollout.adapters.input_files import read_input
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.stages.hosts import Targets
 from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.request import Request, Saved
-from rollout.cli.stages.saved_plan import refuse_stale
 from rollout.cli.stages.selection import similar_labels
 from rollout.cli.terminal import show_progress, warn
+from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.selectors import parse_selector
-from rollout.model.text import counted
+from rollout.model.text import counted, grouped, printable, shortened
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan.staleness import changes
 from rollout.report.sentences import extent
+
+_MOST_CHANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,43 @@ def prepare(
     plan = decide(inputs)
     if isinstance(request.origin, Saved):
         saved = request.origin.plan
-        refuse_stale(saved, inputs)
+        _refuse_stale(saved, inputs)
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
     return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
+
+
+def load_saved(file: Path) -> RolloutPlan:
+    """`PlanFileError` if the file cannot be read, or is not a plan exactly as it was saved."""
+    try:
+        content = read_input(file, most=LARGEST_DOCUMENT)
+    except OSError as error:
+        raise PlanFileError(
+            f"cannot read the plan {file}: {error.strerror}",
+            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+        ) from error
+    return decode_plan(content, str(file))
+
+
+def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
+    """`StalePlanError` with a line for each kind of difference and the nodes that have it."""
+    differences = grouped((change.what, change) for change in changes(saved, inputs))
+    if not differences:
+        return
+    lines = list[str]()
+    for what, group in differences.items():
+        if len(group) == 1:
+            lines.append(printable(str(group[0])))
+        else:
+            nodes = shortened([change.node for change in group])
+            lines.append(f"{printable(what)}: {nodes}")
+    if len(lines) > _MOST_CHANGES:
+        others = len(lines) - _MOST_CHANGES
+        lines = [*lines[:_MOST_CHANGES], f"and {others} other differences"]
+    raise StalePlanError(
+        f"the plan {saved.plan_id} no longer matches the cluster",
+        details=lines,
+        hint="Make a new one with `rollout plan --out FILE`, and review it.",
+    )
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What `rollout plan` shows: a new plan, a saved one, or why a node is where it is."""
 
+import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -10,13 +11,15 @@ import typer
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
 from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.stages.prepare import load_saved
 from rollout.cli.stages.request import Request
-from rollout.cli.stages.saved_plan import load_saved
 from rollout.cli.stages.screens import next_without_waves, zones
 from rollout.cli.stages.selection import similar_names
 from rollout.cli.stages.status import rollout_beside
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
+from rollout.gather.cluster.copying import CopiedPace, copy_document
+from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
 from rollout.model.progress import excluded_by_trouble
@@ -26,6 +29,7 @@ from rollout.planning.plan.build import decide as decisions_of
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.plan.explanation import explain
 from rollout.planning.plan.finish_by import Finish, smallest_limit
+from rollout.planning.play.pace import Pace
 from rollout.ports import ClusterApi
 from rollout.report.markdown import plan_markdown
 from rollout.report.plan_screen import blocked_line, explanation_text, plan_text
@@ -156,3 +160,24 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)
     request.settings.output.show(explanation, text, is_prose=True, nodes=[name])
+
+
+def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
+    """Return a document of the API server's answers and of the pace at which this cluster reboots.
+
+    `anonymous` hides names and labels by a key that nobody keeps.
+    """
+    key = secrets.token_bytes(32) if anonymous else b""
+    snapshot = inputs.snapshot
+    pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
+    graces: dict[str, int] = {}
+    for pod in snapshot.pods:
+        # Pods that belong to their node return with it, as part of its reboot.
+        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
+            grace = inputs.policy.drain.grace_of(pod.grace_period)
+            graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
+    owners = {
+        uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()
+    }
+    copied = CopiedPace(pace.reboot(0, 1), owners)
+    return copy_document(answers, inputs.observations, copied, key)

@@ -10,8 +10,7 @@ from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.cluster import find_unfinished_among
-from rollout.cli.stages.connections import with_patience
+from rollout.cli.stages.cluster import find_unfinished_among, with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.lease import (

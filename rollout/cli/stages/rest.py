@@ -9,8 +9,7 @@ from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.stages import refusals, screens
-from rollout.cli.stages.cluster import read_cluster
-from rollout.cli.stages.connections import Connections
+from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts_of
 from rollout.cli.stages.prepare import PreparedRun, inputs_of
 from rollout.cli.stages.request import Request

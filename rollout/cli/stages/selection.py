@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rollout.cli.stages.connections import with_patience
+from rollout.cli.stages.cluster import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import InputError
 from rollout.gather.cluster import snapshot

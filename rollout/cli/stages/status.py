@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
 from rollout.cli.signals import interrupted_by_signals, uninterrupted
-from rollout.cli.stages.cluster import read_memory, read_nodes
-from rollout.cli.stages.connections import Connections, with_patience
+from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
