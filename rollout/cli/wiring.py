@@ -1,4 +1,4 @@
-"""The sole constructor of adapters. Each is imported when it is made: `--help` loads no client."""
+"""Make all adapters. Each is imported when it is made, so that `--help` loads no client."""
 
 import getpass
 import os
@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.clock import SystemClock
@@ -27,11 +28,13 @@ from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
+if TYPE_CHECKING:
+    from rollout.adapters.kube.kubeconfig import Login
+
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
 def cluster_api(settings: Settings) -> ClusterApi:
-    """Return the API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
     with stage("connect") as note:
@@ -40,34 +43,26 @@ def cluster_api(settings: Settings) -> ClusterApi:
     return api
 
 
-def context_of(settings: Settings) -> str:
-    """Return the context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
+def login(settings: Settings) -> "Login | None":
+    """Return the login that the kubeconfig has, or None without a kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
 
     try:
-        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None).context
+        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None)
     except KubeconfigError:
-        return ""
+        return None
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
     """Return the cluster's name, if it has one, with the address of its API server."""
-    name = settings.cluster.name or context_of(settings)
+    name = settings.cluster.name
+    if not name:
+        found = login(settings)
+        name = found.context if found else ""
     return f"{name} ({api.server})" if name else api.server
 
 
-def server_of(settings: Settings) -> str:
-    """Return the API server's address in the kubeconfig that is used; empty if there is none. Asks nobody."""
-    from rollout.adapters.kube.kubeconfig import find_login
-
-    try:
-        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None).server
-    except KubeconfigError:
-        return ""
-
-
 def host_shell(options: SshSettings) -> HostExecutor:
-    """Return what carries commands to the hosts."""
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
@@ -97,7 +92,7 @@ def _ansible_settings(options: SshSettings) -> AnsibleSettings:
 
 
 def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
-    """Return the inventory that is named; None where the Nodes are the inventory."""
+    """Return the inventory file, or None if the Nodes are the inventory."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory
@@ -110,39 +105,37 @@ def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
 
 
 def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:
-    """Return what the gates ask outside the cluster: the operator's command, terminal and playbooks, and Prometheus.
+    """Return the gates outside the cluster: a command, the terminal, playbooks and Prometheus.
 
-    `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end`
-    as for the ports.
+    `alerts` are the plan's. The token is sent only to the Prometheus of the settings. `end` is when
+    the pass ends.
     """
-    if settings.alerts.silence and not settings.alerts.alertmanager_url:
-        raise UsageError(
-            "alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address."
-        )
-    source = None
+    own = settings.alerts
+    if own.silence and not own.alertmanager_url:
+        why = "alerts.silence has no effect without alerts.alertmanager-url"
+        raise UsageError(why, hint="Give its address.")
+    read_alerts = None
     if alerts.url:
-        token = token_for(
-            alerts.url, settings.alerts.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
-        )
-        alertmanager = settings.alerts.alertmanager_url
-        source = PrometheusAlerts(
-            alerts.url, matchers=alerts.matchers, token=token, alertmanager=alertmanager
+        read_alerts = PrometheusAlerts(
+            alerts.url,
+            matchers=alerts.matchers,
+            token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
+            alertmanager=own.alertmanager_url,
         ).active
+    command = None
+    if settings.gates.command:
+        command = partial(ask_command, split_command(settings.gates.command))
     return GatePorts(
-        command=(
-            partial(ask_command, split_command(settings.gates.command))
-            if settings.gates.command
-            else None
-        ),
+        command=command,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
-        alerts=source,
+        alerts=read_alerts,
         playbooks=_node_playbooks(settings),
         end=end,
     )
 
 
 def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
-    """Return what has Alertmanager silence the nodes in flight; None where nobody asks for that."""
+    """Return the observer that silences nodes in flight in Alertmanager, if that is set."""
     if not own.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}
@@ -150,12 +143,12 @@ def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | N
 
 
 def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
-    """Return the operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    by_occasion = {
-        Occasion.PRE_REBOOT: settings.reboot.pre_playbook,
-        Occasion.POST_REBOOT: settings.reboot.post_playbook,
-    }
-    files = {occasion: file for occasion, file in by_occasion.items() if file is not None}
+    """Return the operator's playbooks around each reboot. Ansible runs them with any executor."""
+    files: dict[Occasion, Path] = {}
+    if settings.reboot.pre_playbook is not None:
+        files[Occasion.PRE_REBOOT] = settings.reboot.pre_playbook
+    if settings.reboot.post_playbook is not None:
+        files[Occasion.POST_REBOOT] = settings.reboot.post_playbook
     if not files:
         return None
     from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
@@ -164,7 +157,7 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return the text of these metrics, and of this process's own, each time that it is asked for."""
+    """Return a function that returns these metrics and those of this process as text."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -175,20 +168,19 @@ def exposition(*collectors: Any) -> Callable[[], bytes]:
 
 
 def system_clock() -> Clock:
-    """Return this machine's clocks; tests have waits hurried by a variable that is no setting."""
+    """Return this machine's clock. Tests shorten waits with a variable that is no setting."""
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 
 def now() -> datetime:
-    """Return the time by this machine's clock."""
     return system_clock().now()
 
 
 def lease_holder() -> str:
-    """Who holds the lock, for people: user, machine, process."""
+    """Return the holder of the lock for people: user, machine and process ID."""
     return f"{operator()}/{os.getpid()}"
 
 
 def operator() -> str:
-    """Who has given the command, for people: user and machine."""
+    """Return who runs the command, for people: user and machine."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

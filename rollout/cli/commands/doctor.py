@@ -1,7 +1,8 @@
-"""`rollout doctor`: the places that a run tells, then whatever a rollout needs of cluster and hosts."""
+"""`rollout doctor`: check the notifications, then what a rollout needs of cluster and hosts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import typer
 
@@ -73,25 +74,24 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
     outlook = Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = _notification_checks(settings.notify, name, test=notify_test)
-    checks = sort_checks((*places, *_examined(request, outlook)))
-    every = bool(output.verbose)
+    checks = sort_checks((*places, *_cluster_checks(request, outlook)))
     next_step = _next_step(checks, outlook)
     if next_step.command:
         next_step = replace(next_step, command=settings.repeated(next_step.command))
-    output.show(
-        doctor_document(checks),
-        lambda: doctor_text(checks, every=every, width=output.width, way_on=next_step),
+    text = partial(
+        doctor_text, checks, every=bool(output.verbose), width=output.width, way_on=next_step
     )
+    output.show(doctor_document(checks), text)
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 
 
 @dataclass(slots=True)
 class Outlook:
-    """What `doctor` learns about the next step, besides its checks.
+    """What the next step depends on, besides the checks.
 
     beside: the next step for a rollout that runs or was interrupted.
-    has_pending: whether a node that can be planned waits for a reboot.
+    has_pending: whether a pending node can be planned.
     """
 
     beside: FollowUp = field(default_factory=FollowUp)
@@ -99,7 +99,7 @@ class Outlook:
 
 
 def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
-    """Return the next command. It is `doctor` only after something has to be fixed."""
+    """Return the next command, which is `doctor` only if something has to be fixed."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", lead="After fixing what failed")
@@ -114,8 +114,8 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     return FollowUp("No node waits for a reboot.")
 
 
-def _examined(request: Request, outlook: Outlook) -> Iterator[Check]:
-    """Yield the checks one after the other, until one prevents all that follow."""
+def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
+    """Yield the checks in order, until an error prevents the rest."""
     settings = request.settings
     policy = request.policy
     namespace = request.namespace
@@ -129,86 +129,83 @@ def _examined(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from cluster.clock_checks(wiring.now(), api.server_time())
         needs = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
         missing = missing_rights(needs, lambda right: with_patience(has_right, api, right))
-        rights = tuple(cluster.right_checks(needs, missing))
-        yield from rights
+        yield from cluster.right_checks(needs, missing)
         yield _lock(api, namespace)
-        yield from _unwritable(api, namespace, rights)
+        if not any(right.resource == "configmaps" for right in missing):
+            yield from _write_checks(api, namespace)
         stage = CheckName.NODES
         subject = request.selection.selector or "all nodes"
         nodes = read_nodes(api)
         targets = ask_hosts(connections, request, nodes, replace(request.probe, units=True))
-        meant = targets.among(nodes)
+        selected = targets.among(nodes)
         memory = read_memory(api, namespace)
         yield from cluster.memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
-        yield from cluster.pause_checks(memory, meant, api.server_time())
+        yield from cluster.pause_checks(memory, selected, api.server_time())
         yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
-        yield cluster.selection_check(subject, len(meant), len(nodes))
+        yield cluster.selection_check(subject, len(selected), len(nodes))
         if policy.pools:
             members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
-            for node in meant:
+            for node in selected:
                 members[pools_of(policy).of(node.labels)].append(node.name)
             yield from cluster.pool_checks(members, DEFAULT)
         own_command = bool(settings.reboot.command)
         on_hosts: list[Check] = []
-        for node in meant:
-            if unsupported := why_unsupported(node):
+        for node in selected:
+            unsupported = why_unsupported(node)
+            if unsupported:
                 yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
-                continue
-            on_hosts += host_checks(
-                node.name, targets.observations.get(node.name), own_command=own_command
-            )
+            else:
+                answer = targets.observations.get(node.name)
+                on_hosts += host_checks(node.name, answer, own_command=own_command)
         yield from on_hosts
         stage = CheckName.DRAIN
         outlook.beside, _ = rollout_beside(api, namespace, nodes)
-        yield from _forecast(api, request, targets, outlook, on_hosts)
+        yield from _planning_checks(api, request, targets, outlook, on_hosts)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
-def _unwritable(api: ClusterApi, namespace: str, rights: Iterable[Check]) -> Iterator[Check]:
-    """Yield what the API server would refuse to store although this user has the right to write it."""
-    missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
-    if not any(" configmaps " in subject for subject in missing):
-        record = record_of(namespace)
-        memory = memory_of(namespace)
-        no_record = with_patience(record.why_unwritable, api)
-        no_memory = with_patience(why_unwritable, api, namespace)
-        yield from cluster.unwritable_checks((record, no_record), (memory, no_memory))
+def _write_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
+    """Yield the documents that the API server would not store, although this user may write them."""
+    record = record_of(namespace)
+    why_no_record = with_patience(record.why_unwritable, api)
+    why_no_memory = with_patience(why_unwritable, api, namespace)
+    memory = memory_of(namespace)
+    yield from cluster.unwritable_checks((record, why_no_record), (memory, why_no_memory))
 
 
-def _forecast(
+def _planning_checks(
     api: ClusterApi,
     request: Request,
     targets: Targets,
     outlook: Outlook,
     on_hosts: Sequence[Check],
 ) -> Iterator[Check]:
-    """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail.
+    """Yield what a plan shows: rivals, nodes that cannot take part, and drains that would fail.
 
-    What `on_hosts` tells of a host that reboots by itself is not told again of its node.
+    A host that reboots by itself is reported `on_hosts`, and not again for its node.
     """
     snapshot = read_cluster(api, request.namespace)
     policy = request.policy
-    # every host is forecast, staged or not: tomorrow's update meets the same budgets
-    own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
-    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
+    # Idle nodes are planned, too: the next update meets the same disruption budgets.
+    pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
     plan = decide(inputs_of(replace(request, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
-    told = {
+    self_rebooting = {
         check.subject
         for check in on_hosts
         if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
     }
-    marked = {node.name for node in snapshot.nodes if any(marks_on(node))} | nodes_being_upgraded(
-        snapshot.pods
-    ).keys()
-    yield from cluster.exclusion_checks(plan, snapshot.nodes, self_rebooting=told - marked)
+    self_rebooting -= {node.name for node in snapshot.nodes if any(marks_on(node))}
+    self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
+    yield from cluster.exclusion_checks(plan, snapshot.nodes, self_rebooting=self_rebooting)
     yield from cluster.drain_checks(plan)
 
 
 def _lock(api: ClusterApi, namespace: str) -> Check:
-    """Whether a rollout could take the lock now, and whose it is where it could not."""
+    """Return the check whether a rollout could take the lock now."""
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = find_unfinished(api, namespace)
@@ -231,7 +228,7 @@ def _lock(api: ClusterApi, namespace: str) -> Check:
 
 
 def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
-    """Where notifications would go; with `test`, whether they arrive."""
+    """Yield the places of notifications; with `test`, whether a notification arrives there."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(
@@ -249,5 +246,5 @@ def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> I
                 "Check its URL in notify.url.",
             )
         else:
-            said = "accepted a test" if test else "not tried: --notify-test sends a test"
-            yield passed(CheckName.NOTIFICATIONS, place.name, said)
+            result = "accepted a test" if test else "not tried: --notify-test sends a test"
+            yield passed(CheckName.NOTIFICATIONS, place.name, result)

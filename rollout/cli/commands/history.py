@@ -1,4 +1,4 @@
-"""`rollout history` and `rollout report`: what runs were, by their journals: by id, by path, or the last."""
+"""`rollout history` and `rollout report`: show runs from their journals."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,25 +21,21 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
-# A line of a journal, counted from 1, and what it says.
+# The number of a line in a journal, from 1, and its record.
 NumberedRecord = tuple[int, Record]
 _STDIN = Path("-")
 _WHICH = "ID of the run or its first letters, the path of a journal"
-_ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
+_RUN = "Show this run as a timeline: its ID or first letters, or the path of a journal."
+_CHECK = "Check the run against the transition table and the safety rules; exit 1 if it fails"
+_OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
+_OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
 
 
 @takes()
 def history(
     settings: Given,
-    run: str = argument(
-        "",
-        "Show this run as a timeline: its ID or first letters, or the path of a journal.",
-        "RUN",
-        run_ids,
-    ),
-    check: bool = option(
-        False, "Check the run against the transition table and the safety rules; exit 1 if it fails"
-    ),
+    run: str = argument("", _RUN, "RUN", run_ids),
+    check: bool = option(False, _CHECK),
 ) -> None:
     """List the runs recorded on this machine, of all clusters, or show one as a timeline.
 
@@ -54,22 +50,20 @@ def history(
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
-    file = settings.output.journal
     if check:
         _check(run, settings)
         return
-    if run or file:
-        recorded = _recorded(run, file, settings)
+    if run or output.journal:
+        recorded = _read_run(run, settings)
         records = [record for _, record in recorded.records]
         text = partial(timeline_text, recorded.run, records, details=bool(output.verbose))
         output.show(HistoryReport(FORMAT_VERSION, (recorded.run,)), text, is_prose=True)
         return
-    runs = sorted(_kept_runs(settings), key=lambda entry: entry.begun_at)
-    here = wiring.server_of(settings)
-    output.show(
-        HistoryReport(FORMAT_VERSION, runs),
-        lambda: history_text(runs, width=output.width, here=here),
-    )
+    runs = sorted(_runs_here(), key=lambda entry: entry.begun_at)
+    login = wiring.login(settings)
+    here = login.server if login else ""
+    text = partial(history_text, runs, width=output.width, here=here)
+    output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 
 def _check(run: str, settings: Given) -> None:
@@ -77,10 +71,9 @@ def _check(run: str, settings: Given) -> None:
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
-    file = settings.output.journal
-    if not (run or file):
+    if not (run or settings.output.journal):
         raise UsageError("--check needs a run", hint="rollout history RUN --check")
-    recorded = _recorded(run, file, settings)
+    recorded = _read_run(run, settings)
     checked = JournalCheck.of(
         check_journal(recorded.records), lines=len(recorded.records), damaged=recorded.damaged
     )
@@ -93,10 +86,11 @@ def _check(run: str, settings: Given) -> None:
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _kept_runs(settings: Given) -> Iterator[RunReport]:
+def _runs_here() -> Iterator[RunReport]:
+    """Yield the runs recorded on this machine; warn of journals that cannot be read."""
     for path in journal.journals():
         try:
-            yield _recorded(str(path), None, settings).run
+            yield _read_journal(path).run
         except InputError as error:
             say(f"warning: {error.message}")
 
@@ -107,12 +101,7 @@ def report(
     run: str = argument(
         "", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids
     ),
-    out: Path | None = option(
-        None,
-        "Write the report to this .html, .md or .json file; default: Markdown to stdout",
-        "FILE",
-        parser=output_file,
-    ),
+    out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
     """Report on a run: what failed, what was held, where the time went, and how it compares with the plan.
 
@@ -132,54 +121,60 @@ def report(
     from rollout.report.markdown import run_markdown
     from rollout.report.runs.pages import run_page
 
-    ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    reported = _recorded(run, settings.output.journal, settings).run
-    if ending == ".json":
-        written = json_document(reported)
+    run_report = _read_run(run, settings).run
+    suffix = out.suffix.lower() if out else ""
+    if settings.output.as_json or suffix == ".json":
+        content = json_document(run_report)
         if settings.output.format is OutputFormat.YAML:
-            written = yaml_document(written)
+            content = yaml_document(content)
+    elif suffix in (".html", ".htm"):
+        content = run_page(run_report).encode()
     else:
-        written = (run_page if ending in (".html", ".htm") else run_markdown)(reported).encode()
+        content = run_markdown(run_report).encode()
     if out is None:
-        show_document(written)
+        show_document(content)
         return
-    write_whole(out, written)
+    write_whole(out, content)
     say(f"Written to {printable(str(out))}.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A run with its records, each with its line in the journal; `damaged` lines could not be read."""
+class _RecordedRun:
+    """A run with its records. `damaged` lines of its journal could not be read."""
 
     run: RunReport
     records: Sequence[NumberedRecord]
     damaged: int
 
 
-def _recorded(run: str, file: Path | None, settings: Given) -> _Recorded:
-    """Return the run of this path, or of this id, of which the first letters are enough; else the last; its records.
+def _read_run(run: str, settings: Given) -> _RecordedRun:
+    """Return the run of this path, or of this ID or its first letters, or else the last run.
 
-    `file` is the journal to look into instead of those that are kept here. The path `-` is a log on
-    stdin with JSON lines in it. `InputError` where there is no such run.
+    The path `-` is a log with JSON lines on stdin. A journal in the settings is searched instead of
+    those on this machine. `InputError` if there is no such run.
     """
+    is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN)
+    if is_path or Path(run).is_file():
+        return _read_journal(Path(run))
+    file = settings.output.journal
+    if file is not None:
+        return _read_journal(file, run)
+    return _read_journal(_find_journal(run, settings))
+
+
+def _read_journal(path: Path, run: str = "") -> _RecordedRun:
+    """Return the run that a journal has, or the last one whose ID begins with `run`."""
     from rollout.report.runs.report import report_of
 
-    if "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN) or Path(run).is_file():
-        file = Path(run)
-        run = ""
-    path = file or _kept(run, settings)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
-        lines = tuple(
-            journal.read_log(sys.stdin.buffer) if path == _STDIN else journal.read_lines(path)
-        )
+        is_log = path == _STDIN
+        lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
     except OSError as error:
-        raise InputError(
-            f"cannot read the journal {printable(str(path))}: {error.strerror}"
-        ) from error
+        raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
     numbered = [(number, line) for number, line in enumerate(lines, start=1) if line is not None]
-    records = _of_run(numbered, run if file else "", origin)
+    records = _records_of(numbered, run, origin)
     damaged = lines.count(None)
     report = report_of(
         [record for _, record in records],
@@ -187,42 +182,41 @@ def _recorded(run: str, file: Path | None, settings: Given) -> _Recorded:
         unreadable=damaged,
         is_being_written=journal.is_being_written(path),
     )
-    return _Recorded(report, records, damaged)
+    return _RecordedRun(report, records, damaged)
 
 
-def _kept(run: str, settings: Given) -> Path:
-    """Return the journal of this run, or of the last run: of the current cluster if there is one, else of any."""
-    from rollout.cli import wiring
-
-    kept = journal.journals()
-    if not kept:
-        raise InputError(
-            f"no run is recorded in {printable(str(journal.runs_directory()))}", hint=_ELSEWHERE
-        )
+def _find_journal(run: str, settings: Given) -> Path:
+    """Return the journal of this run, or of the last run: of the current cluster if it has one."""
+    paths = journal.journals()
+    if not paths:
+        folder = printable(str(journal.runs_directory()))
+        raise InputError(f"no run is recorded in {folder}", hint=_OR_PATH)
     if not run:
-        return _last(kept, wiring.server_of(settings))
-    matching = [path for path in kept if path.stem.startswith(run)]
+        return _last_journal(paths, settings)
+    matching = [path for path in paths if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]
     if matching:
         names = shortened([path.stem for path in journal.latest_first(matching)])
-        hint = f"Give more letters. It may be: {names}."
         raise InputError(
-            f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it', hint=hint
+            f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it',
+            hint=f"Give more letters. It may be: {names}.",
         )
-    hint = f"List the runs on this machine: rollout history. {_ELSEWHERE}"
+    hint = f"List the runs on this machine: rollout history. {_OR_PATH}"
     raise InputError(f'run "{printable(run)}" not found', hint=hint)
 
 
-def _last(kept: Sequence[Path], server: str) -> Path:
-    """Return the journal of the last run on this API server, else the last of all, and say whose it is."""
-    latest = journal.latest_first(kept)
-    own = next(
-        (path for path in latest if journal.is_server(server, journal.server_of(path))), None
-    )
-    if own is not None:
-        say(f"The last run: {printable(own.stem)}.")
-        return own
+def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
+    """Return the journal of the last run on the current cluster, or else of all, and say which."""
+    from rollout.cli import wiring
+
+    login = wiring.login(settings)
+    server = login.server if login else ""
+    latest = journal.latest_first(paths)
+    for path in latest:
+        if journal.is_server(server, journal.server_of(path)):
+            say(f"The last run: {printable(path.stem)}.")
+            return path
     path = latest[0]
     where = printable(journal.server_of(path).removeprefix("https://")) or "an unknown cluster"
     if server:
@@ -232,19 +226,21 @@ def _last(kept: Sequence[Path], server: str) -> Path:
     return path
 
 
-def _of_run(records: Iterable[NumberedRecord], run: str, origin: str) -> Sequence[NumberedRecord]:
-    """Return those of the run in one file that was worked on last, of those whose ids begin so.
+def _records_of(
+    records: Iterable[NumberedRecord], run: str, origin: str
+) -> Sequence[NumberedRecord]:
+    """Return the records of the latest run whose ID begins with `run`.
 
-    Each command of a run begins with a record that names it. In the JSON lines of an operating
-    process a pass without a run stands between two: its lines are of no run, and count where there
-    is no other.
+    Each command of a run begins with a record that names the run. In the log of operate, a pass
+    without a run is between two runs: its records belong to no run, and count only if there is no
+    run at all.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
     name = ""
     for number, record in records:
         if record.get("type") == "run":
             name = str(record.get("run", ""))
-            # the one that was worked on last comes last
+            # The latest run is the last of the dictionary.
             by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
             name = ""
@@ -252,5 +248,5 @@ def _of_run(records: Iterable[NumberedRecord], run: str, origin: str) -> Sequenc
     names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
     if not names:
         which = f" that begins with {run!r}" if run else ""
-        raise InputError(f"no run{which} is recorded in {origin}", hint=_ELSEWHERE)
+        raise InputError(f"no run{which} is recorded in {origin}", hint=_OR_PATH)
     return by_run[names[-1]]

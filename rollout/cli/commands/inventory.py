@@ -1,8 +1,9 @@
-"""`rollout inventory`, `known-hosts` and `check-update`: the Nodes, for Ansible and for ssh, and their updates."""
+"""`rollout inventory`, `known-hosts` and `check-update`: list hosts, their keys and updates."""
 
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,16 +55,19 @@ def inventory(
     targets = ask_hosts(connections, request, nodes)
     ssh = settings.ssh
     connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
-    listed = [node for node in targets.among(nodes) if not why_unsupported(node)]
-    shown = inventory_document(listed, targets.hosts, targets.observations, connection)
-    show_document(shown, as_yaml=settings.output.format is OutputFormat.YAML)
+    supported = [node for node in targets.among(nodes) if not why_unsupported(node)]
+    document = inventory_document(supported, targets.hosts, targets.observations, connection)
+    show_document(document, as_yaml=settings.output.format is OutputFormat.YAML)
 
 
 def _absolute(file: Path | None) -> str:
-    """As OpenSSH takes it from any folder; `none` is no file."""
-    return str(file if str(file) == "none" else file.absolute()) if file else ""
+    """Return a file's absolute path; `none` is not a file for OpenSSH."""
+    if file is None or str(file) == "none":
+        return str(file or "")
+    return str(file.absolute())
 
 
+_OUT = "File to write; default: the file of --known-hosts, else stdout"
 _FINGERPRINTS = (
     "File with the fingerprints that the hosts' consoles print, or a folder with one file per Node"
 )
@@ -72,12 +76,7 @@ _FINGERPRINTS = (
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def known_hosts(
     settings: Given,
-    out: Path | None = option(
-        None,
-        "File to write; default: the file of --known-hosts, else stdout",
-        "FILE",
-        parser=output_file,
-    ),
+    out: Path | None = option(None, _OUT, "FILE", parser=output_file),
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
@@ -104,57 +103,55 @@ def known_hosts(
     nodes = read_nodes(api)
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
-    listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
+    confirmed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with show_progress("asking hosts for their keys"):
         scanned = host_keys.scan(
-            hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency
+            hosts, file, confirmed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency
         )
     rows = tuple(map(_row, scanned))
+    text = partial(host_keys_text, rows, output.width)
     if output.as_json or file:
-        output.show(
-            HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width)
-        )
+        output.show(HostKeysReport(FORMAT_VERSION, rows), text)
     else:
-        # the file itself is the data
-        sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
-    taken = _taken(scanned, yes=yes, as_json=output.as_json)
-    content = host_keys.written(before, taken)
-    if file and taken:
+        # Standard output is the known_hosts file.
+        sys.stderr.write(f"{text()}\n")
+    trusted = _trusted(scanned, yes=yes, as_json=output.as_json)
+    content = host_keys.written(before, trusted)
+    if file and trusted:
         write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
-    if file:
-        say(
-            f"{counted(len(taken), 'key')} written to {file}" if taken else f"{file} stays as it is"
-        )
+        say(f"{counted(len(trusted), 'key')} written to {file}")
+    elif file:
+        say(f"{file} stays as it is")
     elif not output.as_json:
         show(content.rstrip("\n"))
-    left = [entry for entry in scanned if entry not in taken and entry.standing != "known"]
-    raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
+    is_missing = any(host not in trusted and host.standing != "known" for host in scanned)
+    raise typer.Exit(ExitCode.PARTIAL if is_missing else ExitCode.OK)
 
 
-def _row(entry: "ScannedHost") -> HostKeyRow:
+def _row(host: "ScannedHost") -> HostKeyRow:
     from rollout.adapters.ssh.known_hosts import name_on_file
 
     return HostKeyRow(
-        node=entry.node,
-        host=name_on_file(entry.host),
-        type=entry.key.type if entry.key else "",
-        fingerprint=entry.key.fingerprint if entry.key else "",
-        standing=entry.standing,
-        confirmed_by=entry.confirmed_by,
-        before=tuple(key.fingerprint for key in entry.before),
-        error=entry.error,
+        node=host.node,
+        host=name_on_file(host.host),
+        type=host.key.type if host.key else "",
+        fingerprint=host.key.fingerprint if host.key else "",
+        standing=host.standing,
+        confirmed_by=host.confirmed_by,
+        before=tuple(key.fingerprint for key in host.before),
+        error=host.error,
     )
 
 
-def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
-    """Return what is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
-    unconfirmed = [entry for entry in scanned if entry.standing == "new" and not entry.confirmed_by]
+def _trusted(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
+    """Return the hosts with confirmed keys, and those with new keys that the operator trusts."""
+    unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
         hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
-    return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
+    return [host for host in scanned if host.is_taken or host in unconfirmed]
 
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
@@ -179,9 +176,10 @@ def check_update(settings: Given) -> None:
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(names)) as advance:
-        for result in check_hosts(
+        checks = check_hosts(
             names, targets.observations, connections.shell, concurrency=concurrency
-        ):
+        )
+        for result in checks:
             advance()
             by_name[result.node] = result
     results = [by_name[name] for name in names]
@@ -192,27 +190,15 @@ def check_update(settings: Given) -> None:
 
 
 def _text(results: list[CheckResult]) -> str:
-    """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
+    """Return a sentence about all hosts, and a line for the hosts with the same result."""
     ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
-    alike = grouped(
+    numbers = Counter(result.outcome for result in ranked)
+    figures = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())
+    lines = [f"{counted(len(results), 'host')}: {figures or 'nothing to do'}."]
+    names_by_result = grouped(
         ((result.outcome, result.version, result.message), result.node) for result in ranked
     )
-    numbers = Counter(result.outcome for result in results)
-    figures = ", ".join(
-        f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome]
-    )
-    lines = [
-        ": ".join(
-            filter(
-                None,
-                (
-                    f"  {outcome}",
-                    printable(version),
-                    shortened(names, _MOST_NAMES),
-                    printable(message),
-                ),
-            )
-        )
-        for (outcome, version, message), names in alike.items()
-    ]
-    return "\n".join((f"{counted(len(results), 'host')}: {figures or 'nothing to do'}.", *lines))
+    for (outcome, version, message), names in names_by_result.items():
+        parts = (printable(version), shortened(names, _MOST_NAMES), printable(message))
+        lines.append(": ".join(filter(None, (f"  {outcome}", *parts))))
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from functools import partial
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.cluster import read_memory
-from rollout.cli.stages.observers import tell
+from rollout.cli.stages.observers import send
 from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.execution.record.memory import change_memory
@@ -69,5 +69,5 @@ def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime
         deadline = parse_timestamp(by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
-        tell(slip_note(slip, late.obstacle, command), settings)
+        send(slip_note(slip, late.obstacle, command), settings)
     return slip

@@ -1,4 +1,4 @@
-"""Who hears of a run beside whoever shows it: its journal, those who do not watch, its metrics. It waits for none."""
+"""The observers of a run besides its display: journal, notifications and metrics."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,19 +39,19 @@ from rollout.report.runs.report import read_past
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
-# Older ones tell little of how things are now, and a journal of a large run takes a while to read.
-_LATEST = 10
+# Older runs say little about the present, and the journal of a large run takes a while to read.
+_PAST_RUNS = 10
 _LARGEST_TEXTFILE = 16_000_000
 # Metrics of thousands of nodes take a while to write, and are collected a few times a minute.
 _EVERY_SECONDS = 5.0
-# For so long the end of the process waits for the last delivery.
+# How long the end of the process waits for the last delivery.
 _LAST_SECONDS = 5.0
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
+    """Return how long the latest runs on this cluster took, from the journals on this machine."""
     try:
-        latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_LATEST:]
+        latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
     except OSError:
         return NO_PAST
@@ -136,7 +136,7 @@ def run_journal(
 
 
 def note_abort(aborted: Aborted) -> None:
-    """Have the journal of a run that was begun on this machine say that it was undone; others know nothing of it."""
+    """Write into the journal of a run that it was undone, if the journal is on this machine."""
     path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return
@@ -157,25 +157,27 @@ def note_abort(aborted: Aborted) -> None:
 
 @dataclass(slots=True)
 class RepeatFilter:
-    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
+    """Keeps the last notification of this pass and of the pass before, to skip repetitions."""
 
-    before: object = None
-    now: object = None
+    previous: Note | None = None
+    current: Note | None = None
 
-    def turn(self) -> None:
-        """Begin a pass."""
-        self.before = self.now
-        self.now = None
+    def begin_pass(self) -> None:
+        self.previous = self.current
+        self.current = None
 
-    def is_new(self, note: Note) -> bool:
-        """Whether the pass before did not end so, too."""
-        self.now = replace(note, at="", run="")
-        return self.now != self.before
+    def add(self, note: Note) -> bool:
+        """Return whether the previous pass ended with another notification."""
+        self.current = replace(note, at="", run="")
+        return self.current != self.previous
 
 
 @dataclass(slots=True)
 class _Notifier:
-    """Posts what is worth it. Safe to call from many threads; `is_stopped`: whether the run's end was asked for."""
+    """Sends notifications of a run. Safe for many threads.
+
+    `is_stopped` tells whether someone has asked the rollout to stop.
+    """
 
     noteworthy: Noteworthy
     outbox: Outbox
@@ -185,14 +187,13 @@ class _Notifier:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event."""
         with self.lock:
             self.post(self.noteworthy.take(event, stopped=self.is_stopped()))
 
     def post(self, notes: Iterable[Note]) -> None:
-        """Send those of these notifications that are wanted, and news."""
+        """Send the notifications that are wanted and new. Once the run has begun, all are new."""
         for note in notes:
-            is_news = self.news.is_new(note) or self.noteworthy.has_begun
+            is_news = self.news.add(note) or self.noteworthy.has_begun
             if is_news and NotifyEvent(note.event) in self.events:
                 self.outbox.post(render_note(note))
 
@@ -233,32 +234,35 @@ def run_notifications(
             raise
 
 
-def tell_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
-    """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
+def notify_of_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
+    """Notify that a pass failed before it had a plan, unless the previous pass failed the same way."""
     note = replace(error_note(error), next="rollout doctor")
-    if news.is_new(note):
-        tell(note, settings)
+    if news.add(note):
+        send(note, settings)
 
 
-def tell(note: Note, settings: Settings) -> None:
-    """Send one notification that is of no run, where notifications of its kind are wanted."""
+def send(note: Note, settings: Settings) -> None:
+    """Send a notification that belongs to no run, if notifications of its kind are wanted."""
     options = settings.notify
+    places = destinations(options.url)
+    if not places or NotifyEvent(note.event) not in options.on:
+        return
     cluster = settings.cluster.name or settings.cluster.context
-    if NotifyEvent(note.event) in options.on and (places := destinations(options.url)):
-        with closing(Outbox(places, say)) as outbox:
-            outbox.post(render_note(replace(note, cluster=cluster, at=timestamp(wiring.now()))))
+    note = replace(note, cluster=cluster, at=timestamp(wiring.now()))
+    with closing(Outbox(places, say)) as outbox:
+        outbox.post(render_note(note))
 
 
 @dataclass(slots=True)
 class MeasuredPass:
-    """A pass under way, and how it ended."""
+    """The exit code of a pass."""
 
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
 def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
+    """Measure one pass. Its result is the code that is set, or that of the raised error."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -279,11 +283,10 @@ def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 
 @contextmanager
 def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterator[Metrics | None]":
-    """Metrics, if any are wanted, on their way for as long as this context lasts.
+    """Yield metrics that are delivered within this context, or None if none are wanted.
 
-    They are of the cluster at `server`, if it has no other name.
-
-    With `serves` they are served as well, where that is wanted; `InputError` where that cannot be.
+    `server` is the cluster's name if it has no other. `serves` also serves them, if the settings
+    say so; `InputError` if that fails.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -294,20 +297,10 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
 
     metrics = Metrics(name_of(settings, server))
     with ExitStack() as deliveries:
-        if file := options.textfile:
-
-            @cache
-            def remember() -> None:
-                # what outlives a process; one that cannot be read, or is none of ours, says nothing
-                with suppress(Exception):
-                    if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
-                        metrics.remember(file.read_text(encoding="utf-8"))
-
-            def write() -> None:
-                remember()
-                write_whole(file, metrics.text())
-
-            deliveries.enter_context(delivered(str(file), write, lambda: metrics.generation))
+        if options.textfile:
+            file = str(options.textfile)
+            write = _textfile_writer(options.textfile, metrics)
+            deliveries.enter_context(delivered(file, write, lambda: metrics.generation))
         if options.pushgateway:
             from rollout.adapters.metrics import Pushgateway
 
@@ -320,11 +313,26 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
         if listen:
             from rollout.adapters.metrics import serve
 
-            say(
-                "metrics:"
-                f" {deliveries.enter_context(serve(listen, metrics, lambda: metrics.is_ready))}"
-            )
+            url = deliveries.enter_context(serve(listen, metrics, lambda: metrics.is_ready))
+            say(f"metrics: {url}")
         yield metrics
+
+
+def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
+    """Return a function that writes the metrics, with what earlier processes left in the file."""
+
+    @cache
+    def read_earlier() -> None:
+        # A file that cannot be read, or is not ours, is ignored.
+        with suppress(Exception):
+            if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
+                metrics.remember(file.read_text(encoding="utf-8"))
+
+    def write() -> None:
+        read_earlier()
+        write_whole(file, metrics.text())
+
+    return write
 
 
 def observe_cluster(
@@ -336,23 +344,20 @@ def observe_cluster(
 
 
 def name_of(settings: Settings, server: str) -> str:
-    """Return the cluster's name, or its server's address, without scheme and whatever of a login may stand in it."""
+    """Return the cluster's name, or else its server's address without scheme and login."""
+    if settings.cluster.name:
+        return settings.cluster.name
     parts = urlsplit(server)
-    return (
-        settings.cluster.name
-        or f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-        or server
-    )
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
 
 
 @contextmanager
 def delivered(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Within this context deliver whenever something is new, and once more at its end; the first failure is warned of.
+    """Within this context deliver whenever the generation changes, and at the end; warn of a failure.
 
-    `place` names it in warnings, without any secret. `generation` says whether something is new, 0
-    that nothing is.
+    `place` is for the warning, without any secret. The `generation` is 0 if there is nothing yet.
     """
     clock = wiring.system_clock()
     ended = threading.Event()

@@ -33,8 +33,8 @@ from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.observers import (
     RepeatFilter,
     measured_pass,
+    notify_of_failed_pass,
     observe_cluster,
-    tell_failed_pass,
 )
 from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of, prepare
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
@@ -103,7 +103,7 @@ class Operation:
         seconds = settings.operate.active_deadline
         end = Deadline(wiring.system_clock(), seconds) if seconds else None
         stop = StopRequest(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
-        self.news.turn()
+        self.news.begin_pass()
         with measured_pass(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
@@ -117,8 +117,8 @@ class Operation:
                 measured.code = ExitCode.INTERRUPTED if stop.asked else code
             except RolloutError as error:
                 # A run that started has sent its own notification.
-                if self.news.now is None:
-                    tell_failed_pass(error, settings, self.news)
+                if self.news.current is None:
+                    notify_of_failed_pass(error, settings, self.news)
                 raise
             finally:
                 if stop.asked:
@@ -251,7 +251,7 @@ class _Pass:
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
-        tell_failed_pass(error, self.request.settings, self.operation.news)
+        notify_of_failed_pass(error, self.request.settings, self.operation.news)
         with suppress(ApiError):
             change_memory(api, self.request.namespace, partial(replace, waited_for=run))
 
