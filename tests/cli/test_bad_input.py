@@ -117,7 +117,7 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")]
+    ("terminating", "fix"), [(False, "Create that namespace,"), (True, "after it is deleted")]
 )
 def test_a_lock_namespace_that_takes_nothing_new(
     start_lab: StartLab, command: Command, fix: str, *, terminating: bool
