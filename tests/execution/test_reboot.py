@@ -24,6 +24,7 @@ from rollout.execution.node.proof import MissingProof, await_ready, missing_in_s
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.ssh_host import RememberingShell, SshHost
+from rollout.execution.node.steps import process_node, ssh_steps
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.hosts import RolloutHosts
@@ -355,6 +356,33 @@ def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(
     assert stored(server, NODES, NODE)["metadata"]["annotations"][marks.CORDONED_BY_US] == "true"
 
 
+def test_a_node_that_is_gone_when_it_is_taken_up_is_skipped(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    """Its marks would tell whether its reboot was requested."""
+    context = asking(Answers([None]))
+    server.call(lambda: server.store.remove(NODES, NODE))
+    result = process_node(context, ssh_steps(cast("SshHost", context.host)))
+    assert result.outcome is Outcome.SKIPPED
+    assert result.reason is ExclusionReason.DELETING
+    assert result.message == "its Node was deleted before the rollout was resumed"
+    assert not result.left_cordoned
+
+
+def test_a_host_whose_node_gets_another_name_during_its_reboot_was_removed_as_this_node(
+    watching: Watching, server: StandaloneApi
+) -> None:
+    context = watching(Answers([None]))
+    delete(server, context)
+    put(server, NODES, {"metadata": {"name": "renamed"}, "status": status(NEW, ready=True)})
+    with pytest.raises(NodeFailure, match="not registered again") as removed:
+        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    assert removed.value.reason is ExclusionReason.DELETING
+    renamed = stored(server, NODES, "renamed")
+    assert "annotations" not in renamed["metadata"]
+    assert not renamed.get("spec", {}).get("unschedulable")
+
+
 def test_a_node_that_is_registered_by_another_machine_proves_nothing(
     watching: Watching, server: StandaloneApi
 ) -> None:
@@ -465,22 +493,21 @@ MARKS = {
     marks.BOOT_ID_BEFORE: OLD,
     marks.CORDONED_BY_US: "true",
 }
+UndoWhile = Callable[[Callable[[], object]], Aborted]
 Undo = Callable[[str, bool], Aborted]
 
 
 @pytest.fixture
-def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
-    """Abort what left a node in its reboot; it reports so while its host is asked once, and does not answer."""
+def undo_while(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> UndoWhile:
+    """Abort what left a node in its reboot; this happens while its host is asked once, and does not answer."""
     node = {
         "metadata": {"name": NODE, "uid": "u", "annotations": MARKS},
         "spec": {"unschedulable": True},
     }
     put(server, NODES, {**node, "status": status(OLD, ready=False)})
 
-    def run(boot_id: str, ready: bool) -> Aborted:  # noqa: FBT001 - as it is reported
-        host = Answers(
-            [None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready))
-        )
+    def run(meanwhile: Callable[[], object]) -> Aborted:
+        host = Answers([None], meanwhile)
         return abort(
             RolloutHosts({NODE: Host(NODE, "127.0.0.1")}, cast("Any", host)),
             api,
@@ -491,6 +518,24 @@ def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
         )
 
     return run
+
+
+@pytest.fixture
+def undo(server: StandaloneApi, undo_while: UndoWhile) -> Undo:
+    """The Node reports this meanwhile."""
+
+    def run(boot_id: str, ready: bool) -> Aborted:  # noqa: FBT001 - as it is reported
+        return undo_while(lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready)))
+
+    return run
+
+
+def test_one_whose_node_vanishes_while_its_host_is_asked_needs_no_undoing(
+    server: StandaloneApi, undo_while: UndoWhile
+) -> None:
+    aborted = undo_while(lambda: server.store.remove(NODES, NODE))
+    assert aborted.reverted == (NODE,)
+    assert aborted.left_cordoned == {}
 
 
 def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo) -> None:

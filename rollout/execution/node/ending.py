@@ -96,7 +96,11 @@ def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> R
         return error
     message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
-        message = f"not rebooted: {message} while it was {progress.phase}"
+        if context.is_taken_up and not progress.marked:
+            # The marks that tell whether its reboot was requested are gone with the Node.
+            message = f"{message} before the rollout was resumed"
+        else:
+            message = f"not rebooted: {message} while it was {progress.phase}"
         # A Node that was created again still needs its reboot.
         reason = ExclusionReason.DELETING if loss is NodeLoss.DELETED else None
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
