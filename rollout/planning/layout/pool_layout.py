@@ -31,13 +31,14 @@ class Quota:
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
-def quotas_of(pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
+def quotas_of(pools: Pools, included: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
     """Return the quotas by pool.
 
-    Percentages refer to the `chosen` nodes. `left` is what nodes that are away leave of the limit.
+    Percentages refer to the `included` nodes. `left` is what nodes that are away leave of the
+    limit.
     """
     quotas = dict[str, Quota]()
-    for name, size in {"": 0, **pools.sizes(chosen)}.items():
+    for name, size in {"": 0, **pools.sizes(included)}.items():
         ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
         quotas[name] = Quota(max(1, left.limits.get(name, left.most)), ramp)
     return quotas

@@ -1,12 +1,12 @@
 """Make a plan from observations. Pure: equal inputs give the same plan, byte for byte."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
@@ -23,7 +23,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
-from rollout.model.text import counted, grouped, natural_key, shortened
+from rollout.model.text import counted, natural_key, shortened
 from rollout.model.timestamps import whole_second
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
@@ -53,6 +53,7 @@ from rollout.planning.layout.rolling import roll_parts, slow_first, without_crow
 from rollout.planning.layout.sharing import (
     MOST_ROUNDS,
     NodeDemand,
+    Rate,
     UnbudgetedOwners,
     WaveLimits,
     pool_key,
@@ -63,7 +64,6 @@ from rollout.planning.plan.document import with_id
 from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
-_DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3
 # How often a wave may use a budget up, in each layout that is tried. More rounds make fewer waves
 # with longer drains. With many nodes, there is only time for two layouts.
@@ -105,7 +105,7 @@ class PlanInputs:
             now=self.snapshot.read_at,
             memory=self.snapshot.memory,
             selection=self.selection,
-            limit=self.policy.failures_allowed(len(_chosen(self))),
+            limit=self.policy.failures_allowed(len(_included_nodes(self))),
             include_held=self.policy.include_held,
             unattended=self.unattended,
             retried=self.retried,
@@ -133,43 +133,36 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
     return decide(inputs).plan
 
 
-def _limit_of(inputs: PlanInputs, chosen: Sequence[Node]) -> AwayLimit:
-    members = inputs.pools.members(chosen)
+def _limit_of(inputs: PlanInputs, included: Sequence[Node]) -> AwayLimit:
+    members = inputs.pools.members(included)
     return AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
 
 
 def decide(inputs: PlanInputs) -> Decisions:
     pools = inputs.pools
-    judged = [(candidate, exclusion(candidate)) for candidate in _candidates(inputs)]
-    exclusions = [entry for _, entry in judged if entry]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(
-        [candidate for candidate, entry in judged if not entry], forecaster, inputs
-    )
-    if inputs.policy.skip_blocked:
-        exclusions += [_skipped(item) for item in drainable if item.blockers]
-        drainable = [item for item in drainable if not item.blockers]
+    drainable, exclusions = _drainable_nodes(inputs, forecaster)
     items = {item.node.name: item for item in drainable}
     # A node that is away counts against the limit, unless this rollout takes it.
     taken = inputs.begun.union(items)
     away = [node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken]
-    chosen = _chosen(inputs)
-    left = _limit_of(inputs, chosen).beside(away)
-    quotas = quotas_of(pools, chosen, left)
+    included = _included_nodes(inputs)
+    left = _limit_of(inputs, included).beside(away)
+    quotas = quotas_of(pools, included, left)
     leaving = {name: item.leaving for name, item in items.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = _limits(
-        inputs, drainable, forecaster, size=max(1, left.most), owners=owners, pace=pace
-    )
+    size = max(1, left.most)
+    limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
     demands = [_node_demand(item, owners, inputs, pace, limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
     simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
     layout = _roll_layout(_layout(demands, quotas, simulator), simulator, forecaster.scheduler)
     if inputs.policy.prefer_no_schedule_taint:
+        forecaster.scheduler.taint(leaving)
         forecaster.scheduler.taint(
-            (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
+            entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED
         )
     forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
@@ -184,16 +177,43 @@ def decide(inputs: PlanInputs) -> Decisions:
         policy=inputs.policy,
         waves=planned,
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
-        blockers=(
-            *(rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals) if drainable else ()),
-            *left.blockers(away, inputs.policy, {demand.pool for demand in demands}),
-            *(blocker for item in drainable for blocker in item.blockers),
-        ),
+        blockers=_blockers(inputs, drainable, left, away),
         warnings=tuple(_warnings(inputs, items, owners, planned, forecast.warnings)),
         summary=_summary(planned, layout.lower_bound),
         estimate=pace.whole(planned) if planned else TimeEstimate(),
     )
     return Decisions(with_id(plan), items, waves, limits)
+
+
+def _drainable_nodes(
+    inputs: PlanInputs, forecaster: DrainForecaster
+) -> tuple[list[Drainable], list[Exclusion]]:
+    """Return the forecasts of the nodes that take part, and why the others do not."""
+    exclusions = list[Exclusion]()
+    eligible = list[Candidate]()
+    for candidate in _candidates(inputs):
+        excluded = exclusion(candidate)
+        if excluded:
+            exclusions.append(excluded)
+        else:
+            eligible.append(candidate)
+    drainable = _forecasts(eligible, forecaster, inputs)
+    if inputs.policy.skip_blocked:
+        exclusions += [_skipped(item) for item in drainable if item.blockers]
+        drainable = [item for item in drainable if not item.blockers]
+    return drainable, exclusions
+
+
+def _blockers(
+    inputs: PlanInputs, drainable: Sequence[Drainable], left: AwayLimit, away: Sequence[Node]
+) -> tuple[Blocker, ...]:
+    blockers = list[Blocker]()
+    if drainable:
+        blockers += rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
+    blockers += left.blockers(away, inputs.policy, {item.pool for item in drainable})
+    for item in drainable:
+        blockers += item.blockers
+    return tuple(blockers)
 
 
 def _layout(
@@ -208,8 +228,10 @@ def _layout(
     widest = up_to(most)
     layouts = list[Layout]()
     for rounds in fewer:
-        layouts.append(replace(up_to(rounds), lower_bound=widest.lower_bound))
-        if len(layouts[-1].waves) <= widest.lower_bound:
+        layout = replace(up_to(rounds), lower_bound=widest.lower_bound)
+        layouts.append(layout)
+        # No layout has fewer waves.
+        if len(layout.waves) <= widest.lower_bound:
             break
     else:
         layouts.append(widest)
@@ -226,12 +248,12 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
     if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
         return layout
     parts = list[Batch]()
-    for is_rolling, alike in groupby(layout.waves, key=partial(_is_rolling, pools=simulator.pools)):
-        group = list(alike)
+    for is_rolling, waves in groupby(layout.waves, lambda wave: _is_rolling(wave, simulator.pools)):
+        group = list(waves)
         parts += roll_parts(group, simulator.limits) if is_rolling else group
-    batch = [without_crowding(part, simulator.leaving, scheduler) for part in parts]
-    waves = tuple(slow_first(part, simulator.seconds(part)) for part in batch)
-    return replace(layout, waves=waves, lower_bound=len(waves))
+    limited = [without_crowding(part, simulator.leaving, scheduler) for part in parts]
+    ordered = tuple(slow_first(part, simulator.seconds(part)) for part in limited)
+    return replace(layout, waves=ordered, lower_bound=len(ordered))
 
 
 def _warnings(
@@ -239,16 +261,21 @@ def _warnings(
     items: Mapping[str, Drainable],
     owners: UnbudgetedOwners,
     waves: Sequence[Wave],
-    foreseen: Iterable[PlanWarning],
+    simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
+    blocked = set[tuple[str, str]]()
     for name, item in items.items():
-        yield from (*item.warnings, *owners.all_at_once(name))
-    blocked = {(node, name) for node, item in items.items() for name in item.blocked()}
-    yield from (warning for warning in foreseen if (warning.node, warning.object) not in blocked)
+        yield from item.warnings
+        yield from owners.all_at_once(name)
+        blocked.update((name, subject) for subject in item.blocked())
+    for warning in simulated:
+        if (warning.node, warning.object) not in blocked:
+            yield warning
     planned = [node for wave in waves for node in wave.nodes]
     yield from memory_warnings(planned, inputs.eligibility)
     for node in planned:
-        if users := items[node.name].facts.users:
+        users = items[node.name].facts.users
+        if users:
             names = shortened([str(user) for user in users], _NAMED_USERS)
             message = (
                 f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout"
@@ -261,8 +288,13 @@ def _warnings(
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
+    arrivals = sum(node.arrivals for node in nodes)
     return PlanSummary(
-        len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes)
+        nodes=len(nodes),
+        waves=len(waves),
+        waves_lower_bound=lower_bound,
+        pods_to_move=pods,
+        expected_evictions=pods + arrivals,
     )
 
 
@@ -270,33 +302,34 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
     """Warn of critical rules that cover no pod, which are probably mistyped."""
     message = "covers no pod: see its namespace and labels"
     for rule in inputs.policy.drain.critical:
-        if not (budget := critical_budget(rule, inputs.snapshot.pods)).expected_pods:
+        budget = critical_budget(rule, inputs.snapshot.pods)
+        if not budget.expected_pods:
             yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
 def _planned_waves(
     waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]
 ) -> tuple[Wave, ...]:
-    return tuple(
-        Wave(
-            index,
-            tuple(items[demand.name].planned(arrivals[demand.name]) for demand in wave.demands),
-            wave.because,
-            wave.note,
-            wave.estimate,
-            wave.rolling,
-            wave.limit,
+    planned = list[Wave]()
+    for index, wave in enumerate(waves, start=1):
+        planned.append(
+            Wave(
+                index=index,
+                nodes=tuple(items[name].planned(arrivals[name]) for name in wave.names),
+                because=wave.because,
+                note=wave.note,
+                estimate=wave.estimate,
+                rolling=wave.rolling,
+                limit=wave.limit,
+            )
         )
-        for index, wave in enumerate(waves, start=1)
-    )
+    return tuple(planned)
 
 
 def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     names = set(inputs.selected)
-    return sorted(
-        (node for node in inputs.snapshot.nodes if node.name in names),
-        key=lambda node: natural_key(node.name),
-    )
+    nodes = [node for node in inputs.snapshot.nodes if node.name in names]
+    return sorted(nodes, key=lambda node: natural_key(node.name))
 
 
 def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
@@ -304,32 +337,36 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
     eligibility = inputs.eligibility
     upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     for node in _selected_nodes(inputs):
-        name = node.name
         pool = pools.of(node.labels)
-        observation = inputs.observations.get(name)
-        by = upgraded.get(name, "")
-        yield Candidate(node, observation, pools.rules(pool), eligibility, pool, by)
+        yield Candidate(
+            node,
+            inputs.observations.get(node.name),
+            pools.rules(pool),
+            eligibility,
+            pool,
+            upgraded.get(node.name, ""),
+        )
 
 
 def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
     snapshot = inputs.snapshot
-    forecasts = (
-        forecaster.forecast(candidate, candidate.facts)
-        for candidate in candidates
-        if candidate.facts is not None
-    )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
     away = {node.name for node in snapshot.nodes if is_away(node)} - inputs.begun
-
-    def endangered(name: str) -> Iterator[Blocker]:
-        yield from control_plane.blockers(name)
-        yield from storage_blockers(name, snapshot.stored, away, inputs.begun)
-
-    return [
-        replace(item, blockers=(*item.blockers, *endangered(item.node.name))) for item in forecasts
-    ]
+    forecasts = list[Drainable]()
+    for candidate in candidates:
+        if candidate.facts is None:
+            continue
+        item = forecaster.forecast(candidate, candidate.facts)
+        name = item.node.name
+        blockers = (
+            *item.blockers,
+            *control_plane.blockers(name),
+            *storage_blockers(name, snapshot.stored, away, inputs.begun),
+        )
+        forecasts.append(replace(item, blockers=blockers))
+    return forecasts
 
 
 def _skipped(item: Drainable) -> Exclusion:
@@ -338,13 +375,10 @@ def _skipped(item: Drainable) -> Exclusion:
     return Exclusion(item.node.name, ExclusionReason.BLOCKED, message, item.pool)
 
 
-def _chosen(inputs: PlanInputs) -> list[Node]:
+def _included_nodes(inputs: PlanInputs) -> list[Node]:
     """Return the nodes that percentages refer to."""
-    return [
-        node
-        for node in _selected_nodes(inputs)
-        if not excluded_by_name(node.name, inputs.selection)
-    ]
+    nodes = _selected_nodes(inputs)
+    return [node for node in nodes if not excluded_by_name(node.name, inputs.selection)]
 
 
 def _limits(
@@ -356,28 +390,30 @@ def _limits(
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
-    guarded = grouped(
-        (key, verdict.pod)
-        for item in drainable
-        for verdict in item.verdicts
-        for key in item.guarded.get(verdict.pod.uid, ())
-    )
-    rates = {
-        key: pace.rate(
-            forecaster.headcount.permits(forecaster.budgets[key]),
-            inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods)),
-            {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner},
-        )
-        for key, pods in guarded.items()
-    }
-    # Sharing a wave may cost a drain half of its timeout, in each pool.
-    deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
+    rates = dict[str, Rate]()
+    for key, pods in _guarded_pods(drainable).items():
+        permits = forecaster.headcount.permits(forecaster.budgets[key])
+        grace = inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods))
+        kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
+        rates[key] = pace.rate(permits, grace, kinds)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
-    allowed |= {**owners.allowed, **copies_spare(inputs.snapshot.stored)}
-    return WaveLimits(
-        size, allowed, rates, {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
-    )
+    allowed |= owners.allowed
+    allowed |= copies_spare(inputs.snapshot.stored)
+    # Sharing a wave may cost a drain half of its timeout, in each pool.
+    deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
+    rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
+    return WaveLimits(size, allowed, rates, rounds)
+
+
+def _guarded_pods(drainable: Iterable[Drainable]) -> Mapping[str, Sequence[Pod]]:
+    """Return the pods that the drains ask each budget about."""
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for item in drainable:
+        for verdict in item.verdicts:
+            for key in item.guarded.get(verdict.pod.uid, ()):
+                pods[key].append(verdict.pod)
+    return pods
 
 
 def _node_demand(
@@ -385,23 +421,21 @@ def _node_demand(
 ) -> NodeDemand:
     name = item.node.name
     policy = inputs.pools.rules(item.pool)
-    own = owners.loads.get(name, {})
+    unbudgeted = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
     pool = pool_key(item.pool)
+    pool_load = {pool: 1} if pool in limits.allowed else {}
+    price = (0, 0)
+    # By their price, nodes are ordered so that few pods move twice. This needs the soft taint.
+    if policy.prefer_no_schedule_taint:
+        price = (len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving))
     return NodeDemand(
         name=name,
-        group=item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
+        group=item.node.labels.get(policy.spread_by, ""),
         control_plane=is_control_plane(item.node, policy),
-        load=sum_of((item.load, own, copies, {pool: 1} if pool in limits.allowed else {})),
-        holds=sum_of((item.holds, own, copies)),
+        load=sum_of((item.load, unbudgeted, copies, pool_load)),
+        holds=sum_of((item.holds, unbudgeted, copies)),
         ending=slowest_ending((item.leaving,), policy.drain, pace),
-        price=_price(item, policy),
+        price=price,
         pool=item.pool,
     )
-
-
-def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
-    """Return the node's price; zero if the policy does not keep pods from moving twice."""
-    if not policy.prefer_no_schedule_taint:
-        return 0, 0
-    return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)

@@ -1,14 +1,13 @@
 """Explain why a node is in its wave, and what its drain will do, pod by pod."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.errors import UsageError
-from rollout.model.plan import Blocker, PlanWarning
+from rollout.model.plan import Blocker, PlannedNode, PlanWarning, Wave
 from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
 from rollout.planning.layout.reasons import obstacles
-from rollout.planning.layout.sharing import WaveLimits
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
 
@@ -57,56 +56,65 @@ def explain(decisions: Decisions, node: str) -> Explanation:
     for wave in plan.waves:
         for planned in wave.nodes:
             if planned.name == node:
-                return Explanation(
-                    node=node,
-                    wave=wave.index,
-                    because=wave.because,
-                    together_with=tuple(other.name for other in wave.nodes if other.name != node),
-                    not_earlier=_not_earlier(decisions.waves, wave.index, node, decisions.limits),
-                    arrivals=planned.arrivals,
-                    pods=tuple(_fates(decisions.drainable[node])),
-                    blockers=tuple(blocker for blocker in plan.blockers if blocker.node == node),
-                    warnings=tuple(warning for warning in plan.warnings if warning.node == node),
-                )
-    excluded = next((entry for entry in plan.excluded if entry.node == node), None)
-    if excluded is None:
-        raise UsageError(
-            f"the plan has no node {node}", hint="It is not selected. See: rollout status"
-        )
-    return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
+                return _explain_planned(decisions, wave, planned)
+    for excluded in plan.excluded:
+        if excluded.node == node:
+            return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
+    raise UsageError(f"the plan has no node {node}", hint="It is not selected. See: rollout status")
 
 
-def _not_earlier(
-    waves: Sequence[Batch], index: int, name: str, limits: WaveLimits
-) -> tuple[NotThere, ...]:
-    own = waves[index - 1]
-    demand = next(candidate for candidate in own.demands if candidate.name == name)
-
-    def reasons(wave: Batch) -> tuple[str, ...]:
-        if wave.part != own.part:
-            return (
-                f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",
-            )
-        if demand.control_plane:
-            return ("control-plane nodes go one at a time",)
-        refused = filter(None, (wave.refused.get(name),))
-        in_the_way = (*obstacles(wave.demands, demand, wave.own(limits)), *refused)
-        return in_the_way or ("it could go there too, but that would not save a wave",)
-
-    return tuple(
-        NotThere(number, reasons(wave)) for number, wave in enumerate(waves[: index - 1], start=1)
+def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> Explanation:
+    plan = decisions.plan
+    name = planned.name
+    return Explanation(
+        node=name,
+        wave=wave.index,
+        because=wave.because,
+        together_with=tuple(other.name for other in wave.nodes if other.name != name),
+        not_earlier=_not_earlier(decisions, wave.index, name),
+        arrivals=planned.arrivals,
+        pods=_fates(decisions.drainable[name]),
+        blockers=tuple(blocker for blocker in plan.blockers if blocker.node == name),
+        warnings=tuple(warning for warning in plan.warnings if warning.node == name),
     )
 
 
-def _fates(item: Drainable) -> list[PodFate]:
-    return [
-        PodFate(
-            verdict.pod.key,
-            verdict.action,
-            verdict.reason,
-            verdict.message,
-            verdict.warnings,
-            tuple(budget.key for budget in item.index.covering(verdict.pod)),
+def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere, ...]:
+    """Return why the node is not in each of the waves before number `index`."""
+    *earlier, own = decisions.waves[:index]
+    demand = next(demand for demand in own.demands if demand.name == name)
+    reasons = list[NotThere]()
+    for number, wave in enumerate(earlier, start=1):
+        if wave.part == own.part:
+            because = _obstacles(wave, demand, decisions.limits)
+        else:
+            part = wave.part or "worker nodes"
+            because = (f"that wave is for another part of the rollout ({part})",)
+        reasons.append(NotThere(number, because))
+    return tuple(reasons)
+
+
+def _obstacles(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
+    if demand.control_plane:
+        return ("control-plane nodes go one at a time",)
+    reasons = obstacles(wave.demands, demand, wave.own(limits))
+    if demand.name in wave.refused:
+        reasons = (*reasons, wave.refused[demand.name])
+    return reasons or ("it could go there too, but that would not save a wave",)
+
+
+def _fates(item: Drainable) -> tuple[PodFate, ...]:
+    fates = list[PodFate]()
+    for verdict in item.verdicts:
+        budgets = item.index.covering(verdict.pod)
+        fates.append(
+            PodFate(
+                pod=verdict.pod.key,
+                action=verdict.action,
+                reason=verdict.reason,
+                message=verdict.message,
+                warnings=verdict.warnings,
+                budgets=tuple(budget.key for budget in budgets),
+            )
         )
-        for verdict in item.verdicts
-    ]
+    return tuple(fates)

@@ -30,31 +30,30 @@ class Finish:
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
-        return (
-            f"wave {slowest.index} takes {elapsed(slowest.estimate.seconds)}:"
-            f" {excerpt(slowest.because)}"
-        )
+        seconds = elapsed(slowest.estimate.seconds)
+        return f"wave {slowest.index} takes {seconds}: {excerpt(slowest.because)}"
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
     """Return the smallest limit that ends by the date, or the largest if none does."""
-    first = _planned(inputs, 1)
-    if first.is_by(date) or len(first.plan.nodes) <= 1:
+    first = _plan_with(inputs, 1)
+    nodes = len(first.plan.nodes)
+    if first.is_by(date) or nodes <= 1:
         return first
-    best = _planned(inputs, len(first.plan.nodes))
+    best = _plan_with(inputs, nodes)
     if not best.is_by(date):
         return best
-    least = 2
-    while least < best.limit:
-        tried = _planned(inputs, (least + best.limit) // 2)
-        if tried.is_by(date):
-            best = tried
+    lowest = 2
+    while lowest < best.limit:
+        middle = _plan_with(inputs, (lowest + best.limit) // 2)
+        if middle.is_by(date):
+            best = middle
         else:
-            least = tried.limit + 1
+            lowest = middle.limit + 1
     return best
 
 
-def _planned(inputs: PlanInputs, limit: int) -> Finish:
+def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
     policy = replace(inputs.policy, max_unavailable=Count(limit))
     plan = build_plan(replace(inputs, policy=policy))
     return Finish(limit, plan, finish(plan, Schedule.of(policy.gates.windows), inputs.created_at))
@@ -62,27 +61,30 @@ def _planned(inputs: PlanInputs, limit: int) -> Finish:
 
 def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """Return when all waves are done; each starts in the first opening that fits."""
-    at = now
+    start = now
     for wave in plan.waves:
-        pools = {node.pool for node in wave.nodes}
-        ends = [_after(wave, schedule.in_pool(plan.policy, pool), at) for pool in pools]
-        if not all(ends):
-            return None
-        at = max(end for end in ends if end)
-    return at
+        end = start
+        for pool in {node.pool for node in wave.nodes}:
+            pool_end = _wave_end(wave, schedule.in_pool(plan.policy, pool), start)
+            if pool_end is None:
+                return None
+            end = max(end, pool_end)
+        start = end
+    return start
 
 
-def _after(wave: Wave, schedule: Schedule, at: datetime) -> datetime | None:
+def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
     """Return when a wave is done; a rolling one continues in further openings."""
     needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
         needed = min(needed, left / len(wave.nodes) * wave.rolling.in_flight)
-    for opening in schedule.ahead(at):
-        begin = max(at, opening.begin)
+    for opening in schedule.ahead(start):
+        begin = max(start, opening.begin)
         room = opening.end - begin
-        if room >= (left if wave.rolling else needed):
+        if room < needed:
+            continue
+        if not wave.rolling or room >= left:
             return begin + left
-        if wave.rolling and room >= needed:
-            left -= room
+        left -= room
     return None

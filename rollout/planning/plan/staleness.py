@@ -7,6 +7,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.host import HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.text import joined
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.plan.build import PlanInputs
 
@@ -23,8 +24,8 @@ class Difference:
     node: str = ""
 
     def __str__(self) -> str:
-        detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.node}: {self.what}{detail}" if self.node else f"{self.what}{detail}"
+        detail = f"({self.detail})" if self.detail else ""
+        return joined(": ", self.node, joined(" ", self.what, detail))
 
 
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
@@ -42,18 +43,19 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     strange = sorted(set(fresh.selected) - known)
     differences = [Difference("a Node that is not in the plan", node=name) for name in strange]
     for planned in saved.nodes:
-        name, node = planned.name, nodes.get(planned.name)
-        if node is None:
+        name = planned.name
+        if name not in nodes:
             differences.append(Difference("the Node is gone", node=name))
-        else:
-            of_node = _node_changes(planned, node, pools)
-            of_host = _host_changes(planned, fresh.observations.get(name))
-            differences += [replace(change, node=name) for change in (*of_node, *of_host)]
+            continue
+        of_node = _node_changes(planned, nodes[name], pools)
+        of_host = _host_changes(planned, fresh.observations.get(name))
+        differences += [replace(change, node=name) for change in (*of_node, *of_host)]
     return tuple(differences)
 
 
 def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
-    if (pool := pools.of(node.labels)) != planned.pool:
+    pool = pools.of(node.labels)
+    if pool != planned.pool:
         yield Difference(f"it was in the pool {planned.pool}, and is in {pool} now")
     if node.uid != planned.node_uid:
         yield Difference("the Node was deleted and created again")
@@ -71,19 +73,18 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
         yield Difference(f"its host could not be probed: {facts.message}")
         return
     if facts.boot_id != planned.boot_id:
-        yield Difference(
-            "the host has rebooted since", f"boot id {planned.boot_id} then, {facts.boot_id} now"
-        )
+        boots = f"boot id {planned.boot_id} then, {facts.boot_id} now"
+        yield Difference("the host has rebooted since", boots)
     if planned.machine_id not in ("", facts.machine_id):
         machines = f"machine id {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is another machine", machines)
     if facts.running_version != planned.running_version:
         yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
     detection = facts.detection
-    if detection.needs_reboot != planned.staged:
-        yield Difference(
-            "an update has been staged since" if not planned.staged else _gone(planned)
-        )
+    if detection.needs_reboot and not planned.staged:
+        yield Difference("an update has been staged since")
+    elif planned.staged and not detection.needs_reboot:
+        yield Difference(_gone(planned))
     elif planned.staged and detection.version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.version or "an unknown version"
