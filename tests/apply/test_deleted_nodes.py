@@ -42,8 +42,20 @@ def remade(lab: Lab, node: str) -> None:
 
 def taken(lab: Lab, node: str) -> None:
     """An autoscaler has it in hand."""
+    taint(lab, node, "ToBeDeletedByClusterAutoscaler")
+
+
+SPOT = "aws-node-termination-handler/spot-itn"
+
+
+def on_notice(lab: Lab, node: str) -> None:
+    """The spot market takes its machine back in two minutes."""
+    taint(lab, node, SPOT)
+
+
+def taint(lab: Lab, node: str, key: str) -> None:
     stored = node_of(lab, node)
-    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    taint = {"key": key, "effect": "NoSchedule"}
     taints = [*stored["spec"].get("taints", ()), taint]
     lab.store.put(NODES, {**stored, "spec": {**stored["spec"], "taints": taints}})
 
@@ -76,7 +88,14 @@ def end_of_node(lines: list[Json], node: str) -> Json:
 @pytest.mark.sample
 @pytest.mark.parametrize(
     ("remove", "why"),
-    [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")],
+    [
+        (gone, "its Node was deleted since it was planned"),
+        (held, "the Node is being deleted"),
+        (
+            on_notice,
+            f"the AWS node termination handler is about to remove it: taint {SPOT}",
+        ),
+    ],
 )
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
     started: Started, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
