@@ -1,1 +1,1 @@
-"""Acting on the cluster: one state machine a node, waves side by side, each act fenced by the Lease."""
+"""Changes to the cluster: a state machine per node, in waves, guarded by the Lease."""

@@ -1,4 +1,4 @@
-"""The gates that a policy asks for, and those of this process: command, confirmation."""
+"""The gates of a policy, and those of this process: command and confirmation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -48,9 +48,9 @@ _LONGEST_VARIABLE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a node may not start now, None if it may. `final`: waiting will not change that.
+    """Why a node may not start now, None if it may.
 
-    `is_general`: it holds every other node as well, so that the others need not be asked about.
+    `final`: waiting will not change that. `is_general`: every other node is held as well.
     """
 
     finding: Finding | None = None
@@ -62,16 +62,22 @@ OPEN = Hold()
 
 
 GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
-"""Run the operator's own command with this environment, for so many seconds or until stopped: why it is a no."""
+"""Run the operator's command with an environment, a timeout in seconds and a check for a stop.
+
+Returns why the command refused, or an empty string.
+"""
 Confirmation = Callable[[str, Callable[[], bool]], bool]
-"""Ask somebody at a terminal, unless stopped meanwhile: whether they agree."""
+"""Ask the operator a question at a terminal, with a check for a stop; return whether they agree."""
 AlertSource = Callable[[], tuple[str, ...]]
-"""Return the names of alerts that count; `GateError` where what watches over the cluster cannot be asked."""
+"""Return the names of the firing alerts that count; `GateError` if they cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatePorts:
-    """What the gates of one process ask outside the cluster; `end` is by when its nodes have to be done."""
+    """What the gates of one process need besides the cluster.
+
+    `end` is when the process has to have finished its nodes.
+    """
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
@@ -82,10 +88,10 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. `hold` is asked by one thread, the rest of each node by its own.
+    """All gates of one run. One thread calls `hold`; each node's thread calls the rest.
 
-    What keeps untouched nodes from beginning is one list of conditions, asked when a node's turn
-    comes and once more right before its cordon.
+    One list of conditions keeps untouched nodes from starting. It is checked when a node is about
+    to start, and again right before its cordon.
     """
 
     plan: RolloutPlan
@@ -98,24 +104,22 @@ class PolicyGates:
     def __post_init__(self) -> None:
         self._policy = self.plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
-        self._schedules = {
-            pool: self._schedule.in_pool(self.plan.policy, pool)
-            for pool in {node.pool for node in self.plan.nodes}
-        }
+        pools = {node.pool for node in self.plan.nodes}
+        self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
-        # the cheapest first; what the bounded ones say is waited for up to gates.timeout
+        # The cheapest come first. Bounded conditions hold a node up to gates.timeout.
         control_plane = partial(self._blocked, control_plane_blockers)
         stored = partial(self._blocked, stored_blockers)
         self._bounded = (self._blocking_pods, control_plane, stored, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
     def before_rollout(self) -> None:
-        """Ask the command; `BlockedError` where it does not let pass."""
+        """Run the command; `BlockedError` if it refuses."""
         refused = self._command("rollout", {})
         if refused is None:
             return
@@ -125,7 +129,7 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def before_wave(self, wave: Wave) -> Finding | None:
-        """Return why the wave may not start: by the windows, the operator or the command."""
+        """Check the windows, the operator's confirmation and the command."""
         now = self.cluster.clock.now()
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
@@ -137,7 +141,7 @@ class PolicyGates:
         return self._command("wave", _about(wave, self.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Ask all conditions, the cheapest first."""
+        """Check all conditions, the cheapest first."""
         for condition in self._conditions:
             hold = condition(node)
             if hold.finding and not hold.final and condition in self._bounded:
@@ -147,12 +151,12 @@ class PolicyGates:
                     self._report_once(_ANY_NODE if hold.is_general else node.name, hold.finding)
                 return hold
         self._held.pop(node.name, None)
-        # what held any node is over: it is news when it comes again
+        # The reason that held every node is gone: report it if it comes back.
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
     def refusal(self, node: PlannedNode) -> Finding | None:
-        """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
+        """Check all conditions, the cheapest last, because they must hold until the cordon."""
         if self.memory is not None:
             self.memory.expire()
         for condition in reversed(self._conditions):
@@ -162,11 +166,12 @@ class PolicyGates:
         return None
 
     def _remembered(self, node: PlannedNode) -> Hold:
-        """Return what is remembered against starting the node, or any node."""
-        return Hold(self.memory.why_not_to_start(node) if self.memory else None, final=True)
+        """Check what earlier rollouts remember against the node, or against any node."""
+        if self.memory is None:
+            return OPEN
+        return Hold(self.memory.why_not_to_start(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
-        """Ask the command."""
         wave = self._wave_of[context.name]
         about = {
             **_about(wave, self.plan),
@@ -175,11 +180,12 @@ class PolicyGates:
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
-        if refused := self._command("node", about):
+        refused = self._command("node", about)
+        if refused:
             raise NotStartedError(finding=refused)
 
     def is_shut(self, planned: PlannedNode) -> bool:
-        """Ask the windows anew."""
+        """Whether the maintenance windows are closed for this node now."""
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _stopped(self) -> bool:
@@ -216,12 +222,12 @@ class PolicyGates:
         return Hold(finding, final=not wait, is_general=wait and not schedule.own)
 
     def _estimated(self, node: PlannedNode) -> float:
-        """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""
+        """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
 
     def _too_late(self, node: PlannedNode) -> Hold:
-        """Whether this process has not the time to take a node."""
+        """Check whether this process has enough time left for the node."""
         needed = self._estimated(node)
         end = self.ports.end
         if end is None or end.remaining >= needed:
@@ -231,9 +237,7 @@ class PolicyGates:
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
-            pods = self.cluster.ask(
-                lambda api: read_node_pods(api, node.name, selector)  # noqa: B023 - called at once
-            )
+            pods = self.cluster.ask(partial(read_node_pods, node=node.name, selector=selector))
             running = tuple(pod.key for pod in pods if not pod.finished)
             if running:
                 return Hold(BlockingPods(running, selector))
@@ -242,16 +246,17 @@ class PolicyGates:
     def _blocked(
         self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
     ) -> Hold:
-        """Return the first in the way of a node that its operator has not accepted with the plan."""
-        accepted = {entry.object for entry in self.plan.blockers if entry.node == node.name}
-        found = self.cluster.ask(lambda api: look(api, node.name, self.plan.policy))
-        blockers = (entry for entry in found if entry.object not in accepted)
-        first = next(blockers, None)
-        return Hold(BlockedNow(first.object, first.message) if first else None)
+        """Check for a blocker of the node that the operator has not accepted with the plan."""
+        accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
+        for blocker in self.cluster.ask(lambda api: look(api, node.name, self.plan.policy)):
+            if blocker.object not in accepted:
+                return Hold(BlockedNow(blocker.object, blocker.message))
+        return OPEN
 
     def _alert(self, _node: PlannedNode) -> Hold:
-        """Whether alerts keep nodes from beginning; they do where no server is asked for those that the rules want."""
-        if not (url := self._policy.alerts.url):
+        """Check for firing alerts. A policy with alerts needs an alert source."""
+        url = self._policy.alerts.url
+        if not url:
             return OPEN
         if self.ports.alerts is None:
             return Hold(AlertsNotAsked(url), final=True)
@@ -261,7 +266,7 @@ class PolicyGates:
         return Hold(finding, is_general=finding is not None)
 
     def _within_patience(self, node: PlannedNode, finding: Finding, *, is_general: bool) -> Hold:
-        """Wait up to gates.timeout: for each node, and once for the whole rollout if a gate holds every node."""
+        """Hold up to gates.timeout: per node, or once for all nodes if the gate is general."""
         about = _ANY_NODE if is_general else node.name
         timeout = self._policy.timeout
         deadline = self._held.setdefault(about, self.cluster.deadline(timeout))
@@ -270,7 +275,7 @@ class PolicyGates:
         return Hold(GateTimeout(finding, timeout), final=True, is_general=is_general)
 
     def _report_once(self, about: str, finding: Finding) -> None:
-        """Report what holds a node, or every node, until something else does."""
+        """Report a reason unless it is the one reported last."""
         if self._reported.get(about) != finding:
             self._reported[about] = finding
             self.report.notice(f"{about or 'no node is started'}: {text(finding)}")
@@ -289,24 +294,20 @@ def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
     return {
         GateVariable.WAVE: str(wave.index),
         GateVariable.WAVES: str(plan.last_wave),
-        GateVariable.NODES: _fitting(" ".join(node.name for node in wave.nodes)),
+        GateVariable.NODES: _node_names(wave),
     }
 
 
-def _fitting(names: str) -> str:
-    """As many whole names as a system takes in one variable: a wave whose nodes follow one another may be the fleet."""
-    return (
-        names
-        if len(names) <= _LONGEST_VARIABLE
-        else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
-    )
+def _node_names(wave: Wave) -> str:
+    """Return as many names as fit into a variable: a rolling wave can be the whole fleet."""
+    names = " ".join(node.name for node in wave.nodes)
+    if len(names) <= _LONGEST_VARIABLE:
+        return names
+    return names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
 
 
 def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Why this node may not be away now.
-
-    Only the control plane's pods are read, and nothing of any other node.
-    """
+    """Return why the control plane cannot lose this node now. Only its nodes' pods are read."""
     try:
         if not is_control_plane(read_node(api, name), policy):
             return ()
@@ -318,9 +319,9 @@ def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterab
 
 
 def stored_blockers(api: ClusterApi, name: str, _policy: Policy) -> Iterable[Blocker]:
-    """Why stored data keeps this node from being away now; nothing where it may not be seen.
+    """Return why stored data needs this node now; empty if the storage cannot be read.
 
-    Nothing but the node's own pods is read where it holds none.
+    Only the node's own pods are read if none of them stores data.
     """
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}

@@ -31,8 +31,8 @@ RENEWALS_PER_DURATION = 3
 class LeaseState:
     """The state of the lock, as read from the Lease.
 
-    `holder` is empty if nobody holds it. `version` changes with each renewal. A living holder renews
-    within `renewal` seconds, and one that does not within `duration` seconds has lost the lock. The
+    `holder` is empty if nobody holds it. `version` changes with each renewal. A living holder
+    renews within `renewal` seconds; without a renewal for `duration` seconds it loses the lock. The
     last renewal is `renewed` by the holder's clock and `written` by the API server's. `process`
     identifies the holder's process, empty if unknown.
     """

@@ -1,1 +1,1 @@
-"""What a rollout leaves on the cluster for whoever goes on with it, and what an interrupted one has left."""
+"""What a rollout stores on the cluster, and what an interrupted one has left there."""

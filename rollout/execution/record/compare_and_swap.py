@@ -13,7 +13,7 @@ _ATTEMPTS = 20
 
 
 def compare_and_swap(attempt: Callable[[], T], origin: str) -> T:
-    """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
+    """Retry `attempt` after conflicts; return its result. `ApiError` after too many conflicts."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()
@@ -28,10 +28,9 @@ def rewrite(
     read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
 ) -> T:
-    """Read, change, write; again where another wrote in between. What it holds then; `ApiError` else.
+    """Change a document in the cluster; return its new content. Raises `ApiError`.
 
-    `change` decides on what it is given, and may be called several times; what it raises ends the
-    attempt.
+    `change` may be called several times, once for each conflict.
     """
 
     def attempt() -> T:

@@ -1,7 +1,7 @@
-"""Writing what outlives a rollout: compare and swap, and never a reason to end one.
+"""The memory that outlives a rollout.
 
-Whatever cannot be written now is kept, and written with what comes next; in this process it counts
-at once.
+A failed write does not end a rollout: the change counts in this process at once, and is written
+together with the next one.
 """
 
 import threading
@@ -42,9 +42,9 @@ _PATIENCE = 30.0
 
 
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
-    """Change the memory as `rewrite` does; as it stands then, `ApiError` else.
+    """Change the memory; return the new one. Raises `ApiError`.
 
-    A memory that cannot be read is left as it is, unless `anew` replaces it.
+    An unreadable memory is an error, unless `anew` replaces it.
     """
 
     def changed(memory: Memory) -> Memory:
@@ -66,9 +66,9 @@ def require_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Why nothing could be remembered, by the API server's answer to a dry run; None where something could.
+    """Return why the memory cannot be written, by a dry run; None if it can.
 
-    A memory that cannot be read is not written over. `ApiUnavailableError`.
+    An unreadable memory is not overwritten. Raises `ApiUnavailableError`.
     """
     try:
         memory = read_stored_memory(api, namespace).content
@@ -81,13 +81,13 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class RunMemory:
-    """What one run asks of the memory, and what it leaves there. For many threads.
+    """What one run reads from the memory and writes to it. For many threads.
 
-    `run` is its id, `limit` how many failures it allows; `include_held`: its rules take nodes of
-    held versions too. `retried` are nodes that are tried again, whatever is held against them.
-    `unattended`: no node is begun whose failure could not be remembered. `proven` is what another
-    cluster has proved, None if nothing has to be. `newly_held` are the versions of which it was
-    told that they have become held.
+    `limit` is how many failures the run allows. `include_held`: nodes with held versions are
+    rebooted, too. `retried` are failed nodes that are retried in any case. `unattended`: a node
+    starts only if its failure could be remembered. `proven` is what another cluster has proved,
+    None if it need not prove anything. `newly_held` are the versions reported as held since the
+    start.
     """
 
     cluster: PatientApi
@@ -112,12 +112,12 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def expire(self) -> None:
-        """Read it anew at the next question."""
+        """Read the memory again before its next use."""
         with self._lock:
             self._is_expired = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
-        """Return what is remembered against starting this node, or any node; None if nothing is."""
+        """Return why this node, or any node, may not start."""
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
@@ -134,9 +134,10 @@ class RunMemory:
         return why_held(self._now_remembered(), planned.staged_version, self.limit)
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why a node may not be booted into the version that it has staged now; None if it may."""
+        """Return why a node may not boot into the version that it has staged now."""
         self.expire()
-        if unreadable := self._why_unreadable():
+        unreadable = self._why_unreadable()
+        if unreadable:
             return unreadable
         inputs = EligibilityInputs(
             memory=self._now_remembered(),
@@ -148,24 +149,23 @@ class RunMemory:
         return boot_objection(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
-        """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
+        """Return the held versions that keep these nodes from starting, as last read."""
         versions = dict.fromkeys(
             node.staged_version for node in nodes if not self._is_despite(node.name)
         )
         with self._lock:
-            return tuple(
-                version for version in versions if why_held(self._seen, version, self.limit)
-            )
+            seen = self._seen
+        return tuple(version for version in versions if why_held(seen, version, self.limit))
 
     def begin_by_hand(self) -> None:
-        """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
+        """Note that a person starts a rollout, which ends the pause after an abort."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
     def note(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Remember a node's end; a second time changes nothing."""
+        """Remember a node's end. A second call changes nothing."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -187,11 +187,11 @@ class RunMemory:
                 self._newly_held[version] = cause(held)
 
     def _is_despite(self, node: str) -> bool:
-        """Tell whether this node is taken although its version is held."""
+        """Whether this node may start although its version is held."""
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Tell of versions that have become held, once, after the ends of the nodes that made them so."""
+        """Report the versions that became held, once each."""
         with self._lock:
             held = self._newly_held
             self._newly_held = {}
@@ -212,10 +212,7 @@ class RunMemory:
         return memory
 
     def _why_forgetful(self) -> MemoryUnwritable | None:
-        """Return why an unattended run starts no node: the next run would not know of its failure.
-
-        The API server is asked once.
-        """
+        """Return why an unattended run cannot remember a failure. The dry run is made once."""
         if not self.unattended:
             return None
         with self._lock:
@@ -249,7 +246,7 @@ class RunMemory:
         return self._seen
 
     def _write(self) -> None:
-        """All that is pending; where it cannot be done, this process goes by it nevertheless."""
+        """Write all pending changes. If that fails, they still count in this process."""
         try:
             self.check()
             deadline = self.cluster.deadline_within(_PATIENCE)

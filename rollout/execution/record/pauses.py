@@ -9,13 +9,13 @@ from rollout.ports import ClusterApi
 
 
 def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:
-    """Set or replace the pause; `ApiError` where it cannot be."""
+    """Set or replace the pause of a node. Raises `ApiError`."""
     details = msgspec.json.encode(pause).decode()
     _annotate(api, name, {marks.PAUSED: "true", marks.PAUSED_DETAILS: details})
 
 
 def unpause_node(api: ClusterApi, name: str) -> None:
-    """Take our pause away, whoever set it; another coordinator's stays. `ApiError` where it cannot be."""
+    """Remove rollout's pause; another coordinator's pause stays. Raises `ApiError`."""
     _annotate(api, name, {marks.PAUSED: None, marks.PAUSED_DETAILS: None})
 
 

@@ -1,12 +1,10 @@
-"""A run's record: its plan on the cluster, in a ConfigMap beside the Lease, from before the first node to the end.
+"""A run's record: its plan in a ConfigMap beside the Lease, written before the first node starts.
 
-With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended
-by itself with nodes left over leaves it marked as ended: it stands in nobody's way, and can still
-be gone on with.
+With the record, an interrupted rollout can be continued from any machine. A run that ended with
+nodes left over marks its record as ended: it blocks no other rollout and can still be continued.
 
-It is understood as a whole, or not at all. What stands there may have been written by anybody who
-may write ConfigMaps, or by another version of this program. Reading it takes bounded memory; see
-`StoredRecord.problem`.
+Anyone who may write ConfigMaps, or another version of this program, may have written the record. It
+is either understood completely or not used at all; reading it takes bounded memory.
 """
 
 import base64
@@ -41,32 +39,31 @@ from rollout.ports import ClusterApi
 PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
-# Characters of what a record says that go into the sentence on what is wrong with it.
+# Characters of a record's content that a message about it quotes.
 _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What was well before a wave: workloads that have pods on its nodes, and nodes that were Ready."""
+    """Health before a wave: the workloads with pods on its nodes, and the nodes that were Ready."""
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
 
     @classmethod
     def of_all(cls, several: "Iterable[Health]") -> "Health":
-        """Whatever was well by any of these, the first to name a workload saying how well."""
-        known = tuple(several)
-        workloads = {
-            uid: workload
-            for health in reversed(known)
-            for uid, workload in health.workloads.items()
-        }
-        return cls(workloads, frozenset().union(*(health.ready_nodes for health in known)))
+        """Merge several measurements; the first one of a workload counts."""
+        workloads: dict[str, Workload] = {}
+        ready_nodes: set[str] = set()
+        for health in several:
+            workloads = {**health.workloads, **workloads}
+            ready_nodes |= health.ready_nodes
+        return cls(workloads, frozenset(ready_nodes))
 
 
 class _StoredWave(msgspec.Struct):
-    """The number of the last wave that began, 0 if unknown, and what was well before it."""
+    """The number of the last wave that was started, 0 if unknown, and the health before it."""
 
     workloads: Mapping[str, Workload] = {}
     ready_nodes: frozenset[str] = frozenset()
@@ -74,7 +71,7 @@ class _StoredWave(msgspec.Struct):
 
     @property
     def health(self) -> Health | None:
-        """Return None if nothing was written down, or the run has come to its end."""
+        """The health before the wave; None if none was written, or the run has ended."""
         if not (self.workloads or self.ready_nodes):
             return None
         return Health(self.workloads, self.ready_nodes)
@@ -84,15 +81,14 @@ class _StoredWave(msgspec.Struct):
 class StoredRecord:
     """A run's record as it was read.
 
-    `problem` says why it is not understood, and is empty where it is. By a record that is not
-    understood nothing is done: `plan` and `health` are None then, and `run` may be empty.
-    `is_missing`: no record stands there, and this one is implied by marks on Nodes.
+    `problem` is why the record is not understood, empty if it is. `plan` and `health` are then
+    None, and `run` may be empty. `is_missing`: there is no record, and marks on Nodes imply this
+    one.
 
-    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before
-    the wave that was under way, None where that is unknown, or the run came to an end of its own.
-    `last_wave` is the number of the last wave that began, 0 if unknown.
-    `stopped`: it ended because someone stopped it. `unattended`: an operating process began it, or
-    went on with it last; else a person.
+    `started_at` is RFC 3339 by the clock of the process that started it. `health` was measured
+    before the wave in flight, None if unknown or if the run ended. `last_wave` is the number of the
+    last wave that was started, 0 if unknown. `stopped`: it ended because someone stopped it.
+    `unattended`: `rollout operate` started or last continued it, not a person.
     """
 
     run: str
@@ -121,35 +117,30 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """None is the same as empty, here and in what it holds."""
         return self.metadata.annotations or {}
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of what it holds."""
         return frozenset({*(self.data or {}), *(self.binary_data or {})})
 
 
 def has_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether a run has begun any node, as marks or a last result of it say; whose other marks are, is not asked."""
+    """Whether any node has marks, of whatever run, or a last result of this run."""
     return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
 
 
 def record_of(namespace: str) -> Document:
-    """Where the record stands, as it is written plainly."""
     return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
-    """Return the record, or None where there is none; `ApiError` where the API server does not give it."""
+    """Return the record, or None if there is none. Raises `ApiError`."""
     document = record_of(namespace)
     try:
         _, body = document.read(api)
-        return (
-            _read(msgspec.convert(body, type=_ConfigMap), document.origin)
-            if body is not None
-            else None
-        )
+        if body is None:
+            return None
+        return _read(msgspec.convert(body, type=_ConfigMap), document.origin)
     except NotUnderstoodError as error:
         problem = error.message
     except NOT_READ as error:
@@ -158,7 +149,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
 
 
 def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
-    """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
+    """Return the record in a ConfigMap; its annotations count even with a problem."""
     run = config_map.annotations.get(marks.RUN, "")
     problem = ""
     plan: RolloutPlan | None = None
@@ -187,24 +178,28 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
 
 def _check_annotations(annotations: dict[str, str]) -> None:
     ours = {name for name in annotations if name.startswith(marks.PREFIX)}
-    if strange := sorted(ours - set(marks.ON_RECORD)):
+    unknown = sorted(ours - set(marks.ON_RECORD))
+    if unknown:
         raise NotUnderstoodError(
-            f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout"
+            f"its annotation {unknown[0][:_EXCERPT]} is unknown to this version of rollout"
         )
-    if not is_run_id(run := annotations.get(marks.RUN, "")):
+    run = annotations.get(marks.RUN, "")
+    if not is_run_id(run):
         raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
-    truths = ("true", "false")
-    for name, words in (
-        (marks.ENDED, truths),
-        (marks.STOPPED, truths),
-        (marks.ORIGIN, (marks.OPERATE,)),
-    ):
-        if (word := annotations.get(name, words[0])) not in words:
+    booleans = ("true", "false")
+    allowed = {
+        marks.ENDED: booleans,
+        marks.STOPPED: booleans,
+        marks.ORIGIN: (marks.OPERATE,),
+    }
+    for name, words in allowed.items():
+        word = annotations.get(name)
+        if word is not None and word not in words:
             raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
-    """What cannot be read would have kept the next wave waiting for workloads: it is not understood."""
+    """Return the last wave. Without its health the next wave would not wait for workloads."""
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
@@ -220,16 +215,17 @@ def _last_wave(config_map: _ConfigMap) -> _StoredWave:
 
 
 def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
-    if strange := sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY}):
+    unknown = sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY})
+    if unknown:
         raise NotUnderstoodError(
-            f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout"
+            f"its key {unknown[0][:_EXCERPT]!r} is unknown to this version of rollout"
         )
     if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
         raise NotUnderstoodError("it holds two plans")
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
-    document = (
-        (config_map.data or {}).get(PLAN_KEY, "").encode() if packed is None else _unpack(packed)
-    )
+    document = (config_map.data or {}).get(PLAN_KEY, "").encode()
+    if packed is not None:
+        document = _unpack(packed)
     try:
         return replace(decode_plan(document, "its plan"), plan_id=run)
     except PlanFileError as error:
@@ -237,7 +233,7 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
 
 
 def _unpack(packed: bytes) -> bytes:
-    """Unpack a plan; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
+    """Unpack a plan, at most as much as a plan may have: a few bytes may unpack to gigabytes."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
@@ -250,7 +246,7 @@ def _unpack(packed: bytes) -> bytes:
     return document
 
 
-# A ConfigMap holds a mebibyte in all.
+# Bytes. A ConfigMap holds one MiB.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
 _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
@@ -259,9 +255,9 @@ _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """It is written for a rollout under way. `unattended`: for an operating process, else for a person.
+    """Writes the record of a rollout. `unattended`: for `rollout operate`, not for a person.
 
-    `notice` hears of a record that could not be removed.
+    `notice` reports a record that could not be removed.
     """
 
     cluster: PatientApi
@@ -273,10 +269,10 @@ class RunRecord:
     _last_wave: int = field(default=0, init=False)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
+        """Write the record; `BlockedError` if another run's record is unfinished.
 
-        A record of this very run is one whose answer was lost. An older one that can be resumed,
-        and one that has begun nothing, stay until `replace_older`.
+        If a record of this run exists, the answer to an earlier write was lost. Another run's
+        record that can be resumed, or has started nothing, stays until `replace_older`.
         """
         body = self._body(plan, holder)
         compare_and_swap(
@@ -284,7 +280,7 @@ class RunRecord:
         )
 
     def replace_older(self, run: str) -> None:
-        """Replace the older record that `begin` has found: this run is about to start its first nodes."""
+        """Replace another run's record because this run is about to start its first nodes."""
         if self._replacement is not None:
             body = self._replacement
             compare_and_swap(partial(self._begin, body, run, replaces=True), self.document.origin)
@@ -302,27 +298,23 @@ class RunRecord:
             raise BlockedError(
                 f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
             )
-        if (
-            not stored.ended
-            and stored.run != run
-            and has_begun(stored.run, self.cluster.ask(read_nodes))
-        ):
+        if stored.run == run:
+            return
+        if not stored.ended and has_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(
                 f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
             )
-        if stored.run != run and not replaces:
+        if not replaces:
             self._replacement = body
-        elif stored.run != run:
-            metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
-            self.cluster.ask(
-                lambda api: api.replace(self.document.path, {**body, "metadata": metadata})
-            )
+            return
+        metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
+        changed = {**body, "metadata": metadata}
+        self.cluster.ask(lambda api: api.replace(self.document.path, changed))
 
     def take_up(self, run: str, rules: Policy) -> None:
-        """Mark the record as unfinished again, under the Lease; `LockedError` if it is not this run's.
+        """Mark the record as unfinished again; `LockedError` if it is not this run's.
 
-        It keeps its plan of all nodes, although this process plans only the rest. Only the
-        time-outs of `rules` and the process that works on it change.
+        The record keeps its plan of all nodes. Only the timeouts of `rules` replace earlier ones.
         """
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -331,15 +323,15 @@ class RunRecord:
                 hint="See how it stands: rollout status --run.",
             )
         self._last_wave = stored.last_wave
-        patient = with_patience(stored.plan.policy, rules)
-        changed = replace(stored.plan, policy=patient) if patient != stored.plan.policy else None
+        policy = with_patience(stored.plan.policy, rules)
+        changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
         self._mark_ended(ended=False, plan=changed)
 
     def keep(self, wave: int, health: Health) -> None:
-        """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
+        """Write the health before a wave, for a process that continues after a crash.
 
-        The rollout does not depend on it: where it cannot be written, the waves measure anew. The
-        number of the wave is written in any case, so that no later wave gets it.
+        The rollout goes on if it cannot be written. Health that is too large is left out, but the
+        number of the wave is written, so that no later wave gets it.
         """
         self._last_wave = wave
         written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
@@ -352,9 +344,9 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed.
+        """Remove the record if `complete`, else mark it as ended; an error is only reported.
 
-        `stopped`: someone stopped it. An older record that was not replaced stays as it is.
+        `stopped`: someone stopped the rollout. Another run's record that was not replaced stays.
         """
         if self._replacement is not None:
             return
@@ -383,10 +375,7 @@ class RunRecord:
     def _mark_ended(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
-        """Write whether the run has ended, and forget which workloads were healthy before its wave.
-
-        `plan` replaces the plan of the record.
-        """
+        """Write whether the run has ended, which removes the health; `plan` replaces the plan."""
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
@@ -404,7 +393,7 @@ class RunRecord:
         self._rewrite(mark)
 
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
+        """Replace the ConfigMap, so that a rollout needs no right to patch ConfigMaps."""
 
         def rewrite(api: ClusterApi) -> None:
             _, body = self.document.read(api)
@@ -417,7 +406,6 @@ class RunRecord:
 
     @property
     def _origin_mark(self) -> dict[str, str]:
-        """Nothing for persons: their records are what they always were."""
         return {marks.ORIGIN: marks.OPERATE} if self.unattended else {}
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
@@ -448,15 +436,14 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
     """Put another plan into the ConfigMap: as text, or packed if it is large."""
     content = _content(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
-        kept = {
-            key: value
-            for key, value in (body.get(part) or {}).items()
-            if key not in (PLAN_KEY, PACKED_KEY)
-        }
-        body[part] = {**kept, **content.get(part, {})}
+        changed = dict(body.get(part) or {})
+        changed.pop(PLAN_KEY, None)
+        changed.pop(PACKED_KEY, None)
+        body[part] = {**changed, **content.get(part, {})}
 
 
 def _content(document: bytes) -> dict[str, dict[str, str]]:
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
-    return {"binaryData": {PACKED_KEY: base64.b64encode(gzip.compress(document, mtime=0)).decode()}}
+    packed = gzip.compress(document, mtime=0)
+    return {"binaryData": {PACKED_KEY: base64.b64encode(packed).decode()}}

@@ -9,5 +9,5 @@ from rollout.ports import ClusterApi
 
 
 def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
-    """Change the slots as `rewrite` does; as they stand then, `ApiError` else."""
+    """Change the slots; return the new ones. Raises `ApiError`."""
     return rewrite(api, slots_of(namespace), read_stored_slots, change)

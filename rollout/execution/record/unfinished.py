@@ -1,7 +1,7 @@
 """What an interrupted rollout has left on the cluster: its record, and its marks on the Nodes.
 
-Nothing else is needed to go on with it or to undo it, from any machine. Where the record is gone,
-or not understood, the marks alone say which nodes were begun.
+They are enough to continue or undo it from any machine. Without a readable record, the marks alone
+say which nodes were begun.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A node that carries marks: of which run, how far it had come, and what was planned for it."""
+    """A node with marks: its run, its phase, and what was planned for it."""
 
     node: PlannedNode
     phase: Phase
@@ -51,12 +51,15 @@ class Begun:
 class Unfinished:
     """A run that has not come to its end, or ended with nodes left over.
 
-    `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name
-    to outcome), `done` succeeded; `untouched` are planned nodes that were never begun. `unclear`
-    are nodes whose marks are not understood, with why: nothing is done to them. `gone` are planned
-    nodes that are not in the cluster any more, `tainted` are all nodes with our soft taint.
-    `is_aborted`: an abort removed the record and had to leave every node that still has marks.
-    Where the record is gone, one that the marks imply stands for it.
+    * `begun` are in flight, `failed` were left cordoned, `done` succeeded.
+    * `given_back` failed and are in service (name to outcome).
+    * `untouched` are planned nodes that were never begun, `gone` planned nodes that left the
+      cluster.
+    * `unclear` are nodes whose marks are not understood, with the reason. They are not touched.
+    * `tainted` are all nodes with rollout's soft taint.
+    * `is_aborted`: an abort removed the record, and every node that still has marks was aborted.
+
+    A missing record is replaced by one that the marks imply.
     """
 
     record: StoredRecord
@@ -72,17 +75,17 @@ class Unfinished:
 
     @property
     def is_only_taints(self) -> bool:
-        """Whether nothing is left of a run but its soft taint, which keeps nobody from anything."""
+        """Whether only soft taints are left, which block no other rollout."""
         return self.record.is_missing and not (self.begun or self.failed or self.unclear)
 
     @property
     def blocks(self) -> bool:
-        """Whether it has to be gone on with, or undone, before another rollout may begin."""
+        """Whether it has to be continued or undone before another rollout may start."""
         return bool(self.begun or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
     def was_stopped(self) -> bool:
-        """Whether someone stopped it before all its nodes were started."""
+        """Whether someone stopped it before all nodes were started."""
         return self.record.stopped and bool(self.untouched)
 
     @property
@@ -92,17 +95,20 @@ class Unfinished:
 
     @property
     def is_garbled(self) -> bool:
-        """Whether a record stands there that is not understood."""
+        """Whether there is a record that is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
     def run(self) -> str:
-        """Its id; that of a node's marks where the record does not say, empty where nothing does."""
-        return self.record.run or next((begun.run for begun in (*self.begun, *self.failed)), "")
+        """The run ID of the record, else of a node's marks, else empty."""
+        if self.record.run:
+            return self.record.run
+        nodes = self.begun or self.failed
+        return nodes[0].run if nodes else ""
 
 
 class RunWord(StrEnum):
-    """How a rollout stands, in one word; it is `UNFINISHED` where nobody has looked whether its process lives."""
+    """The state of a rollout; `UNFINISHED` if it is unknown whether its process lives."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -111,7 +117,7 @@ class RunWord(StrEnum):
 
 
 def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
-    """Return the one word, by whether a process works on it; None where that is not known."""
+    """Return the state; `alive` tells whether a process works on it, None if unknown."""
     if alive:
         return RunWord.RUNNING
     if not unfinished.blocks:
@@ -120,27 +126,28 @@ def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
 
 
 def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
-    """Return what stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
+    """Return the unfinished rollout on the cluster, or None; see `assess`. Raises `ApiError`."""
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool = False
 ) -> Unfinished | None:
-    """Return what a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
+    """Return what the record, and the marks and soft taints on the Nodes say; None without any.
 
-    The soft taint of a node that was deferred stays for the next run: it is nothing left over,
-    unless these are asked for too.
+    The soft taint of a deferred node stays for the next rollout, and counts only if `deferred`.
     """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if is_begun(node)}
-    unclear = {
-        name: cause(mark) for name, node in marked.items() if (mark := annotation_problem(node))
-    }
-    begun = [
-        _begun_node(node, planned.get(name)) for name, node in marked.items() if name not in unclear
-    ]
+    begun: list[Begun] = []
+    unclear: dict[str, str] = {}
+    for name, node in marked.items():
+        problem = annotation_problem(node)
+        if problem:
+            unclear[name] = cause(problem)
+        else:
+            begun.append(_begun_node(node, planned.get(name)))
     tainted = _tainted_nodes(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
@@ -151,19 +158,23 @@ def assess(
         and all(_was_aborted(node) for node in marked.values())
     )
     stored = record or _record_from_marks(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
-    outcomes = {
-        name: outcome for name, node in present.items() if (outcome := _outcome(node, stored.run))
-    }
+    done: list[str] = []
+    given_back: dict[str, str] = {}
+    for name, node in present.items():
+        outcome = _outcome(node, stored.run)
+        if outcome == Outcome.SUCCEEDED:
+            done.append(name)
+        elif outcome:
+            given_back[name] = outcome
+    known = {*marked, *done, *given_back}
     return Unfinished(
         record=stored,
-        begun=tuple(node_begun for node_begun in begun if node_begun.phase is not Phase.FAILED),
-        failed=tuple(node_begun for node_begun in begun if node_begun.phase is Phase.FAILED),
-        given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},
-        done=tuple(name for name, word in outcomes.items() if word == Outcome.SUCCEEDED),
+        begun=tuple(entry for entry in begun if entry.phase is not Phase.FAILED),
+        failed=tuple(entry for entry in begun if entry.phase is Phase.FAILED),
+        given_back=given_back,
+        done=tuple(done),
         untouched=tuple(
-            node
-            for name, node in planned.items()
-            if name in present and name not in {*outcomes, *marked}
+            node for name, node in planned.items() if name in present and name not in known
         ),
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
@@ -174,7 +185,7 @@ def assess(
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The rollout that ended a node last, as Nodes tell: when, RFC 3339 in UTC, and how many nodes ended how."""
+    """The rollout that last ended on a node, `at` RFC 3339 UTC, and its node count by outcome."""
 
     run: str
     at: str
@@ -182,17 +193,14 @@ class LastRun:
 
 
 def last_run(nodes: Iterable[Node]) -> LastRun | None:
-    """None where no Node tells of any."""
-    results = [
-        result for node in nodes if (result := last_result(node)).get("run") and result.get("at")
-    ]
+    results = [last_result(node) for node in nodes]
+    results = [result for result in results if result.get("run") and result.get("at")]
     if not results:
         return None
     latest = max(results, key=lambda result: result["at"])
-    outcomes = Counter(
-        result.get("outcome", "") for result in results if result["run"] == latest["run"]
-    )
-    return LastRun(latest["run"], latest["at"], outcomes)
+    run = latest["run"]
+    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == run)
+    return LastRun(run, latest["at"], outcomes)
 
 
 def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
@@ -202,17 +210,16 @@ def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether the rollout whose marks it has was aborted, which left the node as it was."""
+    """Whether the rollout in its marks was aborted, which left the node as it was."""
     result = last_result(node)
-    return result.get("outcome") == Outcome.ABORTED and result.get("run") == node.annotations.get(
-        marks.RUN
-    )
+    is_same_run = result.get("run") == node.annotations.get(marks.RUN)
+    return is_same_run and result.get("outcome") == Outcome.ABORTED
 
 
 def _record_from_marks(
     begun: Sequence[Begun], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
-    """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
+    """Return a record of the run with nodes in flight, else an ended one."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
@@ -220,25 +227,29 @@ def _record_from_marks(
 
 
 def _outcome(node: Node, run: str) -> str:
-    """How this run ended for a node that carries no marks any more; empty where it did not, or was made to stop."""
+    """Return the outcome of this run on a node without marks; empty without one, or if aborted."""
     result = last_result(node)
-    if (
-        not run
-        or is_begun(node)
-        or result.get("run") != run
-        or result.get("outcome") == Outcome.ABORTED
-    ):
+    if not run or result.get("run") != run or is_begun(node):
         return ""
-    return result.get("outcome", "")
+    outcome = result.get("outcome", "")
+    return "" if outcome == Outcome.ABORTED else outcome
 
 
 def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
-    """Return the node as its marks describe it, which are younger than any plan, and are understood."""
+    """Return the node as its marks describe it, which are newer than any plan."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)
     is_staged = bool(staged_version or targets)
     base = planned or PlannedNode(
-        node.name, "", "", "", "", 0, 0, staged=is_staged, detected_by=tuple(targets)
+        name=node.name,
+        boot_id="",
+        node_uid="",
+        running_version="",
+        staged_version="",
+        evict=0,
+        leave=0,
+        staged=is_staged,
+        detected_by=tuple(targets),
     )
     marked = replace(
         base,
@@ -247,7 +258,7 @@ def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
         machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
         cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
-        # no record takes its proof from a node whose marks say what was staged
+        # If the marks say what was staged, the reboot has to prove it, whatever the record says.
         staged=base.staged or is_staged,
         detected_by=base.detected_by or tuple(targets),
     )
@@ -262,40 +273,38 @@ def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
 def stranded(
     unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return the ends of those `begun` nodes that cannot be taken on, and of all whose marks are not understood.
+    """Return a result for each `begun` node that cannot be continued, and each unclear one.
 
     `hosts` are the Nodes for which a host is known.
     """
-    ends = [
-        _result(
-            name,
-            Phase.FAILED,
-            f"its marks are not understood: {why}",
-            UNCLEAR_HINT.format(name=name),
-        )
-        for name, why in unfinished.unclear.items()
-    ]
-    plan = unfinished.record.plan
+    results = []
+    for name, why in unfinished.unclear.items():
+        hint = UNCLEAR_HINT.format(name=name)
+        results.append(_result(name, Phase.FAILED, f"its marks are not understood: {why}", hint))
     record = unfinished.record
+    planned = {node.name for node in record.plan.nodes} if record.plan else set()
     for entry in begun:
         name = entry.node.name
-        is_judged = plan is not None and entry.phase is not Phase.FAILED
-        if is_judged and entry.run != record.run:
+        is_checked = record.plan is not None and entry.phase is not Phase.FAILED
+        if is_checked and entry.run != record.run:
             message = f"it was started by rollout {entry.run}, and the record is of another rollout"
-            ends.append(_result(name, entry.phase, message, _NOT_OURS))
-        elif is_judged and plan is not None and name not in {node.name for node in plan.nodes}:
+            results.append(_result(name, entry.phase, message, _NOT_OURS))
+        elif is_checked and name not in planned:
             message = "it carries the rollout's marks, but is not in its plan"
-            ends.append(_result(name, entry.phase, message, _NOT_OURS))
+            results.append(_result(name, entry.phase, message, _NOT_OURS))
         elif name not in hosts:
-            ends.append(
-                _result(
-                    name, entry.phase, "it was started, but no host is known for it now", _NO_HOST
-                )
-            )
-    return tuple(ends)
+            message = "it was started, but no host is known for it now"
+            results.append(_result(name, entry.phase, message, _NO_HOST))
+    return tuple(results)
 
 
 def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:
     return NodeResult(
-        name, Outcome.STRANDED, phase, 0.0, f"{why}; {_STAYS}", hint, left_cordoned=True
+        node=name,
+        outcome=Outcome.STRANDED,
+        phase=phase,
+        seconds=0.0,
+        message=f"{why}; {_STAYS}",
+        hint=hint,
+        left_cordoned=True,
     )
