@@ -1,12 +1,12 @@
-"""What a simulated host answers to a command line that comes over SSH.
+"""A simulated host's answers to command lines over SSH.
 
-A scenario may declare answers (`commands`). Otherwise a line is one of the constant scripts of
-rollout or of its playbooks, known by what stands in them, or plain commands joined by `;`, `&&` and
-`||`. There is no shell.
+A scenario may declare answers (`commands`). Any other line is a constant script of rollout or of
+its playbooks, recognized by a pattern, or plain commands joined by `;`, `&&` and `||`. There is no
+shell.
 
-The probe, doctor's questions and the check for updates are lines that name a section, and mostly
-the program that answers it: what they ask is read from them, and what takes a shell is played. A
-real shell's answers are held against these by `tests/lab/hosts`.
+The scripts of the probe, of doctor and of the update check have sections that name most of the
+programs to run. These run here too, and sections that need a shell are simulated. `tests/lab/hosts`
+compares the answers with those of a real shell.
 """
 
 import re
@@ -23,157 +23,178 @@ from rollout.lab.hosts.session import (
     TIMED_OUT,
     CommandOutput,
     ShellSession,
-    Words,
     files_below,
     read_file,
 )
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
-_ASKED: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
-_OWN: Final = re.compile(r"run (\d+) sh -c (.*); printf")
-_ANSWERS: Final = ("CURRENT_OP=", "xdssx ")
+_PROBE_TOOL: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
+_UPDATE_TOOL: Final = re.compile(r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", re.MULTILINE)
+_OWN_COMMAND: Final = re.compile(r"run (\d+) sh -c (.*); printf")
+_ENGINE_STATUS: Final = ("CURRENT_OP=", "xdssx ")
 _DENIED: Final = "CURRENT_OP=(null)"
-_MOST_PACKAGES = 4000
-_MOST_SAID = 2000
-_CONFIGURED: Final = ("/usr/share/coreos", "/usr/share/flatcar", "/etc/coreos", "/etc/flatcar")
-_REQUIRED: Final = "/run/reboot-required"
+_MAX_PACKAGES_TEXT = 4000
+_MAX_OUTPUT = 2000
+_CONFIG_FOLDERS: Final = ("/usr/share/coreos", "/usr/share/flatcar", "/etc/coreos", "/etc/flatcar")
+_REBOOT_REQUIRED: Final = "/run/reboot-required"
 
 
 @dataclass(slots=True)
-class _Report:
-    """What a host has said so far, and the statuses of what it was asked."""
+class _ProbeOutput:
+    """The output of a probe so far, and the exit statuses of its tools."""
 
     out: str = ""
     err: str = ""
-    answered: bool = False
+    has_engine_status: bool = False
     statuses: dict[str, int] = field(default_factory=dict)
 
     def mark(self, name: str) -> None:
         self.out += f"\n{MARKER} {name}\n"
         self.err += f"\n{MARKER} {name}\n"
 
-    def add(self, said: CommandOutput) -> None:
-        self.out += said.out
-        self.err += said.err
+    def add(self, output: CommandOutput) -> None:
+        self.out += output.out
+        self.err += output.err
+
+    def skips(self, tool: str) -> bool:
+        """Whether the script leaves a tool out, because of what others before it did."""
+        if tool == "rpm-ostree":
+            return False
+        without_sudo = tool.removeprefix("sudo-")
+        timed_out = tool != without_sudo and self.statuses.get(without_sudo) == TIMED_OUT
+        return self.has_engine_status or timed_out
 
 
 async def _answer_sections(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Return the answer to a script of sections, each by what stands behind its name."""
-    report = _Report()
+    """Answer a script of sections, each by its name or by the command after it."""
+    output = _ProbeOutput()
     lines = match.string.split("\n")
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if asked := _ASKED.search(line):
-            await _ask(session, report, asked[1], float(asked[2]), tuple(shlex.split(asked[3])))
-        elif section := _SECTION.match(line):
-            name, limit, command = section.groups()
-            if name == "sudo-rules" and not report.out.endswith("\nsudo\n"):
-                continue  # asked only where sudo lets the reboot through
-            report.mark(name)
-            if name == "command":
-                report.out += await _run_own_command(session, following)
-            elif name in _READ:
-                report.out += _READ[name](session)
-            elif name in _PLAYED:
-                report.add(await _PLAYED[name](session))
-            elif command and limit:
-                report.add(await session.run(tuple(shlex.split(command)), limit=float(limit)))
-            elif command:
-                report.add(await answer(session, command))
-    return CommandOutput(0, report.out, report.err)
+    for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
+        tool = _PROBE_TOOL.search(line)
+        section = _SECTION.match(line)
+        if tool is not None:
+            await _run_tool(session, output, tool)
+        elif section is not None:
+            # The rules are listed only if sudo allows the reboot.
+            if section[1] == "sudo-rules" and not output.out.endswith("\nsudo\n"):
+                continue
+            output.mark(section[1])
+            output.add(await _answer_section(session, section, next_line))
+    return CommandOutput(0, output.out, output.err)
 
 
-async def _ask(
-    session: ShellSession, report: _Report, name: str, seconds: float, words: Words
-) -> None:
-    """One question to a tool; those after the first are asked only where none has answered and somebody may."""
-    statuses = report.statuses
-    cut_off = {"sudo-bus": "bus", "sudo-client": "client"}.get(name, "")
-    if name != "rpm-ostree" and (report.answered or statuses.get(cut_off) == TIMED_OUT):
+async def _answer_section(
+    session: ShellSession, section: re.Match[str], next_line: str
+) -> CommandOutput:
+    name, limit, command = section.groups()
+    if name == "command":
+        return CommandOutput(out=await _run_own_command(session, next_line))
+    if name in _TEXTS:
+        return CommandOutput(out=_TEXTS[name](session))
+    if name in _SIMULATED:
+        return await _SIMULATED[name](session)
+    if command and limit:
+        return await session.run(tuple(shlex.split(command)), limit=float(limit))
+    if command:
+        return await answer(session, command)
+    return CommandOutput()
+
+
+async def _run_tool(session: ShellSession, output: _ProbeOutput, tool: re.Match[str]) -> None:
+    """Run one of the tools that report whether an update is staged, unless the script skips it."""
+    name, seconds, command = tool.groups()
+    if output.skips(name):
         return
-    said = await session.run(words, limit=seconds)
-    statuses[name] = said.status
-    report.mark(name)
-    text = said.out.rstrip("\n")
-    report.add(replace(said, out=f"{text}\n{EXIT_MARKER} {said.status}\n"))
-    report.answered = report.answered or (
-        _DENIED not in text and any(sign in text for sign in _ANSWERS)
-    )
+    result = await session.run(tuple(shlex.split(command)), limit=float(seconds))
+    text = result.out.rstrip("\n")
+    output.statuses[name] = result.status
+    output.mark(name)
+    output.add(replace(result, out=f"{text}\n{EXIT_MARKER} {result.status}\n"))
+    if _DENIED not in text and any(sign in text for sign in _ENGINE_STATUS):
+        output.has_engine_status = True
 
 
 async def _run_own_command(session: ShellSession, line: str) -> str:
-    """Return the operator's own command: what it prints, cut to its end, and its status."""
-    asked = _OWN.search(line)
-    said = (
-        await answer(session, "".join(shlex.split(asked[2]))) if asked else CommandOutput(NOT_FOUND)
-    )
-    return f"{said.out}{said.err}\n{EXIT_MARKER} {said.status}\n"[-_MOST_SAID:]
+    """Return the end of the output of the operator's own command, and its exit status."""
+    result = CommandOutput(NOT_FOUND)
+    match = _OWN_COMMAND.search(line)
+    if match is not None:
+        result = await answer(session, "".join(shlex.split(match[2])))
+    return f"{result.out}{result.err}\n{EXIT_MARKER} {result.status}\n"[-_MAX_OUTPUT:]
 
 
 async def _zincati(session: ShellSession) -> CommandOutput:
     machine = session.machine
     if not (files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati")):
         return CommandOutput()
-    said = await session.run(("systemctl", "is-active", "zincati"))
-    folders = (f"/{folder}/zincati/config.d" for folder in ("usr/lib", "run", "etc"))
-    paths = [path for folder in folders for path in files_below(machine, folder)]
-    files = "".join(f"{FILE_MARKER} {path}\n{read_file(machine, path)}\n" for path in paths)
-    return replace(said, out=said.out + files)
+    result = await session.run(("systemctl", "is-active", "zincati"))
+    out = result.out
+    for folder in ("usr/lib", "run", "etc"):
+        for path in files_below(machine, f"/{folder}/zincati/config.d"):
+            out += f"{FILE_MARKER} {path}\n{read_file(machine, path)}\n"
+    return replace(result, out=out)
 
 
 async def _may_reboot(session: ShellSession) -> CommandOutput:
     if session.user == "root":
         return CommandOutput(out="root\n")
-    said = await session.run(("sudo", "-n", "-l", "systemctl", "reboot"), limit=5)
-    return replace(said, out=f"no {said.status}\n" if said.status else "sudo\n")
+    result = await session.run(("sudo", "-n", "-l", "systemctl", "reboot"), limit=5)
+    return replace(result, out=f"no {result.status}\n" if result.status else "sudo\n")
 
 
 async def _users(session: ShellSession) -> CommandOutput:
     terminal = f"/dev/{session.terminal}" if session.terminal else "not a tty"
-    said = await session.run(("who",), limit=5)
-    return replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n")
+    result = await session.run(("who",), limit=5)
+    out = f"TTY={terminal}\n{result.out}{EXIT_MARKER} {result.status}\n"
+    return replace(result, out=out)
 
 
-def _texts(session: ShellSession, *paths: str) -> list[str]:
-    """Return the files of these that are there."""
-    texts = (read_file(session.machine, path) for path in paths)
+def _read_files(session: ShellSession, *paths: str) -> list[str]:
+    """Return the texts of the files that exist."""
+    texts = [read_file(session.machine, path) for path in paths]
     return [text for text in texts if text is not None]
 
 
 def _scheduled_shutdown(session: ShellSession) -> str:
     now = int(session.machine.clock.now().timestamp())
-    return "".join(
-        f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled")
-    )
+    texts = _read_files(session, "/run/systemd/shutdown/scheduled")
+    return "".join(f"{text}NOW={now}\n" for text in texts)
 
 
-def _show_units(session: ShellSession) -> str:
-    marked = "reboot-required\n" if _texts(session, _REQUIRED) else ""
-    return marked + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
+def _staging_signs(session: ShellSession) -> str:
+    out = "reboot-required\n" if _read_files(session, _REBOOT_REQUIRED) else ""
+    return out + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
 
 
 def _update_conf(session: ShellSession) -> str:
-    return "".join(
-        f"{text}\n"
-        for text in _texts(session, *(f"{folder}/update.conf" for folder in _CONFIGURED))
-    )
+    paths = [f"{folder}/update.conf" for folder in _CONFIG_FOLDERS]
+    return "".join(f"{text}\n" for text in _read_files(session, *paths))
+
+
+def _reboot_required(session: ShellSession) -> str:
+    return "needed\n" if _read_files(session, _REBOOT_REQUIRED) else "not-needed\n"
 
 
 def _packages(session: ShellSession) -> str:
-    # the same file by two names
-    return "".join(
-        f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs")
-    )
+    texts = _read_files(session, f"{_REBOOT_REQUIRED}.pkgs")
+    # The script reads the same file by two names.
+    return "".join(f"{text[:_MAX_PACKAGES_TEXT]}\n" * 2 for text in texts)
 
 
-_READ: Final[Mapping[str, Callable[[ShellSession], str]]] = {
+def _rpm_ostree_lock(session: ShellSession) -> str:
+    return "locked\n" if _read_files(session, STAGED_LOCK) else ""
+
+
+# How sections are answered that need a shell.
+_TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
-    "shows": _show_units,
+    "shows": _staging_signs,
     "shutdown": _scheduled_shutdown,
-    "reboot-required": lambda session: "needed\n" if _texts(session, _REQUIRED) else "not-needed\n",
+    "reboot-required": _reboot_required,
     "reboot-required-packages": _packages,
-    "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
+    "rpm-ostree-lock": _rpm_ostree_lock,
 }
-_PLAYED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]] = {
+_SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]] = {
     "zincati": _zincati,
     "may-reboot": _may_reboot,
     "users": _users,
@@ -181,17 +202,15 @@ _PLAYED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]]
 
 
 async def _check_for_update(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
+    """Answer the script that starts an update check with the first tool that succeeds."""
     err = ""
     statuses = dict[str, int]()
     status = 0
-    for name, seconds, command in re.findall(
-        r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", match.string, re.MULTILINE
-    ):
+    for name, seconds, command in _UPDATE_TOOL.findall(match.string):
         err += f"\n{MARKER} {name}\n"
-        said = await session.run(tuple(command.split()), limit=float(seconds))
-        err = err + said.err
-        status = said.status
+        result = await session.run(tuple(command.split()), limit=float(seconds))
+        err += result.err
+        status = result.status
         if status == 0:
             break
         statuses[name] = status
@@ -200,18 +219,19 @@ async def _check_for_update(session: ShellSession, match: re.Match[str]) -> Comm
     return CommandOutput(status, err=err)
 
 
-_BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _SHELL: Final = re.compile(r"(?:/bin/)?(?:ba)?sh -c (.*)", re.DOTALL)
-# A command for one boot alone, and what else is said.
-_GUARDED: Final = re.compile(
-    rf"if \[ \"\$\(cat {_BOOT}\)\" = '?([\w-]*)'? \]; then\n(.*?)\n(?:else (.*); )?fi\n?", re.DOTALL
+# Commands for a given boot only, and commands for another boot.
+_IF_SAME_BOOT: Final = re.compile(
+    r"if \[ \"\$\(cat /proc/sys/kernel/random/boot_id\)\" = '?([\w-]*)'? \]; then\n"
+    r"(.*?)\n(?:else (.*); )?fi\n?",
+    re.DOTALL,
 )
 _AS_ROOT: Final = re.compile(r"as_root\(\) \{.*?\n?\};\s*")
 _REBOOT: Final = re.compile(r'\s*if \[ "\$\(id -u\)" = 0 \]; then (.*); else (sudo -n .*); fi')
 _UNITS: Final = re.compile(r"for unit in ([^;]*); do\n.*is-enabled.*is-active.*done\n?", re.DOTALL)
 _VARIABLE: Final = re.compile(r"\$([A-Z_]+)")
-_JOINTS: Final = ("", ";", "&&", "||")
-_SIGNS: Final = ";&|<>()\n"
+_OPERATORS: Final = ("", ";", "&&", "||")
+_OPERATOR_CHARACTERS: Final = ";&|<>()\n"
 _NO_SHELL: Final = (
     "bash: the lab's hosts have no shell for this; a scenario's `commands` say what they answer\n"
 )
@@ -219,19 +239,20 @@ _UNREADABLE: Final = CommandOutput(2, err=_NO_SHELL)
 
 
 async def answer(session: ShellSession, line: str) -> CommandOutput:
-    """Run a command line and return all that it says."""
+    """Run a command line and return its output."""
     declared = session.machine.settings.commands.get(line.strip())
     if declared is not None:
         if declared.reboots:
             session.machine.reboot()
         return CommandOutput(declared.exit, declared.output)
     for pattern, run in _SCRIPTS:
-        if match := pattern.match(line):
+        match = pattern.match(line)
+        if match is not None:
             return await run(session, match)
-    return await _commands(session, line)
+    return await _run_commands(session, line)
 
 
-async def _in_shell(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+async def _run_in_shell(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     try:
         script, *_ = shlex.split(match[1])
     except ValueError:
@@ -239,71 +260,86 @@ async def _in_shell(session: ShellSession, match: re.Match[str]) -> CommandOutpu
     return await answer(session, script)
 
 
-async def _reboot_if_same(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    if match[1] == session.machine.boot_id:
-        return await answer(session, match[2].strip())
-    return await answer(session, match[3]) if match[3] else CommandOutput()
+async def _run_if_same_boot(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+    boot_id, script, otherwise = match.groups()
+    if boot_id == session.machine.boot_id:
+        return await answer(session, script.strip())
+    return await answer(session, otherwise) if otherwise else CommandOutput()
 
 
 async def _reboot(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    return await answer(session, match[1 if session.user == "root" else 2])
+    as_root, with_sudo = match.groups()
+    return await answer(session, as_root if session.user == "root" else with_sudo)
 
 
-async def _as_root(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    through = "" if session.user == "root" else "sudo -n "
-    return await answer(session, match.string[match.end() :].replace("as_root ", through))
+async def _run_as_root(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+    prefix = "" if session.user == "root" else "sudo -n "
+    script = match.string[match.end() :]
+    return await answer(session, script.replace("as_root ", prefix))
 
 
-async def _units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
-    """Return the states of units, as the playbook that prepares hosts asks for them."""
-    lines = []
+async def _show_units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+    """Return the states of units in the form that the playbook for new hosts uses."""
+    out = ""
     for name in match[1].split():
-        states = [
-            (await session.run(("systemctl", verb, name))).out.strip()
-            for verb in ("is-enabled", "is-active")
-        ]
-        lines.append(f"{name}:{':'.join(states)}\n")
-    return CommandOutput(out="".join(lines))
+        enabled = await session.run(("systemctl", "is-enabled", name))
+        active = await session.run(("systemctl", "is-active", name))
+        out += f"{name}:{enabled.out.strip()}:{active.out.strip()}\n"
+    return CommandOutput(out=out)
 
 
 _SCRIPTS: Final = (
     (re.compile(r"mark\(\) \{"), _answer_sections),
     (re.compile(r"ask\(\) \{"), _check_for_update),
-    (_SHELL, _in_shell),
-    (_GUARDED, _reboot_if_same),
+    (_SHELL, _run_in_shell),
+    (_IF_SAME_BOOT, _run_if_same_boot),
     (_REBOOT, _reboot),
-    (_AS_ROOT, _as_root),
-    (_UNITS, _units),
+    (_AS_ROOT, _run_as_root),
+    (_UNITS, _show_units),
 )
 
 
-async def _commands(session: ShellSession, line: str) -> CommandOutput:
-    """Commands one after another, each as far as the one before lets it; what takes more of a shell is refused.
+async def _run_commands(session: ShellSession, line: str) -> CommandOutput:
+    """Run commands joined by `;`, `&&` and `||`, and refuse lines that need more of a shell.
 
-    Variables are those of os-release, which a line of the playbooks reads before.
+    Variables have the values of os-release, which the playbooks' lines source.
     """
-    written = os_release(session.machine.os_version, session.machine.system)
-    known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', written, re.MULTILINE))
-    tokens = _tokens(_VARIABLE.sub(lambda match: known.get(match[1], match[0]), line))
-    said = CommandOutput()
+    text = os_release(session.machine.os_version, session.machine.system)
+    variables = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
+    line = _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), line)
+    tokens = _tokens(line)
+    if not tokens:
+        return _UNREADABLE
+    output = CommandOutput()
     words = list[str]()
     is_due = True
     for token in tokens:
-        if not _is_sign(token):
+        if not _is_operator(token):
             words.append(token)
         elif words:
             if is_due:
-                one = await session.run(tuple(words))
-                said = CommandOutput(one.status, said.out + one.out, said.err + one.err)
-            joint = token.strip("\n")
+                result = await session.run(tuple(words))
+                out = output.out + result.out
+                output = CommandOutput(result.status, out, output.err + result.err)
             words = []
-            is_due = joint not in {"&&", "||"} or (said.status == 0) == (joint == "&&")
-    return said if tokens else _UNREADABLE
+            is_due = _is_next_due(token.strip("\n"), output.status)
+    return output
+
+
+def _is_next_due(operator: str, status: int) -> bool:
+    """Whether the command after an operator runs, given the exit status before it."""
+    match operator:
+        case "&&":
+            return status == 0
+        case "||":
+            return status != 0
+        case _:
+            return True
 
 
 def _tokens(line: str) -> list[str]:
-    """Words, and the signs between them, of which the last ends the line; none where it takes a shell to read it."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=_SIGNS)
+    """Return words and operators, ended by `;`; none if only a shell can read the line."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATOR_CHARACTERS)
     lexer.whitespace = " \t"
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -311,9 +347,11 @@ def _tokens(line: str) -> list[str]:
         tokens = [*lexer, ";"]
     except ValueError:
         return []
-    is_plain = all(token.strip("\n") in _JOINTS for token in tokens if _is_sign(token))
-    return tokens if is_plain and not re.search("[`$]", line) else []
+    operators = [token.strip("\n") for token in tokens if _is_operator(token)]
+    if any(operator not in _OPERATORS for operator in operators) or re.search("[`$]", line):
+        return []
+    return tokens
 
 
-def _is_sign(token: str) -> bool:
-    return bool(token) and not token.strip(_SIGNS)
+def _is_operator(token: str) -> bool:
+    return bool(token) and not token.strip(_OPERATOR_CHARACTERS)

@@ -1,9 +1,8 @@
-"""A host's operating system: the release that runs, Flatcar's as a rule, and its update-engine.
+"""A host's operating system: its release and its update-engine.
 
-One version string decides os-release and the name that the kubelet reports, so that everything a
-simulated host answers changes together when it boots another release. Of the engine there are state
-and sequence of operations; how the state is printed is the business of the commands that print it,
-and whoever owns the clock drives the sequence.
+One version string decides os-release and the image that the kubelet reports, so that both change
+together with a boot. The engine here has only its state and its sequence of operations; `Machine`
+drives it over time.
 """
 
 from collections.abc import Mapping
@@ -23,46 +22,57 @@ class System(StrEnum):
     UBUNTU = "ubuntu"
 
 
-# Name of the image, and /etc/os-release, quoted as the real one is.
-_TEXTS: Final[Mapping[System, tuple[str, str]]] = {
-    System.FLATCAR: (
-        "Flatcar Container Linux by Kinvolk {version} (Oklo)",
-        (
-            'NAME="Flatcar Container Linux by'
-            ' Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
-            'VERSION_ID={version}\nBUILD_ID=2025-06-13-0151\nPRETTY_NAME="{pretty}"\n'
-        ),
-    ),
-    System.FEDORA_COREOS: (
-        "Fedora CoreOS {version}",
-        (
-            'NAME="Fedora Linux"\nVERSION="{version} (CoreOS)"\nID=fedora\nVERSION_ID={major}\n'
-            'PRETTY_NAME="{pretty}"\nVARIANT="CoreOS"\nVARIANT_ID=coreos\nOSTREE_VERSION=\'{version}\'\n'
-        ),
-    ),
-    System.UBUNTU: (
-        "Ubuntu {version} LTS",
-        (
-            'PRETTY_NAME="{pretty}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\n'
-            'VERSION="{version} LTS (Noble Numbat)"\nID=ubuntu\nID_LIKE=debian\n'
-        ),
-    ),
+_PRETTY_NAMES: Final[Mapping[System, str]] = {
+    System.FLATCAR: "Flatcar Container Linux by Kinvolk {version} (Oklo)",
+    System.FEDORA_COREOS: "Fedora CoreOS {version}",
+    System.UBUNTU: "Ubuntu {version} LTS",
+}
+# The quotes are those of the real files.
+_OS_RELEASES: Final[Mapping[System, str]] = {
+    System.FLATCAR: """\
+NAME="Flatcar Container Linux by Kinvolk"
+ID=flatcar
+ID_LIKE=coreos
+VERSION={version}
+VERSION_ID={version}
+BUILD_ID=2025-06-13-0151
+PRETTY_NAME="{pretty}"
+""",
+    System.FEDORA_COREOS: """\
+NAME="Fedora Linux"
+VERSION="{version} (CoreOS)"
+ID=fedora
+VERSION_ID={major}
+PRETTY_NAME="{pretty}"
+VARIANT="CoreOS"
+VARIANT_ID=coreos
+OSTREE_VERSION='{version}'
+""",
+    System.UBUNTU: """\
+PRETTY_NAME="{pretty}"
+NAME="Ubuntu"
+VERSION_ID="{version}"
+VERSION="{version} LTS (Noble Numbat)"
+ID=ubuntu
+ID_LIKE=debian
+""",
 }
 
 
 def image_name(version: str, system: System) -> str:
-    """Return the name of the image, also as a Node's `osImage`."""
-    return _TEXTS[system][0].format(version=version)
+    """Return the name of the image, which is also a Node's `osImage`."""
+    return _PRETTY_NAMES[system].format(version=version)
 
 
 def os_release(version: str, system: System) -> str:
     """Return the text of /etc/os-release."""
     pretty = image_name(version, system)
-    return _TEXTS[system][1].format(version=version, major=version.partition(".")[0], pretty=pretty)
+    major = version.partition(".")[0]
+    return _OS_RELEASES[system].format(version=version, major=major, pretty=pretty)
 
 
 def next_version(version: str) -> str:
-    """Return the one after it: its last number is one higher."""
+    """Return the version with its last number raised by one."""
     before, dot, last = version.rpartition(".")
     return f"{before}{dot}{int(last) + 1}"
 
@@ -70,12 +80,12 @@ def next_version(version: str) -> str:
 _PAYLOAD_BYTES: Final = 465_881_871
 # A download takes ten steps of an update.
 _STEP_SHARE = 0.1
-_TROUBLE_AT = 0.4
+# The progress at which a faulty download fails or stalls.
+_FAULT_PROGRESS = 0.4
 
 
 _NEXT: Final = {
     UpdateOperation.AVAILABLE: UpdateOperation.DOWNLOADING,
-    UpdateOperation.DOWNLOADING: UpdateOperation.VERIFYING,
     UpdateOperation.VERIFYING: UpdateOperation.FINALIZING,
     UpdateOperation.FINALIZING: UpdateOperation.NEED_REBOOT,
 }
@@ -83,11 +93,11 @@ _NEXT: Final = {
 
 @dataclass(slots=True)
 class UpdateEngine:
-    """One host's update-engine: what runs, what is staged, what a check would find.
+    """One host's update-engine.
 
-    `staged` is the version on the other partition with boot priority; `available` is what the
-    update server offers. `marked` is the marker file in /run: a restarted engine knows only that,
-    not the version.
+    `staged` is the version on the other partition with boot priority, `available` the version that
+    the update server offers. `marked` is the marker file in /run: a restarted engine is
+    `forgetful`, as it knows only that an update is staged and not its version.
     """
 
     operation: UpdateOperation = UpdateOperation.IDLE
@@ -101,39 +111,43 @@ class UpdateEngine:
     @classmethod
     def with_staged(cls, version: str, *, checked: int) -> "UpdateEngine":
         """Return an engine that has written this version to the other partition."""
-        return cls(UpdateOperation.NEED_REBOOT, 0.0, version, version, checked, marked=True)
+        return cls(
+            operation=UpdateOperation.NEED_REBOOT,
+            staged=version,
+            available=version,
+            last_checked=checked,
+            marked=True,
+        )
 
     def status(self) -> tuple[int, float, UpdateOperation, str, int]:
-        """Return what GetStatus does, in the order of its signature `xdssx`.
+        """Return what GetStatus returns, in the order of its signature `xdssx`.
 
         That is the time of the last check in seconds since the epoch, the progress as a fraction,
         the operation, the version, and its size in bytes.
         """
-        version = self.staged or self.available
         if self.forgetful:
             return 0, 0.0, self.operation, NO_VERSION, 0
+        version = self.staged or self.available
+        size = _PAYLOAD_BYTES
         if version is None or self.operation in (UpdateOperation.IDLE, UpdateOperation.CHECKING):
-            return self.last_checked, self.progress, self.operation, NO_VERSION, 0
-        return self.last_checked, self.progress, self.operation, version, _PAYLOAD_BYTES
+            version = NO_VERSION
+            size = 0
+        return self.last_checked, self.progress, self.operation, version, size
 
-    def advance(self, checked: int, fault: UpdateFault | None) -> bool:
-        """Take the next step of an update attempt, now in seconds since the epoch, and return whether it goes on."""
-        is_in_trouble = (
-            self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
-        )
+    def advance(self, now: int, fault: UpdateFault | None) -> bool:
+        """Take the next step of an update attempt, and return whether it continues.
+
+        `now` is in seconds since the epoch.
+        """
         match self.operation:
             case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
                 self._enter(UpdateOperation.REPORTING_ERROR)
             case UpdateOperation.CHECKING:
-                # only where the update server has said something does this time change
-                self.last_checked = checked
+                # The time changes only when the update server has answered.
+                self.last_checked = now
                 self._enter(UpdateOperation.AVAILABLE if self.available else UpdateOperation.IDLE)
-            case UpdateOperation.DOWNLOADING if (
-                is_in_trouble and fault is UpdateFault.DOWNLOAD_FAILS
-            ):
-                self._enter(UpdateOperation.REPORTING_ERROR)
-            case UpdateOperation.DOWNLOADING if self.progress + _STEP_SHARE < 1:
-                self.progress += 0 if is_in_trouble and fault is UpdateFault.STALLS else _STEP_SHARE
+            case UpdateOperation.DOWNLOADING:
+                self._download(fault)
             case UpdateOperation.REPORTING_ERROR:
                 self.reset()
             case UpdateOperation.IDLE | UpdateOperation.NEED_REBOOT:
@@ -142,28 +156,39 @@ class UpdateEngine:
                 self._enter(_NEXT[self.operation])
         return self.operation not in (UpdateOperation.IDLE, UpdateOperation.NEED_REBOOT)
 
+    def _download(self, fault: UpdateFault | None) -> None:
+        """Download another part, unless the fault stops the download midway."""
+        if self.progress >= _FAULT_PROGRESS and fault is UpdateFault.DOWNLOAD_FAILS:
+            self._enter(UpdateOperation.REPORTING_ERROR)
+        elif self.progress >= _FAULT_PROGRESS and fault is UpdateFault.STALLS:
+            return
+        elif self.progress + _STEP_SHARE < 1:
+            self.progress += _STEP_SHARE
+        else:
+            self._enter(UpdateOperation.VERIFYING)
+
     def begin_attempt(self) -> bool:
-        """Start checking for an update; False when the engine is busy or already waits for the reboot."""
+        """Start checking for an update; return False if the engine is busy or has staged one."""
         if self.operation is not UpdateOperation.IDLE:
             return False
         self._enter(UpdateOperation.CHECKING)
         return True
 
     def reset(self) -> None:
-        """Back to idle, as ResetStatus does: the partition keeps its priority."""
+        """Return to idle, as ResetStatus does; the partition keeps its priority."""
         self.operation = UpdateOperation.IDLE
         self.progress = 0.0
         self.marked = False
         self.forgetful = False
 
     def restart(self) -> None:
-        """Start the process anew within one boot: only the marker file is left of what it knew."""
+        """Restart the process within one boot; it remembers only what the marker file says."""
         self.forgetful = self.marked
         self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
         self.progress = 0.0
 
     def boot(self, version: str) -> None:
-        """Note that the host has booted this version: nothing is staged any more, /run is empty."""
+        """Reset the engine after a boot of this version: nothing is staged, and /run is empty."""
         if version == self.available:
             self.available = None
         self.staged = None

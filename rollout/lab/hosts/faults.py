@@ -1,7 +1,6 @@
 """What can be wrong with a simulated host.
 
-Each field is one independent way in which hosts misbehave; the defaults are a healthy host.
-Scenario files write the fields under `faults:`, tests replace the whole value on a running machine.
+Scenario files set the fields under `faults:`, and tests replace the whole value on a running host.
 """
 
 from enum import StrEnum
@@ -12,7 +11,7 @@ from rollout.model.quantity import Seconds
 
 
 class RebootFault(StrEnum):
-    """What becomes of a reboot."""
+    """How a reboot fails."""
 
     IGNORED = "ignored"
     NEVER_RETURNS = "never-returns"
@@ -20,7 +19,7 @@ class RebootFault(StrEnum):
 
 
 class SudoFault(StrEnum):
-    """What `sudo -n` says."""
+    """How `sudo -n` fails."""
 
     REFUSED = "refused"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
@@ -29,14 +28,14 @@ class SudoFault(StrEnum):
 
 
 class BusFault(StrEnum):
-    """What asking update-engine over D-Bus leads to."""
+    """How a D-Bus call to update-engine fails."""
 
     DENIED = "denied"
     ABSENT = "absent"
 
 
 class UpdateFault(StrEnum):
-    """What becomes of an attempt to update."""
+    """How an update attempt fails."""
 
     IGNORED = "ignored"
     CHECK_FAILS = "check-fails"
@@ -45,26 +44,26 @@ class UpdateFault(StrEnum):
 
 
 class HostKeyFault(StrEnum):
-    """How the host's key differs from the one in known_hosts."""
+    """How the host key differs from known_hosts."""
 
     OTHER = "other"
     CHANGES_AT_REBOOT = "changes-at-reboot"
 
 
 class SshFault(StrEnum):
-    """What a connection meets."""
+    """How an SSH connection fails."""
 
     CLOSED = "closed"
     KEY_REFUSED = "key-refused"
 
 
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that is wrong with one host; seconds are simulated ones.
+    """Everything that is wrong with one host; times are simulated seconds.
 
-    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot is scheduled,
-    counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until
-    the host goes down, or these faults do; `missing` are programs that the host has not.
-    `stages_again`: with every boot the next version is staged, whichever it booted.
+    `inhibited`: an inhibitor blocks the shutdown. `shuts_down_after_seconds`: a shutdown is
+    scheduled, counted from the boot. `users` (such as `core pts/0`) are logged in until the first
+    reboot. `missing` are programs that the host does not have. `stages_again`: every boot stages
+    the next version.
     """
 
     reboot: RebootFault | None = None

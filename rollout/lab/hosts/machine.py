@@ -1,8 +1,8 @@
-"""One simulated Flatcar host: what it is, and how it goes down and comes back.
+"""One simulated host: its state, and how it shuts down and boots.
 
-A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and tells
-its observers, who close ports, drop connections and stop kubelets. All of it runs in the lab's
-event loop.
+A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and
+notifies its observers, which close ports, drop connections and stop kubelets. Everything runs in
+the lab's event loop.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _ALWAYS_ON: Final = (
 
 @dataclass(slots=True)
 class Unit:
-    """One unit: whether it runs now, and whether it would be started at boot."""
+    """One unit: whether it runs now, and whether a boot starts it."""
 
     name: str
     active: bool
@@ -60,15 +60,18 @@ class Units:
         return self._units.get(name if "." in name else f"{name}.service")
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return what systemd shows of it."""
+        """Return the properties that `systemctl show` prints."""
         unit = self.find(name)
         if unit is None:
             return {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
-        return {
-            "LoadState": "masked" if unit.masked else "loaded",
+        properties = {
+            "LoadState": "loaded",
             "ActiveState": "active" if unit.active else "inactive",
-            "UnitFileState": "masked" if unit.masked else "enabled" if unit.enabled else "disabled",
+            "UnitFileState": "enabled" if unit.enabled else "disabled",
         }
+        if unit.masked:
+            properties |= {"LoadState": "masked", "UnitFileState": "masked"}
+        return properties
 
     def active(self, name: str) -> bool:
         """Whether the unit exists and runs."""
@@ -76,7 +79,7 @@ class Units:
         return unit is not None and unit.active
 
     def boot(self) -> None:
-        """Start what is enabled, and only that."""
+        """Start the enabled units, and no others."""
         for unit in self._units.values():
             unit.active = unit.enabled and not unit.masked
 
@@ -85,7 +88,8 @@ _VERSION: Final = "4081.2.0"
 _LAST_CHECK: Final = timedelta(minutes=15)
 _STEP_SECONDS: Final = 3
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
-_VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
+# Folders of the simulated host that a boot empties.
+_VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108
 
 
 class Power(StrEnum):
@@ -97,14 +101,14 @@ class Power(StrEnum):
 
 
 class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long things take on a host, in simulated seconds."""
+    """How long a host takes to shut down and to boot, in simulated seconds."""
 
     shutdown: Seconds = 2
     boot: Seconds = 20
 
 
 class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a host answers to a command that the lab does not know; `reboots`: it does so, too."""
+    """The answer to a command that the lab does not know, which may also reboot the host."""
 
     output: str = ""
     exit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
@@ -121,32 +125,32 @@ class EngineState(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The update of a host: `to` is the version that is staged or would be found."""
+    """The update of a host: `to` is the version that is staged or available."""
 
     state: EngineState = EngineState.STAGED
     to: str | None = "4152.2.0"
     progress: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.42
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Require a version unless the engine is idle."""
         if self.to is None and self.state is not EngineState.IDLE:
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
 class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host whose Zincati asks the scenario's FleetLock server for a slot of this group before it reboots."""
+    """Zincati on a host: before a reboot it requests a slot of this group by FleetLock."""
 
     group: str = "default"
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said of a host, by its group or by an override; None leaves what was said before.
+    """The settings of a host in its group or in an override; None keeps the earlier value.
 
-    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of`
-    names the host whose address its kubelet reports as its own. `files` are on the host from the
-    start, `boot_files` are put there by every boot. `commands` are what it answers to lines that
-    the lab does not know. `agent`: FLUO's agent runs there, and takes its word that a reboot is
-    needed back after one.
+    `flaps` lists changes of readiness: seconds after the node became ready, and whether it is Ready
+    from then on. `address_of` names the host whose address the kubelet reports as its own. `files`
+    exist from the start, and `boot_files` are written by every boot. `commands` are answers to
+    lines that the lab does not know. `agent`: FLUO's agent runs and withdraws its reboot request
+    after a reboot.
     """
 
     version: str | None = None
@@ -169,10 +173,10 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class HostEvent(StrEnum):
-    """What a machine tells its observers.
+    """An event of a machine.
 
-    Stopping: it has begun to shut down and accepts no new connection. Down: it is off, and
-    everything on it is gone. Up: it has booted. Changed: its faults are others now.
+    STOPPING: it has begun to shut down and accepts no new connections. DOWN: it is off, and nothing
+    on it runs. UP: it has booted. CHANGED: its faults were replaced.
     """
 
     STOPPING = "stopping"
@@ -184,8 +188,8 @@ class HostEvent(StrEnum):
 class Machine:
     """The state of one host.
 
-    `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are
-    told of changes in order; `faults` may be replaced at any time.
+    `machine_id` (32 hex digits) never changes, and `boot_id` (a UUID) changes with each boot.
+    `observers` are called in order. `run_as_root` has the commands that sudo allowed.
     """
 
     def __init__(
@@ -211,7 +215,6 @@ class Machine:
         self.observers: list[Callable[[HostEvent], None]] = []
         self.system = settings.system or System.FLATCAR
         self.files: dict[str, str] = {**settings.files, **settings.boot_files}
-        # commands that sudo let through
         self.run_as_root: list[str] = []
         self.units = Units(settings)
         self.os_version = settings.version or _VERSION
@@ -224,36 +227,33 @@ class Machine:
 
     @property
     def running(self) -> bool:
-        """Whether the operating system is up; a host that shuts down still is."""
+        """Whether the operating system runs, as it still does while the host shuts down."""
         return self.power is not Power.OFF
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Who is logged in: a name and a terminal each."""
+        """The users that are logged in, each a name and a terminal."""
         return () if self.reboots else self.faults.users
 
     @property
     def os_image(self) -> str:
-        """What a kubelet reports as the OS image."""
         return image_name(self.os_version, self.system)
 
     def inflict(self, faults: HostFaults) -> None:
         """Replace the host's faults."""
         self.faults = faults
-        self._tell(HostEvent.CHANGED)
+        self._notify(HostEvent.CHANGED)
         self.start()
 
     def start(self) -> None:
-        """Let time begin for this host: what it does on its own happens from now on."""
-        for delay in (
-            self.faults.reboots_itself_after_seconds,
-            self.faults.shuts_down_after_seconds,
-        ):
+        """Start the timers of reboots that the faults ask for."""
+        faults = self.faults
+        for delay in (faults.reboots_itself_after_seconds, faults.shuts_down_after_seconds):
             if delay is not None:
                 self._after(delay, self.reboot)
 
     def stop(self) -> None:
-        """End of the simulation: nothing happens any more."""
+        """Cancel all timers and background tasks."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -261,53 +261,53 @@ class Machine:
             task.cancel()
 
     def reboot(self) -> None:
-        """Go down and come back, as far as the faults allow."""
+        """Shut down and boot again, as far as the faults allow."""
         if self.power is not Power.RUNNING or self.faults.reboot is RebootFault.IGNORED:
             return
         self.power = Power.SHUTTING_DOWN
-        self._tell(HostEvent.STOPPING)
+        self._notify(HostEvent.STOPPING)
         self._after(self.timings.shutdown, self._boot_anew)
 
     def cut_power(self) -> None:
-        """Be off at once."""
+        """Turn off at once."""
         if self.power is not Power.OFF:
             self.stop()
             self.power = Power.OFF
-            self._tell(HostEvent.DOWN)
+            self._notify(HostEvent.DOWN)
 
     def power_on(self) -> None:
-        """Boot: a new boot id, and the staged version if it holds."""
+        """Boot with a new boot ID, and with the staged version unless it rolls back."""
         if self.power is not Power.OFF:
             return
         self.power = Power.RUNNING
         self.reboots += 1
-        self.boot_id, self.booted_at = self._new_boot_id(), self.clock.now()
+        self.boot_id = self._new_boot_id()
+        self.booted_at = self.clock.now()
         staged = self.engine.staged or self.os_version
         if self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files:
             self.os_version = staged
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
-            self.engine = UpdateEngine.with_staged(
-                next_version(staged), checked=int(self.booted_at.timestamp())
-            )
+            checked = int(self.booted_at.timestamp())
+            self.engine = UpdateEngine.with_staged(next_version(staged), checked=checked)
         self.units.boot()
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}
-        self._tell(HostEvent.UP)
+        self._notify(HostEvent.UP)
 
     def attempt_update(self) -> None:
-        """Check for an update and, if there is one, take it, a step at a time."""
+        """Check for an update, and install it step by step if there is one."""
         if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
             self._after(_STEP_SECONDS, self._advance_update)
 
     def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
-        """Run something that outlives the command that started it, but not the host."""
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
+        """Run a task until it ends or the host goes down."""
+        task = asyncio.get_running_loop().create_task(work)
         self.background.add(task)
         task.add_done_callback(self.background.discard)
         return task
 
-    def _tell(self, event: HostEvent) -> None:
+    def _notify(self, event: HostEvent) -> None:
         for observer in self.observers:
             observer(event)
 
@@ -335,7 +335,8 @@ class Machine:
 
 def _engine(update: Update, now: datetime) -> UpdateEngine:
     checked = int((now - _LAST_CHECK).timestamp())
-    if update.to is not None and update.state in (EngineState.STAGED, EngineState.STAGED_FORGOTTEN):
+    is_staged = update.state in (EngineState.STAGED, EngineState.STAGED_FORGOTTEN)
+    if update.to is not None and is_staged:
         engine = UpdateEngine.with_staged(update.to, checked=checked)
         if update.state is EngineState.STAGED_FORGOTTEN:
             engine.restart()

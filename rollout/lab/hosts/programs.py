@@ -1,17 +1,17 @@
-"""The programs of a simulated host: few, and with the few options that rollout and its playbooks use.
+"""The programs of a simulated host, with the options that rollout and its playbooks use.
 
-Some ask its services: `systemctl`, `busctl`, `update_engine_client` and `rpm-ostree`. Whoever wants
-a real host has `tests/e2e`; a scenario's `commands` say what else a host answers.
+A scenario's `commands` declare answers to other commands, and `tests/e2e` has real hosts.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Final
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
-from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine
+from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine, Units
 from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words, read_file
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
@@ -37,35 +37,45 @@ async def _halt(session: ShellSession, _words: Words) -> CommandOutput:
 
 async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
     """`systemctl reboot`, questions about units, and what changes them."""
-    units = session.machine.units
     verb, *names = (word for word in words[1:] if not word.startswith("-"))
     if verb == "reboot":
         return await _halt(session, words)
-    if verb in _QUESTIONS:
-        name, wanted, unlike = _QUESTIONS[verb]
-        states = [units.properties(unit)[name] or "not-found" for unit in names]
-        status = 0 if wanted in states else unlike if any(map(units.find, names)) else _UNKNOWN_UNIT
-        return CommandOutput(status, "".join(f"{state}\n" for state in states))
+    if verb == "is-active":
+        return _check_units(session.machine.units, names, "ActiveState", "active", failure=3)
+    if verb == "is-enabled":
+        return _check_units(session.machine.units, names, "UnitFileState", "enabled", failure=1)
     if verb == "show":
-        # `show -p PROPERTY … UNIT`, a unit by its full name
-        shown = [(word, units.properties(unit)) for unit in names if "." in unit for word in names]
-        return CommandOutput(
-            out="".join(f"{word}={known[word]}\n" for word, known in shown if word in known)
-        )
+        return _show_properties(session.machine.units, names)
     if verb in _CHANGES:
         outputs = [_change(session, verb, name, now="--now" in words) for name in names]
-        return CommandOutput(
-            max(output.status for output in outputs), err="".join(output.err for output in outputs)
-        )
+        status = max(output.status for output in outputs)
+        return CommandOutput(status, err="".join(output.err for output in outputs))
     return CommandOutput(1, err=f"Unknown command verb '{verb}'.\n")
 
 
-# Which property a question is about, the state that it asks for, and its status for any other.
-_QUESTIONS: Final = {
-    "is-active": ("ActiveState", "active", 3),
-    "is-enabled": ("UnitFileState", "enabled", 1),
-}
-# What a verb sets, of which attribute of a unit.
+def _check_units(
+    units: Units, names: Sequence[str], name: str, expected: str, *, failure: int
+) -> CommandOutput:
+    """Print a property of units; the status is 0 if one of them has the expected value."""
+    states = [units.properties(unit)[name] or "not-found" for unit in names]
+    status = 0
+    if expected not in states:
+        status = failure if any(map(units.find, names)) else _UNKNOWN_UNIT
+    return CommandOutput(status, "".join(f"{state}\n" for state in states))
+
+
+def _show_properties(units: Units, words: Sequence[str]) -> CommandOutput:
+    """Answer `show -p PROPERTY … UNIT`, with units by their full names."""
+    out = ""
+    for unit in words:
+        properties = units.properties(unit) if "." in unit else {}
+        for word in words:
+            if word in properties:
+                out += f"{word}={properties[word]}\n"
+    return CommandOutput(out=out)
+
+
+# The attribute of a unit that a verb sets, and its value.
 _CHANGES: Final[Mapping[str, tuple[str, bool]]] = {
     **dict.fromkeys(("start", "restart"), ("active", True)),
     "stop": ("active", False),
@@ -96,12 +106,14 @@ def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> Comman
 # The bus: its policy admits root and the user core to update-engine.
 
 
-def _engine_refuses(session: ShellSession) -> str:
-    """Why a call to update-engine fails; empty where it is let through."""
+def _why_engine_refuses(session: ShellSession) -> str:
+    """Return why a call to update-engine fails; empty if it is allowed."""
     machine = session.machine
     if machine.faults.bus is BusFault.ABSENT or not machine.units.active(UPDATE_ENGINE):
         return f"The name {_ENGINE} was not provided by any .service files"
-    return _DENIED if machine.faults.bus is BusFault.DENIED and session.user != "root" else ""
+    if machine.faults.bus is BusFault.DENIED and session.user != "root":
+        return _DENIED
+    return ""
 
 
 async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
@@ -109,7 +121,7 @@ async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
     machine = session.machine
     service = words[3]
     method = words[-1]
-    why = _engine_refuses(session) if service == _ENGINE else ""
+    why = _why_engine_refuses(session) if service == _ENGINE else ""
     if (service, method) == (_LOGIND, "Reboot") and session.user != "root":
         why = _UNAUTHORIZED
     if why:
@@ -123,78 +135,75 @@ async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
             machine.attempt_update()
         case _:
             checked, progress, operation, version, size = machine.engine.status()
-            return CommandOutput(
-                out=f'xdssx {checked} {progress:g} "{operation}" "{version}" {size}\n'
-            )
+            status = f'{checked} {progress:g} "{operation}" "{version}" {size}'
+            return CommandOutput(out=f"xdssx {status}\n")
     return CommandOutput()
 
 
 def _inhibitors(machine: Machine) -> str:
-    """Who holds a shutdown up: (what, who, why, mode, uid, pid) each; a kubelet only ever delays one."""
-    held = [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
+    """Return the answer of ListInhibitors: what, who, why, mode, UID and PID of each."""
+    # A kubelet only delays a shutdown.
+    rows = ['"shutdown" "kubelet" "Kubelet needs time to handle node shutdown" "delay" 0 812']
     if machine.faults.inhibited:
-        held.append(("shutdown:sleep", "backup", "nightly backup", "block"))
-    rows = " ".join(" ".join((*(f'"{word}"' for word in one), "0", "812")) for one in held)
-    return f"a(ssssuu) {len(held)} {rows}\n"
+        rows.append('"shutdown:sleep" "backup" "nightly backup" "block" 0 812')
+    return f"a(ssssuu) {len(rows)} {' '.join(rows)}\n"
 
 
 async def _update_engine_client(session: ShellSession, words: Words) -> CommandOutput:
-    """`-status` and `-check_for_update`; the real client ignores that its call for the status failed."""
-    why = _engine_refuses(session)
+    """`-status` and `-check_for_update`; the real client exits with 0 if the status is denied."""
+    option = words[1]
     machine = session.machine
+    why = _why_engine_refuses(session)
     if why and why != _DENIED:
         await session.sleep(_GIVES_UP_SECONDS)
-        return CommandOutput(
-            1, err=_glog_line(session, f"Giving up -- unable to get dbus proxy for {_ENGINE}")
-        )
-    refused = _glog_line(
-        session, f"Error calling {words[1]}: Rejected send message, access denied by the bus policy"
-    )
-    if "status" not in words[1]:
+        error = f"Giving up -- unable to get dbus proxy for {_ENGINE}"
+        return CommandOutput(1, err=_glog_line(session, error))
+    err = ""
+    if why:
+        rejected = "Rejected send message, access denied by the bus policy"
+        err = _glog_line(session, f"Error calling {option}: {rejected}")
+    if "status" not in option:
         if why:
-            return CommandOutput(1, err=refused)
+            return CommandOutput(1, err=err)
         machine.attempt_update()
         return CommandOutput()
-    checked, progress, *what, size = machine.engine.status()
-    operation, version = ("(null)", "(null)") if why else what
-    said = f"LAST_CHECKED_TIME={checked}\nPROGRESS={progress:f}\nCURRENT_OP={operation}\n"
-    return CommandOutput(
-        out=f"{said}NEW_VERSION={version}\nNEW_SIZE={size}\n", err=refused if why else ""
+    checked, progress, operation, version, size = machine.engine.status()
+    lines = (
+        f"LAST_CHECKED_TIME={checked}",
+        f"PROGRESS={progress:f}",
+        f"CURRENT_OP={'(null)' if why else operation}",
+        f"NEW_VERSION={'(null)' if why else version}",
+        f"NEW_SIZE={size}\n",
     )
+    return CommandOutput(out="\n".join(lines), err=err)
 
 
 def _glog_line(session: ShellSession, message: str) -> str:
-    """Return an error as glog writes it."""
-    return (
-        f"E{session.machine.clock.now():%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251]"
-        f" {message}\n"
-    )
+    """Return an error in the format of glog."""
+    now = f"{session.machine.clock.now():%m%d %H:%M:%S.%f}"
+    return f"E{now}  4242 update_engine_client.cc:251] {message}\n"
 
 
-# rpm-ostree, as far as its deployments say which one runs and which one waits for a reboot.
+# rpm-ostree, with the booted and the staged deployment only.
 
 
 def checksum_of(version: str) -> str:
-    """Return the commit of a release of Fedora CoreOS."""
+    """Return the commit of a Fedora CoreOS release."""
     return hashlib.sha256(f"fedora-coreos {version}".encode()).hexdigest()
 
 
 async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
-    """`rpm-ostree status --json` and `rpm-ostree finalize-deployment`, which unlocks what is staged and reboots."""
+    """`rpm-ostree status --json`, and `finalize-deployment`, which unlocks and reboots."""
     machine = session.machine
     staged = machine.engine.staged
     is_locked = STAGED_LOCK in machine.files
     if words[1] == "status":
-        # what is staged comes first, as it would be booted next
-        waiting = (
-            [{**_deployment(staged), "staged": True, "finalization-locked": is_locked}]
-            if staged
-            else []
-        )
-        status = {
-            "deployments": [*waiting, {**_deployment(machine.os_version), "booted": True}],
-            "transaction": None,
-        }
+        deployments = [{**_deployment(machine.os_version), "booted": True}]
+        if staged:
+            waiting = {**_deployment(staged), "staged": True, "finalization-locked": is_locked}
+            # The deployment that boots next comes first.
+            deployments.insert(0, waiting)
+        status = {"deployments": deployments, "transaction": None}
         return CommandOutput(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return CommandOutput(1, err="error: This operation requires root privileges\n")
@@ -209,11 +218,11 @@ def _deployment(version: str) -> dict[str, object]:
     return {"osname": "fedora-coreos", "checksum": checksum_of(version), "version": version}
 
 
-# Programs that ask nobody.
+# Programs that need no service.
 
 _FOREVER: Final = 86_400.0
-_FROM: Final = "(192.0.2.7)"
-_SUDO_SAYS: Final = {
+_LOGIN_ADDRESS: Final = "(192.0.2.7)"
+_SUDO_ERRORS: Final = {
     SudoFault.PASSWORD: "sudo: a password is required",
     SudoFault.NO_TERMINAL: "sudo: sorry, you must have a tty to run sudo",
 }
@@ -231,62 +240,66 @@ async def _echo(_session: ShellSession, words: Words) -> CommandOutput:
 
 
 async def _cat(session: ShellSession, words: Words) -> CommandOutput:
-    texts = {path: read_file(session.machine, path) for path in words[1:]}
-    missing = [path for path, text in texts.items() if text is None]
-    complaints = "".join(f"cat: {path}: No such file or directory\n" for path in missing)
-    return CommandOutput(int(bool(missing)), "".join(filter(None, texts.values())), complaints)
+    out = ""
+    err = ""
+    for path in words[1:]:
+        text = read_file(session.machine, path)
+        if text is None:
+            err += f"cat: {path}: No such file or directory\n"
+        else:
+            out += text
+    return CommandOutput(1 if err else 0, out, err)
 
 
 async def _test(session: ShellSession, words: Words) -> CommandOutput:
-    """`test -e FILE`, and more of them joined by `-o`."""
-    return CommandOutput(int(all(read_file(session.machine, path) is None for path in words[2::3])))
+    """`test -e FILE`, and several of these joined by `-o`."""
+    texts = [read_file(session.machine, path) for path in words[2::3]]
+    return CommandOutput(1 if all(text is None for text in texts) else 0)
 
 
 async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
     """`sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
     machine = session.machine
     user = session.user
-    at = next((at for at, word in enumerate(words) if at and not word.startswith("-")), len(words))
-    command = words[at:]
-    is_question = "-l" in words[:at]
+    command = tuple(dropwhile(lambda word: word.startswith("-"), words[1:]))
+    lists_only = "-l" in words[: len(words) - len(command)]
     fault = None if user == "root" else machine.faults.sudo
     if fault is SudoFault.HANGS:
         await session.sleep(_FOREVER)
-    if fault in _SUDO_SAYS:
-        return CommandOutput(1, err=f"{_SUDO_SAYS[fault]}\n")
+    if fault in _SUDO_ERRORS:
+        return CommandOutput(1, err=f"{_SUDO_ERRORS[fault]}\n")
     if not command:
-        allowed = (
-            f"User {user} may run the following commands on {machine.name}:\n    (ALL) NOPASSWD:"
-            " ALL\n"
-        )
-        refused = f"User {user} is not allowed to run sudo on {machine.name}.\n"
-        return (
-            CommandOutput(1, refused) if fault is SudoFault.REFUSED else CommandOutput(0, allowed)
-        )
+        return _sudo_rules(session, is_refused=fault is SudoFault.REFUSED)
     if not session.has(command[0]):
         return CommandOutput(1, err=f"sudo: {command[0]}: command not found\n")
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
-    full = " ".join((path, *command[1:]))
+    line = " ".join((path, *command[1:]))
     if fault is SudoFault.REFUSED:
-        refusal = (
-            f"Sorry, user {user} is not allowed to execute '{full}' as root on {machine.name}.\n"
-        )
-        return CommandOutput(1, err="" if is_question else refusal)
-    if is_question:
-        return CommandOutput(out=f"{full}\n")
+        refusal = f"user {user} is not allowed to execute '{line}' as root on {machine.name}."
+        return CommandOutput(1, err="" if lists_only else f"Sorry, {refusal}\n")
+    if lists_only:
+        return CommandOutput(out=f"{line}\n")
     machine.run_as_root.append(" ".join(command))
     return await replace(session, user="root").run(command)
 
 
+def _sudo_rules(session: ShellSession, *, is_refused: bool) -> CommandOutput:
+    user = session.user
+    host = session.machine.name
+    if is_refused:
+        return CommandOutput(1, f"User {user} is not allowed to run sudo on {host}.\n")
+    rules = f"User {user} may run the following commands on {host}:\n    (ALL) NOPASSWD: ALL\n"
+    return CommandOutput(0, rules)
+
+
 async def _who(session: ShellSession, _words: Words) -> CommandOutput:
     """Return a line for each login at a terminal."""
-    since = session.machine.booted_at
-    logins = (user.partition(" ") for user in session.machine.users)
-    return CommandOutput(
-        out="".join(
-            f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins
-        )
-    )
+    since = f"{session.machine.booted_at:%Y-%m-%d %H:%M}"
+    out = ""
+    for user in session.machine.users:
+        name, _, terminal = user.partition(" ")
+        out += f"{name:<8} {terminal:<12} {since} {_LOGIN_ADDRESS}\n"
+    return CommandOutput(out=out)
 
 
 PROGRAMS: Final[Mapping[str, Program]] = {

@@ -1,7 +1,7 @@
-"""What runs a command on a simulated host: on which machine, as whom, which programs there are, and which files.
+"""Shell sessions on a simulated host, and its files.
 
-A program is a function of the session and its words to what it says; nothing runs on the machine
-that the lab is on.
+A program is a function from a session and a command's words to its output. Nothing runs on the
+machine that runs the lab.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from rollout.lab.hosts.machine import Machine
 
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
-_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
+_PROGRAM_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
 _ONLY_ON: Final = {"rpm-ostree": System.FEDORA_COREOS, "update_engine_client": System.FLATCAR}
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """How a command ended, and what it printed; undecodable bytes are surrogate escapes."""
+    """A command's exit status and output; undecodable bytes are surrogate escapes."""
 
     status: int = 0
     out: str = ""
@@ -33,7 +33,7 @@ Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 @dataclass(frozen=True, slots=True)
 class ShellSession:
-    """Who runs commands where; `terminal` (`pts/1`) is empty where there is none, `programs` are by name."""
+    """A user's session on a machine; `terminal` (`pts/1`) may be empty, `programs` are by name."""
 
     machine: Machine
     user: str
@@ -41,32 +41,32 @@ class ShellSession:
     terminal: str = ""
 
     async def run(self, words: Words, *, limit: float = 0) -> CommandOutput:
-        """Run a program, for at most so many simulated seconds (0: for as long as it takes), as `timeout` does."""
+        """Run a program, for at most `limit` simulated seconds (0: no limit), as `timeout` does."""
         name = words[0]
         if not self.has(name):
-            by_timeout = f"timeout: failed to run command '{name}': No such file or directory\n"
-            return CommandOutput(
-                NOT_FOUND, err=by_timeout if limit else f"bash: line 1: {name}: command not found\n"
-            )
-        program = self.programs[name.rpartition("/")[2]](self, words)
+            error = f"bash: line 1: {name}: command not found\n"
+            if limit:
+                error = f"timeout: failed to run command '{name}': No such file or directory\n"
+            return CommandOutput(NOT_FOUND, err=error)
+        program = self.programs[name.rpartition("/")[2]]
+        seconds = self.machine.clock.scaled(limit) if limit else None
         try:
-            return await asyncio.wait_for(
-                program, self.machine.clock.scaled(limit) if limit else None
-            )
+            return await asyncio.wait_for(program(self, words), seconds)
         except TimeoutError:
             return CommandOutput(TIMED_OUT)
 
     def has(self, name: str) -> bool:
-        """Whether there is a program of this name or path on the host."""
+        """Whether the host has a program of this name or path."""
         folder, _, base = name.rpartition("/")
-        machine = self.machine
-        is_there = (
-            folder in _FOLDERS and base in self.programs and base not in machine.faults.missing
-        )
-        return is_there and machine.system is _ONLY_ON.get(base, machine.system)
+        if folder not in _PROGRAM_FOLDERS or base not in self.programs:
+            return False
+        if base in self.machine.faults.missing:
+            return False
+        system = self.machine.system
+        return system is _ONLY_ON.get(base, system)
 
     async def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
+        """Sleep for simulated seconds."""
         await asyncio.sleep(self.machine.clock.scaled(seconds))
 
 
@@ -77,13 +77,13 @@ def _reboot_required(machine: Machine) -> str | None:
     return "" if machine.engine.marked and machine.system is System.FLATCAR else None
 
 
-def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
-    """Return an update.conf with this line."""
+def _update_conf(line: str) -> Callable[[Machine], str | None]:
+    """Return the function for a Flatcar host's update.conf with this line."""
     return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
 
 
 def _scheduled_shutdown(machine: Machine) -> str | None:
-    """Return what logind writes of a shutdown that somebody has scheduled; times are microseconds."""
+    """Return what logind writes about a scheduled shutdown; times are microseconds."""
     delay = machine.faults.shuts_down_after_seconds
     if delay is None:
         return None
@@ -97,8 +97,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
         lambda machine: os_release(machine.os_version, machine.system),
     ),
     "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
-    "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
-    "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
+    "/usr/share/flatcar/update.conf": _update_conf(f"SERVER={_UPDATE_SERVER}"),
+    "/etc/flatcar/update.conf": _update_conf("REBOOT_STRATEGY=off"),
     "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
     "/run/reboot-required": _reboot_required,
     "/run/systemd/shutdown/scheduled": _scheduled_shutdown,
@@ -106,9 +106,10 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
 
 
 def read_file(machine: Machine, path: str) -> str | None:
-    """Return the text of a file, None where there is none."""
-    # on these hosts /var/run is a link to /run
-    path = path.removeprefix("/var") if path.startswith("/var/run/") else path
+    """Return the text of a file, or None if it does not exist."""
+    # On these hosts /var/run is a link to /run.
+    if path.startswith("/var/run/"):
+        path = path.removeprefix("/var")
     if path in machine.files:
         return machine.files[path]
     computed = _COMPUTED.get(path)
@@ -116,10 +117,6 @@ def read_file(machine: Machine, path: str) -> str | None:
 
 
 def files_below(machine: Machine, folder: str) -> list[str]:
-    """Return the files that lie in a folder or below it, in order."""
-    known = {*_COMPUTED, *machine.files}
-    return sorted(
-        path
-        for path in known
-        if path.startswith(f"{folder}/") and read_file(machine, path) is not None
-    )
+    """Return the paths of the files in a folder and its subfolders, sorted."""
+    paths = [path for path in {*_COMPUTED, *machine.files} if path.startswith(f"{folder}/")]
+    return sorted(path for path in paths if read_file(machine, path) is not None)

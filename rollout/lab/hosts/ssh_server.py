@@ -1,14 +1,13 @@
 """The SSH server of one simulated host.
 
-It follows its machine: no new connections once the machine shuts down, no connections at all when
-it is off, and a fresh server when it has booted. Not the SSH library that the product uses, so that
-each checks the other.
+It follows its machine: no new connections while the machine shuts down, and none at all while it is
+off. The library is not the product's SSH library, so that each checks the other.
 """
 
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Final, assert_never
 
 import asyncssh
 from typing_extensions import override
@@ -17,7 +16,7 @@ from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import HostEvent, Machine, Power
 from rollout.lab.hosts.programs import PROGRAMS
-from rollout.lab.hosts.session import ShellSession
+from rollout.lab.hosts.session import CommandOutput, ShellSession
 from rollout.lab.listener import Listener, open_socket
 
 USER: Final = "core"
@@ -26,14 +25,14 @@ _REBIND_SECONDS: Final = 0.2
 
 
 def new_host_key() -> asyncssh.SSHKey:
-    """Return a key of the kind that is cheap to make and to use."""
+    """Return an Ed25519 key, which is the fastest kind to generate."""
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
 class HostServer:
-    """The server of one machine, on one address and port for as long as the lab lives.
+    """The server of one machine, on the same address and port while the lab runs.
 
-    `authorized` is the only key that may log in, `host_key` the key that the server shows first.
+    `authorized` is the only key that may log in, `host_key` the server's first key.
     """
 
     def __init__(
@@ -56,21 +55,20 @@ class HostServer:
 
     async def start(self) -> None:
         """Accept connections, as far as the machine and its faults allow."""
-        if not self._open:
+        if not self._is_open:
             self._stop_accepting()
-        while self._open and not self._listener.listening:
+        while self._is_open and not self._listener.listening:
+            # The first start uses the socket that the lab bound, and a boot opens another.
+            bound = self._socket
+            self._socket = None
             try:
-                # the socket that was bound beforehand; after a boot another on the same port
-                bound = self._socket
-                self._socket = None
                 self._listener.listen(bound or open_socket(self.address, self.port))
             except OSError:
-                await asyncio.sleep(
-                    _REBIND_SECONDS
-                )  # another program may hold the port for a moment
+                # Another program may hold the port for a moment.
+                await asyncio.sleep(_REBIND_SECONDS)
 
     async def close(self) -> None:
-        """End everything, and wait until it has ended."""
+        """Close all connections, and wait until they are closed."""
         self._drop_connections()
         await self._listener.greeted()
         self._drop_connections()
@@ -78,23 +76,22 @@ class HostServer:
             await connection.wait_closed()
 
     def _follow(self, event: HostEvent) -> None:
-        """Do as the machine does: no new connection while it stops, none at all once it is off."""
+        faults = self.machine.faults
         match event:
             case HostEvent.STOPPING:
                 self._stop_accepting()
             case HostEvent.DOWN:
                 self._drop_connections()
-            case HostEvent.CHANGED if self.machine.faults.ssh is SshFault.CLOSED:
+            case HostEvent.CHANGED if faults.ssh is SshFault.CLOSED:
                 self._drop_connections()
-            case _:
-                if (
-                    event is HostEvent.UP
-                    and self.machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT
-                ):
+            case HostEvent.CHANGED:
+                self.machine.spawn(self.start())
+            case HostEvent.UP:
+                if faults.host_key is HostKeyFault.CHANGES_AT_REBOOT:
                     self._host_key = new_host_key()
                 self.machine.spawn(self.start())
-
-    # What connections ask.
+            case _:
+                assert_never(event)
 
     def admits(self, user: str, key: asyncssh.SSHKey) -> bool:
         """Whether this user may log in with this key."""
@@ -102,7 +99,7 @@ class HostServer:
         return not refused and user == USER and key.public_data == self._authorized
 
     async def serve(self, process: "asyncssh.SSHServerProcess[str]") -> None:
-        """Run what a session asks for; when the client goes away, so does the command."""
+        """Run a session's command, until it ends or the client disconnects."""
         self._processes.add(process)
         work = asyncio.ensure_future(self._run(process))
         gone = asyncio.ensure_future(process.wait_closed())
@@ -118,34 +115,27 @@ class HostServer:
         machine = self.machine
         if machine.faults.answer_delay_seconds:
             await asyncio.sleep(machine.clock.scaled(machine.faults.answer_delay_seconds))
+        output = CommandOutput(
+            out=f"{machine.os_image}\nThis simulated host has no shell, but answers commands.\n"
+        )
         if machine.faults.garbage:
-            process.stdout.write(_GARBAGE)
-            process.exit(0)
-        elif process.command is None:
-            process.stdout.write(
-                f"{machine.os_image}\nThis host is played: it has no shell, and answers commands.\n"
-            )
-            process.exit(0)
-        else:
+            output = CommandOutput(out=_GARBAGE)
+        elif process.command is not None:
             terminal = f"pts/{process.get_extra_info('peername')[1]}" if process.term_type else ""
-            said = await answer(ShellSession(machine, USER, PROGRAMS, terminal), process.command)
-            # The client may have gone.
-            with suppress(OSError):
-                process.stdout.write(said.out)
-                process.stderr.write(said.err)
-            process.exit(said.status)
-
-    # The server itself.
+            output = await answer(ShellSession(machine, USER, PROGRAMS, terminal), process.command)
+        # The client may have disconnected.
+        with suppress(OSError):
+            process.stdout.write(output.out)
+            process.stderr.write(output.err)
+        process.exit(output.status)
 
     @property
-    def _open(self) -> bool:
-        return (
-            self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
-        )
+    def _is_open(self) -> bool:
+        machine = self.machine
+        return machine.power is Power.RUNNING and machine.faults.ssh is not SshFault.CLOSED
 
     async def _greet(self, connection: socket.socket) -> None:
-        # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host
-        # name.
+        # The server reads nothing from the machine that runs the lab.
         await asyncssh.run_server(
             connection,
             config=None,
@@ -177,7 +167,7 @@ class HostServer:
 
 
 class _KeyAuthentication(asyncssh.SSHServer):
-    """One connection's authentication: the key of the lab, nothing else."""
+    """One connection's authentication, by the lab's key only."""
 
     def __init__(self, host: HostServer) -> None:
         self._host = host
