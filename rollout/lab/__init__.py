@@ -1,7 +1,7 @@
-"""A simulated cluster over a real wire: an API server that clients cannot tell from a real one, and SSH hosts.
+"""A simulated cluster over a real network: a Kubernetes API server and SSH hosts.
 
-It is for rehearsal, for demonstration, and what the tests run against; nothing outside this package
-may depend on how it works inside.
+It serves rehearsals, demonstrations and tests. Nothing outside this package may depend on how it
+works inside.
 """
 
 import sys
@@ -9,15 +9,12 @@ from importlib import import_module
 
 from rollout.errors import RolloutError
 
-# the API server, and the hosts
+# For the API server and for the hosts.
 _LIBRARIES = ("aiohttp", "asyncssh")
 
 
 def require_libraries() -> None:
-    """`RolloutError` with the command that installs them where one is missing.
-
-    Importing asyncssh writes a temporary file.
-    """
+    """Raise a RolloutError if a library is missing. Importing asyncssh writes a temporary file."""
     try:
         for name in _LIBRARIES:
             import_module(name)

@@ -1,7 +1,7 @@
-"""A lab that runs beside the program that started it: a thread with an event loop of its own.
+"""A lab in a thread of its own, with its own event loop.
 
-The loop owns everything of the simulation. What is handed out here is safe to use from any thread;
-the simulation's own objects are reached through `call` and `run`.
+`Lab`'s methods may be called from any thread. The simulation's objects belong to the loop, and
+`call` and `run` give access to them.
 """
 
 import asyncio
@@ -26,19 +26,18 @@ _CALL_SECONDS: Final = 60.0
 class Lab(LabFiles):
     """A running lab; a context manager that stops it.
 
-    `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port
-    that all hosts share, None where each has its own. `store`, `world`, `api`, `machines`, `agents`
-    (the hosts' Zincati, where they have it), `faults` and `requests` belong to the lab's loop:
-    touch them inside `call` or `run` only.
+    `environment` has the variables that make `rollout` and kubectl use the lab. `ssh_port` is the
+    port of all hosts, or None if each has its own. `store`, `world`, `api`, `machines`, `agents`
+    (Zincati by host), `faults` and `requests` may be used inside `call` or `run` only.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> None:
-        """Start it, and return when it serves; `RolloutError` where it cannot be set up.
+        """Start the lab and return when it serves; raises RolloutError.
 
         Args:
-            scenario: What the lab is like.
-            directory: Where kubeconfig, inventory, known_hosts and key are written.
-            speed: How many simulated seconds pass in a real one.
+            scenario: The description of the lab.
+            directory: The folder for kubeconfig, inventory, known_hosts and key.
+            speed: How many simulated seconds pass in a real second.
         """
         self.scenario = scenario
         self._ready: Future[Simulation] = Future()
@@ -68,7 +67,7 @@ class Lab(LabFiles):
         self.stop()
 
     def stop(self) -> None:
-        """End the lab; nothing of it is left. Stopping twice is fine."""
+        """Stop the lab. A second call does nothing."""
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -78,42 +77,43 @@ class Lab(LabFiles):
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the lab's loop and return its result."""
 
-        async def called() -> T:
+        async def call_function() -> T:
             return function()
 
-        return self.run(called)
+        return self.run(call_function)
 
     def run(self, function: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function in the lab's loop and return its result."""
 
-        async def awaited() -> T:
+        async def await_function() -> T:
             return await function()
 
         if self._loop is None:
             raise RuntimeError("the lab is not running")
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(_CALL_SECONDS)
+        future = asyncio.run_coroutine_threadsafe(await_function(), self._loop)
+        return future.result(_CALL_SECONDS)
 
     def inflict(self, *faults: ApiFault) -> None:
-        """Put rules of the API server's misbehaviour in force, after those that are; their times count from now."""
+        """Put faults of the API server in force, after existing ones; their times count from now."""
         for fault in faults:
             self.call(partial(self.faults.add, fault))
 
     def struck(self, fault: ApiFault) -> int:
-        """How many requests have met this rule."""
+        """Return how many requests this fault has struck."""
         return self.call(lambda: self.faults.struck(fault))
 
     def use_fleetlock(self, base_url: str) -> None:
-        """Have the hosts' Zincati ask the FleetLock server there."""
+        """Make the hosts' Zincati use the FleetLock server at a URL."""
         self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))
 
     def scoreboard(self) -> Scoreboard:
-        """Return what the cluster has seen so far."""
+        """Return the figures so far."""
         return self.call(self._simulation.keeper.scoreboard)
 
     def _main(self, directory: Path, speed: float) -> None:
         try:
             asyncio.run(self._serve(directory, speed))
-        except BaseException as error:  # noqa: BLE001 - carried to the thread that asked
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             if self._ready.done():
                 self._failure = error
             else:
@@ -129,7 +129,7 @@ class Lab(LabFiles):
 def serve(
     scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]
 ) -> Scoreboard:
-    """Serve until SIGINT or SIGTERM, and return what the cluster saw; raises RolloutError."""
+    """Serve until SIGINT or SIGTERM, and return the scoreboard; raises RolloutError."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())

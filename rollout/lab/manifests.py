@@ -1,12 +1,11 @@
-"""The API objects of a scenario's workloads. Pure.
+"""The API objects of a scenario's workloads, as an operator would apply them. Pure.
 
-They are what an operator would have applied; the world's controllers make pods of them. Only bare
-pods and the mirrors of static pods are pods already here.
+The world's controllers create the pods, except bare pods and the mirrors of static pods.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -27,19 +26,17 @@ _TOLERATE_CONTROL_PLANE: Final = {
 def workload_objects(
     workload: ScenarioWorkload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
 ) -> Iterator[tuple[Resource, Json]]:
-    """Return the objects of one workload, its budget included.
+    """Yield the objects of one workload and its budgets.
 
     Args:
-        workload: what the scenario says.
-        hosts: all hosts of the lab, to count replicas and to place static pods.
-        node_uids: the Nodes' UIDs by name, which mirrors of static pods refer to.
+        workload: The workload of the scenario.
+        hosts: All hosts of the lab, which replicas and static pods depend on.
+        node_uids: The UIDs of Nodes by name, which mirrors of static pods refer to.
     """
-    for budget, name in (
-        (workload.budget, workload.name),
-        (workload.second_budget, f"{workload.name}-too"),
-    ):
-        if budget:
-            yield BUDGETS, _budget(workload, budget, name)
+    if workload.budget:
+        yield BUDGETS, _budget(workload, workload.budget, workload.name)
+    if workload.second_budget:
+        yield BUDGETS, _budget(workload, workload.second_budget, f"{workload.name}-too")
     if workload.volume_in:
         yield VOLUMES, _volume(workload)
     if workload.kind is WorkloadKind.STATIC_POD:
@@ -47,28 +44,30 @@ def workload_objects(
             if workload.role in (None, host.role):
                 yield PODS, _mirror(workload, host.name, node_uids[host.name])
     elif workload.kind is WorkloadKind.POD:
-        yield from ((PODS, pod) for pod in _bare_pods(workload, hosts))
+        for pod in _bare_pods(workload, hosts):
+            yield PODS, pod
     else:
         resource = next(resource for resource in SERVED if resource.kind == workload.kind)
         yield resource, _controller(workload, replicas_of(workload, hosts))
 
 
 def _volume(workload: ScenarioWorkload) -> Json:
-    """Return the volume that attaches to certain nodes only, by a driver; its claim is but a name."""
-    where = [
-        {"key": key, "operator": "In", "values": [value]}
-        for key, value in workload.volume_in.items()
+    """Return the volume that attaches to certain nodes only; its claim is not stored."""
+    expressions = [
+        {"key": label, "operator": "In", "values": [value]}
+        for label, value in workload.volume_in.items()
     ]
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "namespace": workload.namespace,
+        "name": workload.name,
+    }
     spec = {
         "csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name},
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "10Gi"},
-        "claimRef": {
-            "kind": "PersistentVolumeClaim",
-            "namespace": workload.namespace,
-            "name": workload.name,
-        },
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
+        "claimRef": claim,
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}},
     }
     return {"metadata": {"name": workload.name}, "spec": spec, "status": {"phase": "Bound"}}
 
@@ -77,22 +76,21 @@ def copies_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> list[Sce
     """Return the workload itself, or its numbered copies."""
     if workload.copies_per_worker is None:
         return [workload]
-    numbers = range(1, _per_worker(workload.copies_per_worker, hosts) + 1)
-    return [
-        msgspec.structs.replace(workload, name=f"{workload.name}-{number}") for number in numbers
-    ]
+    count = _per_worker(workload.copies_per_worker, hosts)
+    names = [f"{workload.name}-{number}" for number in range(1, count + 1)]
+    return [msgspec.structs.replace(workload, name=name) for name in names]
 
 
 def replicas_of(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> int:
-    """How many pods the workload is to have."""
     if workload.replicas_per_worker is None:
         return workload.replicas
     return _per_worker(workload.replicas_per_worker, hosts)
 
 
 def _per_worker(share: float, hosts: Sequence[HostPlan]) -> int:
-    """Never none because of few workers."""
-    return max(1, math.ceil(share * sum(host.role is Role.WORKER for host in hosts)))
+    """Return a share of the number of workers, rounded up and at least 1."""
+    workers = sum(host.role is Role.WORKER for host in hosts)
+    return max(1, math.ceil(share * workers))
 
 
 def _labels(workload: ScenarioWorkload) -> dict[str, str]:
@@ -106,11 +104,13 @@ def _controller(workload: ScenarioWorkload, replicas: int) -> Json:
     }
     if workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
-    named = {"name": workload.name, "namespace": workload.namespace}
-    return {
-        "metadata": {**named, "labels": _labels(workload), "annotations": dict(workload.marks)},
-        "spec": spec,
+    metadata = {
+        "name": workload.name,
+        "namespace": workload.namespace,
+        "labels": _labels(workload),
+        "annotations": dict(workload.marks),
     }
+    return {"metadata": metadata, "spec": spec}
 
 
 def _template(workload: ScenarioWorkload) -> Json:
@@ -119,17 +119,14 @@ def _template(workload: ScenarioWorkload) -> Json:
 
 
 def _annotations(workload: ScenarioWorkload) -> dict[str, str]:
-    return {
-        **workload.annotations,
-        **{LAB_PREFIX + name: value for name, value in workload.lab.items()},
-    }
+    lab_annotations = {LAB_PREFIX + name: value for name, value in workload.lab.items()}
+    return {**workload.annotations, **lab_annotations}
 
 
 def _pod_spec(workload: ScenarioWorkload) -> Json:
     resources = {"requests": dict(workload.requests)}
-    spec: Json = {
-        "containers": [{"name": workload.name, "image": workload.image, "resources": resources}]
-    }
+    container = {"name": workload.name, "image": workload.image, "resources": resources}
+    spec: Json = {"containers": [container]}
     if workload.volume_in:
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}]
     return {**spec, **_placement(workload), **workload.spec}
@@ -143,53 +140,44 @@ def _placement(workload: ScenarioWorkload) -> Json:
     if workload.node_selector:
         placement["nodeSelector"] = {**placement.get("nodeSelector", {}), **workload.node_selector}
     if workload.spread:
-        softly = {
+        spread = {
             "maxSkew": 1,
             "topologyKey": workload.spread,
             "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": workload.name}},
         }
-        own = {"matchLabels": {"app": workload.name}}
-        placement["topologySpreadConstraints"] = [{**softly, "labelSelector": own}]
+        placement["topologySpreadConstraints"] = [spread]
     return placement
 
 
 def _budget(workload: ScenarioWorkload, budget: ScenarioBudget, name: str) -> Json:
-    limits: dict[str, Any] = {
-        "minAvailable": budget.min_available,
-        "maxUnavailable": budget.max_unavailable,
-    }
-    return {
-        "metadata": {"name": name, "namespace": workload.namespace},
-        "spec": {
-            **{name: value for name, value in limits.items() if value is not None},
-            **(
-                {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
-                if budget.always_allow_unhealthy
-                else {}
-            ),
-            "selector": {"matchLabels": {"app": workload.name}},
-        },
-    }
+    spec: Json = {"selector": {"matchLabels": {"app": workload.name}}}
+    if budget.min_available is not None:
+        spec["minAvailable"] = budget.min_available
+    if budget.max_unavailable is not None:
+        spec["maxUnavailable"] = budget.max_unavailable
+    if budget.always_allow_unhealthy:
+        spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    return {"metadata": {"name": name, "namespace": workload.namespace}, "spec": spec}
 
 
-def _bare_pods(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> list[Json]:
-    replicas = replicas_of(workload, hosts)
-    names = [
-        workload.name if replicas == 1 else f"{workload.name}-{index + 1}"
-        for index in range(replicas)
-    ]
-    spec = _pod_spec(workload) | ({"nodeName": workload.node} if workload.node else {})
+def _bare_pods(workload: ScenarioWorkload, hosts: Sequence[HostPlan]) -> Iterator[Json]:
+    spec = _pod_spec(workload)
+    if workload.node:
+        spec["nodeName"] = workload.node
     metadata = {**_template(workload)["metadata"], "namespace": workload.namespace}
     if workload.owner:
         uid = f"uid-of-{workload.owner['name']}"
-        metadata["ownerReferences"] = [
-            {"apiVersion": "apps/v1", "uid": uid, "controller": True, **workload.owner}
-        ]
-    return [{"metadata": {**metadata, "name": name}, "spec": spec} for name in names]
+        owner = {"apiVersion": "apps/v1", "uid": uid, "controller": True, **workload.owner}
+        metadata["ownerReferences"] = [owner]
+    replicas = replicas_of(workload, hosts)
+    for number in range(1, replicas + 1):
+        name = workload.name if replicas == 1 else f"{workload.name}-{number}"
+        yield {"metadata": {**metadata, "name": name}, "spec": spec}
 
 
 def _mirror(workload: ScenarioWorkload, node: str, node_uid: str) -> Json:
-    """Return the API's picture of a static pod, as its kubelet makes it."""
+    """Return the mirror pod that a kubelet creates for a static pod."""
     owner = {
         "apiVersion": "v1",
         "kind": NODES.kind,

@@ -1,7 +1,6 @@
-"""The lab put together: store, world, API server and hosts in one event loop.
+"""The whole lab: store, world, API server and hosts in one event loop.
 
-Everything here belongs into that loop. Nothing listens before the cluster is at rest, so that the
-first client meets a settled cluster.
+Everything here belongs to that loop. Nothing listens before the cluster has settled.
 """
 
 import asyncio
@@ -39,14 +38,13 @@ from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
 
-# A host needs its listener and room for a few connections; the rest of the process needs some as
-# well.
+# Open files: a listener and a few connections for each host, and the rest of the process.
 _FILES_PER_HOST: Final = 4
-_FILES_BESIDE: Final = 512
+_OTHER_FILES: Final = 512
 
 
 class LabFiles:
-    """Where a lab writes what its clients need; `key` is the private key that logs in to the hosts."""
+    """The files that a lab writes for its clients; `key` is the private SSH key for the hosts."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,27 +54,31 @@ class LabFiles:
         self.key = directory / "id_ed25519"
 
     def variables(self, shared_port: int | None) -> dict[str, str]:
-        """Return the variables that make clients use the lab; without a shared port they need the inventory."""
-        by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
-        known_hosts = shlex.quote(
-            f'UserKnownHostsFile="{self.known_hosts}"'
-        )  # for ssh, which splits at spaces itself
-        by_inventory = {"ROLLOUT_INVENTORY": str(self.inventory)}
-        return {
+        """Return the environment variables that make clients use the lab.
+
+        `shared_port` is the SSH port of all hosts, or None if clients need the inventory.
+        """
+        # ssh splits the option at spaces unless it is quoted.
+        known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')
+        variables = {
             "KUBECONFIG": str(self.kubeconfig),
             "ROLLOUT_SSH_KEY": str(self.key),
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
-            # The operator's own leads to real hosts.
+            # The operator's own ssh_config is for real hosts.
             "ROLLOUT_SSH_CONFIG": "none",
-            # For Ansible's own commands with the inventory.
+            # This is for Ansible's own commands with the inventory.
             "ANSIBLE_SSH_COMMON_ARGS": f"-o {known_hosts}",
-            **(by_inventory if shared_port is None else by_port),
         }
+        if shared_port is None:
+            variables["ROLLOUT_INVENTORY"] = str(self.inventory)
+        else:
+            variables["ROLLOUT_SSH_PORT"] = str(shared_port)
+        return variables
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A running lab; all of it may be looked at and changed, from its event loop only."""
+    """A running lab, which only code in its event loop may read and change."""
 
     store: ObjectStore
     world: World
@@ -90,7 +92,7 @@ class Simulation:
 async def simulation(
     scenario: Scenario, *, directory: Path, speed: float
 ) -> AsyncIterator[Simulation]:
-    """Run a lab that serves within the context; raises RolloutError where it cannot be set up."""
+    """Run a lab that serves within the context; raises RolloutError if it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     if copy:
         with understood(scenario.like):
@@ -98,7 +100,7 @@ async def simulation(
     else:
         plans = plan_hosts(scenario)
     _raise_file_limit(len(plans))
-    files = _prepare(directory)
+    files = _create_folder(directory)
     clock = LabClock(speed, ahead=scenario.clock_ahead)
     rng = random.Random(scenario.seed)
     client_key = credentials.new_client_key()
@@ -107,11 +109,10 @@ async def simulation(
     fleet = Fleet(plans, sockets, clock=clock, rng=rng, timings=timings, authorized=client_key)
     fleet.use_fleetlock(scenario.fleetlock)
     authority = credentials.new_authority(datetime.now(UTC))
+    ssl_context = credentials.server_context(authority, directory)
     token = secrets.token_urlsafe(32)
     store = ObjectStore(now=clock.now)
-    api = ApiServer(
-        store, clock, token=token, ssl_context=credentials.server_context(authority, directory)
-    )
+    api = ApiServer(store, clock, token=token, ssl_context=ssl_context)
     api.access.denials.update(scenario.denials)
     world = World(store, clock, timings=scenario.timings, rng=rng)
     try:
@@ -129,8 +130,8 @@ async def simulation(
 
 @asynccontextmanager
 async def _serving(running: Simulation) -> AsyncIterator[None]:
-    """Let time pass and clients in; whatever happens, leave nothing open."""
-    passing = asyncio.create_task(running.world.run())
+    """Let time pass and serve clients; close everything at the end."""
+    world_task = asyncio.create_task(running.world.run())
     try:
         await running.api.start()
         await running.fleet.start()
@@ -139,7 +140,7 @@ async def _serving(running: Simulation) -> AsyncIterator[None]:
         running.world.stop()
         await running.fleet.close()
         await running.api.stop()
-        await passing
+        await world_task
 
 
 def _sockets(hosts: int, *, ipv6: bool) -> list[socket.socket]:
@@ -156,7 +157,7 @@ def _populate(
     plans: Sequence[HostPlan],
     copy: ClusterCopy | None,
 ) -> None:
-    """Fill the cluster and bring it to rest."""
+    """Create Nodes and workloads, and let the cluster settle."""
     store = world.cluster.store
     if copy:
         with understood(scenario.like):
@@ -164,26 +165,33 @@ def _populate(
                 fleet.machines[name].power = Power.OFF
     for machine in fleet.machines.values():
         world.kubelets.add(machine)
-    for kubelet in world.kubelets.values():
-        other = kubelet.host.settings.address_of
-        if other and other not in fleet.machines:
-            raise ScenarioError(
-                f"{kubelet.host.name} is to report the address of {other}, which is no host"
-            )
-        if other:
-            kubelet.report_address(fleet.machines[other].address)
+    _report_other_addresses(world, fleet)
     if copy:
         with understood(scenario.like):
             fill(store, copy)
     node_uids = {name_of(node): uid(node) for node in store.items(NODES)}
-    for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
-        ensure_namespace(store, workload.namespace)
-        for kind, obj in workload_objects(workload, plans, node_uids):
-            store.create(kind, with_defaults(kind, obj))
+    for template in scenario.workloads:
+        for workload in copies_of(template, plans):
+            ensure_namespace(store, workload.namespace)
+            for kind, obj in workload_objects(workload, plans, node_uids):
+                store.create(kind, with_defaults(kind, obj))
     world.settle()
 
 
-def _prepare(directory: Path) -> LabFiles:
+def _report_other_addresses(world: World, fleet: Fleet) -> None:
+    """Let kubelets report the addresses of other hosts if the scenario says so."""
+    for kubelet in world.kubelets.values():
+        name = kubelet.host.settings.address_of
+        if not name:
+            continue
+        if name not in fleet.machines:
+            raise ScenarioError(
+                f"{kubelet.host.name} is to report the address of {name}, which is not a host"
+            )
+        kubelet.report_address(fleet.machines[name].address)
+
+
+def _create_folder(directory: Path) -> LabFiles:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -196,18 +204,19 @@ def _write_files(
 ) -> None:
     files = running.files
     hosts = running.fleet.inventory
-    credentials.write_kubeconfig(
-        files.kubeconfig, server=running.api.url, authority=authority, token=token
-    )
+    server = running.api.url
+    credentials.write_kubeconfig(files.kubeconfig, server=server, authority=authority, token=token)
     credentials.write_client_key(files.key, client_key)
     credentials.write_known_hosts(files.known_hosts, hosts)
     credentials.write_inventory(files.inventory, hosts, user=USER, key=files.key)
 
 
 def _raise_file_limit(hosts: int) -> None:
-    """Raise the limit of open files: of listeners and connections a thousand hosts need more than usual."""
+    """Raise the limit of open files, as a thousand hosts need more than the usual limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = hosts * _FILES_PER_HOST + _FILES_BESIDE
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        within = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (within, hard))
+    limit = hosts * _FILES_PER_HOST + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= limit:
+        return
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -6,6 +6,5 @@ SUFFIX = ".yaml"
 
 
 def scenario_names() -> list[str]:
-    """Their names."""
     files = resources.files(__name__).iterdir()
     return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
