@@ -1,4 +1,4 @@
-"""All hosts of a lab: machines, their SSH servers, and what the written inventory says of them."""
+"""All hosts of a lab: machines, their SSH servers and agents, and their inventory."""
 
 import asyncio
 import random
@@ -17,9 +17,9 @@ from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 
 
 class Fleet:
-    """The hosts by name; each gets one of the listening sockets, in order.
+    """The hosts by name. Each gets one of the listening sockets, in order.
 
-    `authorized` is the key that may log in to all of them.
+    `authorized` is the key that may log in to all hosts, `inventory` what is written for clients.
     """
 
     def __init__(
@@ -35,39 +35,45 @@ class Fleet:
         self.machines: dict[str, Machine] = {}
         self.servers: dict[str, HostServer] = {}
         self.agents: dict[str, Zincati] = {}
-        # what known_hosts and the inventory say
         self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
             address, port = listening.getsockname()[:2]
             machine = Machine(
                 plan.name, address, plan.settings, clock=clock, rng=rng, timings=timings
             )
-            key = new_host_key()
             self.machines[plan.name] = machine
+            host_key = new_host_key()
             self.servers[plan.name] = HostServer(
-                machine, listening, authorized=authorized, host_key=key
+                machine, listening, authorized=authorized, host_key=host_key
             )
-            known = new_host_key() if machine.faults.host_key is HostKeyFault.OTHER else key
-            self.inventory.append(
-                InventoryHost(plan.name, plan.role, address, port, public_line(known))
+            if machine.faults.host_key is HostKeyFault.OTHER:
+                # known_hosts gets another key than the host's.
+                host_key = new_host_key()
+            host = InventoryHost(
+                name=plan.name,
+                role=plan.role,
+                address=address,
+                port=port,
+                public_key=public_line(host_key),
             )
+            self.inventory.append(host)
             if plan.settings.zincati is not None:
                 self.agents[plan.name] = Zincati(machine, rng=rng)
 
     @property
     def shared_port(self) -> int | None:
-        """The port that all hosts listen on, each on its own address; None where each has its own port."""
+        """The port of all hosts, or None if each has its own port on a common address."""
         ports = {host.port for host in self.inventory}
         return ports.pop() if len(ports) == 1 else None
 
     def use_fleetlock(self, base_url: str) -> None:
-        """Have every Zincati ask the FleetLock server there; empty: nobody."""
+        """Make every Zincati use the FleetLock server at a URL; an empty URL stands for none."""
         for machine in self.machines.values():
             if machine.settings.zincati is not None:
                 machine.files[DROP_IN] = drop_in(base_url, machine.settings.zincati.group)
 
     async def start(self) -> None:
-        """Serve, and let what the hosts do on their own begin."""
+        """Start the SSH servers, the hosts' own timers and the agents."""
         for server in self.servers.values():
             await server.start()
         for machine in self.machines.values():
@@ -76,7 +82,7 @@ class Fleet:
             agent.start()
 
     async def close(self) -> None:
-        """Stop everything and wait until it has stopped."""
+        """Stop everything, and wait until it has stopped."""
         for machine in self.machines.values():
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]

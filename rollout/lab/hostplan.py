@@ -1,5 +1,6 @@
-"""From a scenario's groups and overrides to one complete description per host. Pure."""
+"""Host plans: one complete description per host, from a scenario's groups and overrides. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,7 +18,7 @@ _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """One host before it exists: what its group and the overrides say of it."""
+    """The description of one host, by its group and the overrides."""
 
     name: str
     role: Role
@@ -25,53 +26,60 @@ class HostPlan:
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
-    """Return the scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
-    has_zincati = any(group.zincati is not None for group in (*scenario.nodes, *scenario.hosts))
-    everywhere = (
-        () if has_zincati else (HostOverride(select=HostSelection(), zincati=ZincatiHost()),)
-    )
-    return msgspec.structs.replace(
-        scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere)
-    )
+    """Return the scenario with a FleetLock server; all hosts get Zincati if none has it."""
+    hosts = scenario.hosts
+    if all(group.zincati is None for group in (*scenario.nodes, *scenario.hosts)):
+        hosts = (*hosts, HostOverride(select=HostSelection(), zincati=ZincatiHost()))
+    return msgspec.structs.replace(scenario, fleetlock=base_url, hosts=hosts)
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
-    """Return the scenario with that many nodes in all: workers make the difference, in proportion to their groups.
+    """Return the scenario with this number of nodes, by scaling its groups of workers.
 
-    A control plane that would be half of the cluster or more shrinks to one node, and a cluster of
-    one node is a worker: something has to be left to run workloads.
+    The control plane shrinks to one node if it would be more than half of the cluster, and a
+    cluster of one node is a worker, because workloads need a node.
     """
     masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
-    kept = masters if nodes >= 2 * masters else min(1, nodes - 1)
-    counts: dict[str, int] = {}
-    for role, left in ((Role.CONTROL_PLANE, kept), (Role.WORKER, nodes - kept)):
-        groups = [group for group in scenario.nodes if group.role is role]
-        weight = sum(group.count for group in groups)
-        for group in groups:
-            # each its share of what is left, rounded up
-            counts[group.prefix] = -(-left * group.count // weight) if weight else 0
-            left = left - counts[group.prefix]  # noqa: PLW2901
-            weight = weight - group.count
-    resized = tuple(
+    if nodes < 2 * masters:
+        masters = min(1, nodes - 1)
+    counts = {
+        **_share(scenario, Role.CONTROL_PLANE, masters),
+        **_share(scenario, Role.WORKER, nodes - masters),
+    }
+    groups = [
         msgspec.structs.replace(group, count=counts[group.prefix]) for group in scenario.nodes
-    )
-    return msgspec.structs.replace(scenario, nodes=resized)
+    ]
+    return msgspec.structs.replace(scenario, nodes=tuple(groups))
+
+
+def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
+    """Return a count for each group of a role, in proportion to its size; they sum up to `nodes`."""
+    groups = [group for group in scenario.nodes if group.role is role]
+    weight = sum(group.count for group in groups)
+    counts = {}
+    for group in groups:
+        counts[group.prefix] = math.ceil(nodes * group.count / weight) if weight else 0
+        nodes -= counts[group.prefix]
+        weight -= group.count
+    return counts
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
-    """Return the scenario's hosts in the order of its groups; raises ScenarioError."""
+    """Return the plans of the scenario's hosts, in the order of its groups.
+
+    Raises:
+        ScenarioError: an override selects no host.
+    """
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
-        chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
-        if not chosen:
-            asked = msgspec.json.encode(override.select).decode()
+        if not any(_matches(draft, override.select) for draft in drafts):
+            selection = msgspec.json.encode(override.select).decode()
             raise ScenarioError(
-                f"{scenario.name}: an override selects none of the {len(drafts)} hosts: {asked}",
+                f"{scenario.name}: an override selects none of the {len(drafts)} hosts:"
+                f" {selection}",
                 hint="ask for more nodes",
             )
-        drafts = [
-            _overridden(draft, override) if draft.name in chosen else draft for draft in drafts
-        ]
+        drafts = [_override(draft, override) for draft in drafts]
     return tuple(drafts)
 
 
@@ -80,10 +88,8 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     taints = group.taints
     if group.zones:
         zone = group.zones[index % len(group.zones)]
-        labels |= {
-            ZONE_LABEL: zone,
-            "topology.kubernetes.io/region": zone.rpartition("-")[0] or zone,
-        }
+        labels[ZONE_LABEL] = zone
+        labels["topology.kubernetes.io/region"] = zone.rpartition("-")[0] or zone
     if group.role is Role.CONTROL_PLANE:
         labels[CONTROL_PLANE_LABEL] = ""
         taints = (_CONTROL_PLANE_TAINT,) if taints is None else taints
@@ -99,17 +105,19 @@ def _matches(draft: HostPlan, selection: HostSelection) -> bool:
     )
 
 
-def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
-    merged = {
-        name: _merge(name, draft.settings, override) for name in HostSettings.__struct_fields__
-    }
-    return replace(draft, settings=msgspec.structs.replace(draft.settings, **merged))
+def _override(draft: HostPlan, override: HostOverride) -> HostPlan:
+    """Return the host with the settings of an override that selects it.
 
-
-def _merge(name: str, below: HostSettings, above: HostSettings) -> Any:
-    """Merge a field: mappings grow, anything else is replaced where the override says something."""
-    lower = getattr(below, name)
-    upper = getattr(above, name)
-    if isinstance(lower, Mapping):
-        return {**lower, **upper}
-    return lower if upper is None else upper
+    Mappings are merged, and other fields are replaced unless the override leaves them out.
+    """
+    if not _matches(draft, override.select):
+        return draft
+    changes: dict[str, Any] = {}
+    for name in HostSettings.__struct_fields__:
+        before = getattr(draft.settings, name)
+        value = getattr(override, name)
+        if isinstance(before, Mapping):
+            changes[name] = {**before, **value}
+        elif value is not None:
+            changes[name] = value
+    return replace(draft, settings=msgspec.structs.replace(draft.settings, **changes))

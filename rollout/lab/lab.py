@@ -94,7 +94,7 @@ class Lab(LabFiles):
         return future.result(_CALL_SECONDS)
 
     def inflict(self, *faults: ApiFault) -> None:
-        """Put faults of the API server in force, after existing ones; their times count from now."""
+        """Add faults of the API server, whose times count from now."""
         for fault in faults:
             self.call(partial(self.faults.add, fault))
 

@@ -1,4 +1,4 @@
-"""Views and copies of stored objects. All are pure: stored dictionaries are shared and never changed."""
+"""Views and copies of stored objects, which are shared and therefore never changed."""
 
 from datetime import datetime
 from typing import Any
@@ -118,7 +118,7 @@ def with_metadata(obj: Json, **fields: Any) -> Json:
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """Return the object with these fields of its spec replaced, and its generation raised if any."""
+    """Return the object with these fields of its spec replaced; its generation counts that."""
     spec = {**spec_of(obj), **fields}
     changed = {**obj, "spec": spec}
     generation = obj["metadata"].get("generation")

@@ -1,8 +1,7 @@
-"""What a lab is to be like: the format of scenario files, and how they are found and read.
+"""The format of scenario files, and how they are found and read.
 
-A scenario says which hosts there are, what is staged or wrong on each, what runs in the cluster,
-and how the API server misbehaves. The files that ship with the lab are read just as an operator's
-own.
+A scenario describes hosts, what is staged or wrong on each, workloads, and faults of the API
+server. The lab's own scenario files are read like an operator's.
 """
 
 import shlex
@@ -41,7 +40,7 @@ class Role(StrEnum):
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts that are alike, named `prefix-1`, `prefix-2` and so on, spread over the zones in turn."""
+    """Hosts with the same settings, named `prefix-1`, `prefix-2` and so on, spread over zones."""
 
     prefix: Name
     count: Count
@@ -52,7 +51,7 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 class HostSelection(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Which hosts an override is for: all conditions must hold."""
+    """The hosts that an override is for: all conditions must hold."""
 
     names: tuple[str, ...] = ()
     role: Role | None = None
@@ -60,13 +59,13 @@ class HostSelection(
 
 
 class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something said of certain hosts; later overrides win."""
+    """Other settings for selected hosts; later overrides win."""
 
     select: HostSelection
 
 
 class WorkloadKind(StrEnum):
-    """What runs pods; a static pod is one that a node's kubelet runs by itself."""
+    """The kind of a workload. A kubelet runs static pods by itself."""
 
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
@@ -76,14 +75,14 @@ class WorkloadKind(StrEnum):
 
 
 class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disruption budget; counts or percentages, exactly one of the two."""
+    """A disruption budget with one of the two limits, each a count or a percentage."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     always_allow_unhealthy: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what an API server would refuse."""
+        """Require exactly one limit, as an API server does."""
         if (self.min_available is None) == (self.max_unavailable is None):
             raise ValueError("a budget has either min_available or max_unavailable")
 
@@ -91,14 +90,13 @@ class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload.
 
-    `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes
-    that many workloads of it, named `name-1` and so on, as a large cluster has many small ones.
-    `lab` holds annotations for the simulated pods, without their prefix. `role` restricts to the
-    nodes of a role, `node` names the node of a bare pod. `spread` is the topology key over which
-    replicas are spread as far as that is possible. `volume_in` has the labels of the only nodes
-    that the pods' common volume attaches to. `spec` is laid over the pods' spec as it is; `owner`
-    (kind and name) makes bare pods belong to a controller that need not exist. `marks` are
-    annotations of the workload itself.
+    `replicas_per_worker` replaces `replicas`. `copies_per_worker` creates that many workloads named
+    `name-1` and so on, as large clusters have many small ones. `lab` has annotations for the
+    simulated pods, without their prefix. `role` restricts pods to the nodes of a role, and `node`
+    is the node of a bare pod. `spread` is the topology key over which replicas are spread if
+    possible. `volume_in` has the labels of the only nodes that the pods' common volume attaches to.
+    `spec` replaces fields of the pods' spec. `owner` (kind and name) makes a controller that need
+    not exist the owner of bare pods. `marks` are annotations of the workload itself.
     """
 
     kind: WorkloadKind
@@ -127,13 +125,13 @@ class ScenarioWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
+    """A whole lab.
 
-    `steps` are the command lines that it is tried with, where they are not the usual ones
-    (`steps.py`). `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they
-    ask nobody. `like` is a file that `plan --snapshot` has written: the lab is that cluster,
-    whatever else stands here of nodes and workloads. With `ipv6` hosts listen on ::1, a port a
-    host, and their Nodes report that address.
+    `clock_ahead` is how many seconds its clocks are ahead of this machine's (negative for behind).
+    `steps` are the command lines to suggest, if not the usual ones. `fleetlock` is the base URL for
+    hosts with Zincati; without one they send no requests. `like` is a file that `plan --snapshot`
+    has written: the lab is a copy of that cluster, and nodes and workloads here do not count. With
+    `ipv6` hosts listen on ::1, each on its own port, and their Nodes report that address.
     """
 
     description: str
@@ -154,7 +152,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what could not be told apart later."""
+        """Require nodes, and groups with different prefixes."""
         prefixes = [group.prefix for group in self.nodes]
         if not sum(group.count for group in self.nodes):
             raise ValueError("a scenario needs at least one node")
@@ -165,15 +163,20 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def load_scenario(
     name_or_path: str, read_file: Callable[[Path], bytes] = Path.read_bytes
 ) -> Scenario:
-    """Return the scenario of this name, or in this file; raises ScenarioError.
+    """Return the lab's scenario with this name, or the scenario in this file.
 
-    A name is one without a slash or a suffix; anything else is a path.
+    Raises:
+        ScenarioError: there is no such scenario, or it is not valid.
     """
     if name_or_path in scenario_names():
         return _decode(_read_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
-        raise ScenarioError(f"there is no scenario named {name_or_path}", hint=_hint(name_or_path))
+        hint = f"known are {', '.join(scenario_names())}; or name a file"
+        close = get_close_matches(name_or_path, scenario_names(), n=1)
+        if close:
+            hint = f"Did you mean {close[0]}? See them all: rollout lab scenarios"
+        raise ScenarioError(f"there is no scenario named {name_or_path}", hint=hint)
     try:
         text = read_file(path).decode()
     except OSError as error:
@@ -183,20 +186,11 @@ def load_scenario(
     return _decode(_document(text, str(path)), path.stem, source=str(path))
 
 
-def _hint(name: str) -> str:
-    """Return the scenario that somebody means who writes this name, or all of them."""
-    if close := get_close_matches(name, scenario_names(), n=1):
-        return f"Did you mean {close[0]}? See them all: rollout lab scenarios"
-    return f"known are {', '.join(scenario_names())}; or name a file"
-
-
 @cache
 def _read_shipped(name: str) -> dict[str, Any]:
-    """Once: a lab takes longer to read what it is to be than to start it."""
-    text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(
-        encoding="utf-8"
-    )
-    return _document(text, name)
+    # Cached, because reading a scenario takes longer than starting its lab.
+    file = resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}"
+    return _document(file.read_text(encoding="utf-8"), name)
 
 
 def _decode(document: dict[str, Any], name: str, *, source: str) -> Scenario:
@@ -207,10 +201,8 @@ def _decode(document: dict[str, Any], name: str, *, source: str) -> Scenario:
     try:
         return msgspec.convert(document, Scenario, strict=True, str_keys=False)
     except msgspec.ValidationError as error:
-        raise ScenarioError(
-            f"{source}: {_sentence(str(error))}",
-            hint="`rollout lab scenarios` lists examples that work",
-        ) from error
+        hint = "`rollout lab scenarios` lists examples that work"
+        raise ScenarioError(f"{source}: {_sentence(str(error))}", hint=hint) from error
 
 
 def _document(text: str, source: str) -> dict[str, Any]:
@@ -224,30 +216,33 @@ def _document(text: str, source: str) -> dict[str, Any]:
 
 
 def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
-    """Return a scenario on top of a shipped one: lists grow, everything else is replaced."""
+    """Return a scenario on top of one of the lab's: lists are joined, other fields replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(
             f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}"
         )
-    below = _read_shipped(base)
-    if "extends" in below:
-        below = _extend(below, below["extends"], base)
-    merged = {**below, **document}
+    base_document = _read_shipped(base)
+    if "extends" in base_document:
+        base_document = _extend(base_document, base_document["extends"], base)
+    merged = {**base_document, **document}
     for key in ("hosts", "workloads", "api_faults", "denials"):
-        if isinstance(below.get(key), list) and isinstance(document.get(key), list):
-            merged[key] = [*below[key], *document[key]]
+        before = base_document.get(key)
+        added = document.get(key)
+        if isinstance(before, list) and isinstance(added, list):
+            merged[key] = before + added
     return merged
 
 
 def _sentence(message: str) -> str:
-    """Return a message of msgspec with its JSON path in the words of a YAML file."""
-    what, _, where = message.partition(" - at ")
-    path = where.rpartition("`$")[2].rstrip("`").lstrip(".")
-    return f"{path}: {what[:1].lower()}{what[1:]}" if path else f"{what[:1].lower()}{what[1:]}"
+    """Return a message of msgspec with its JSON path first."""
+    text, _, location = message.partition(" - at ")
+    text = text[:1].lower() + text[1:]
+    path = location.rpartition("`$")[2].rstrip("`").lstrip(".")
+    return f"{path}: {text}" if path else text
 
 
-_USUAL = (
+_USUAL_STEPS = (
     "rollout status",
     "rollout plan --max-unavailable 3",
     "rollout apply --max-unavailable 3",
@@ -256,25 +251,25 @@ _USUAL = (
 
 
 def steps_of(scenario: Scenario) -> tuple[str, ...]:
-    """Return the lines, in their order."""
+    """Return the command lines to suggest for a scenario, in their order."""
     if not scenario.fleetlock:
-        return scenario.steps or _USUAL
-    url = urlsplit(scenario.fleetlock)
-    # any other is served elsewhere, or behind something that this line would not start
-    is_served_here = url.scheme == "http" and url.path in ("", "/")
-    serve = (
-        (f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C",)
-        if is_served_here
-        else ()
-    )
-    return (
-        *serve,
+        return scenario.steps or _USUAL_STEPS
+    steps = (
         "rollout fleetlock status   # in one more terminal, with the same env",
         "rollout status",
     )
+    url = urlsplit(scenario.fleetlock)
+    if url.scheme == "http" and url.path in ("", "/"):
+        serve = f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C"
+        return (serve, *steps)
+    # Another URL is served elsewhere, or through a proxy.
+    return steps
 
 
 def flags_of(scenario: Scenario) -> Sequence[str]:
-    """Return the flags with which a scenario is to be planned; none where no line has the command."""
-    lines = (shlex.split(step, comments=True) for step in steps_of(scenario))
-    return next((words[2:] for words in lines if words[:2] == ["rollout", "plan"]), ())
+    """Return the flags of `rollout plan` in the scenario's steps; none without such a step."""
+    for step in steps_of(scenario):
+        words = shlex.split(step, comments=True)
+        if words[:2] == ["rollout", "plan"]:
+            return words[2:]
+    return ()
