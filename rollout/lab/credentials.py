@@ -1,6 +1,6 @@
-"""What a client of the lab needs to trust it and to be let in, and the files it is written to.
+"""The credentials of a lab's clients, and the files that contain them.
 
-The certificate, the token and the keys are made anew for every lab and are good for that lab only.
+Each lab has its own new certificate, token and keys.
 """
 
 import base64
@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import asyncssh
 import yaml
@@ -24,13 +24,13 @@ CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
 _SKEW: Final = dt.timedelta(minutes=5)
 _OWNER_ONLY: Final = 0o600
-# libyaml's, where PyYAML was built with it, takes a tenth of the time.
+# libyaml, if PyYAML was built with it, takes a tenth of the time.
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A server's certificate, which is its own authority, and its key; all PEM."""
+    """A server's self-signed certificate and its key, both PEM."""
 
     certificate: bytes
     server_key: bytes
@@ -38,10 +38,9 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class InventoryHost:
-    """One host as the written inventory and known_hosts name it.
+    """One host in the inventory and in known_hosts.
 
-    `public_key` is what known_hosts says, in OpenSSH form; a lab may make that differ from what the
-    host shows.
+    `public_key` is in OpenSSH form. By a fault it differs from the host's own key.
     """
 
     name: str
@@ -52,12 +51,12 @@ class InventoryHost:
 
 
 def new_client_key() -> asyncssh.SSHKey:
-    """Make the key that logs in to the hosts."""
+    """Return a new key that logs in to the hosts."""
     return asyncssh.generate_private_key("ssh-ed25519", comment="rollout lab")
 
 
 def new_authority(now: dt.datetime) -> Authority:
-    """Make a certificate for a server on loopback, signed by itself."""
+    """Return a new self-signed certificate for a server on loopback."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout lab")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
@@ -93,7 +92,7 @@ def new_authority(now: dt.datetime) -> Authority:
 
 
 def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
-    """Return the TLS context of the API server; the chain passes through a file because `ssl` takes nothing else."""
+    """Return the TLS context of the API server. `ssl` reads the certificate only from a file."""
     path = directory / ".server.pem"
     _write_private(path, (authority.certificate + authority.server_key).decode())
     try:
@@ -107,58 +106,50 @@ def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
 
 def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
     """Write a kubeconfig with one context, readable by its owner only."""
-    trusted = base64.b64encode(authority.certificate).decode()
+    authority_data = base64.b64encode(authority.certificate).decode()
+    cluster = {"server": server, "certificate-authority-data": authority_data}
+    context = {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": CONTEXT,
-        "clusters": [
-            {"name": CONTEXT, "cluster": {"server": server, "certificate-authority-data": trusted}}
-        ],
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
         "users": [{"name": CONTEXT, "user": {"token": token}}],
-        "contexts": [
-            {
-                "name": CONTEXT,
-                "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"},
-            }
-        ],
+        "contexts": [{"name": CONTEXT, "context": context}],
     }
     _write_private(path, yaml.dump(document, Dumper=_DUMPER, sort_keys=False))
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
-    """Write the private key, as OpenSSH insists: readable by its owner only; the public one beside it."""
+    """Write the private key, readable by its owner only, and its public key as a `.pub` file."""
     _write_private(path, key.export_private_key().decode())
     path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
 
 
 def write_known_hosts(path: Path, hosts: Sequence[InventoryHost]) -> None:
-    """Write a line for each host."""
-    path.write_text("".join(f"[{host.address}]:{host.port} {host.public_key}\n" for host in hosts))
+    lines = [f"[{host.address}]:{host.port} {host.public_key}\n" for host in hosts]
+    path.write_text("".join(lines))
 
 
 def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, key: Path) -> None:
     """Write an Ansible inventory with a group for each role."""
-    groups: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
+    groups: dict[str, Any] = {}
     for host in hosts:
         group = groups.setdefault(host.role.replace("-", "_"), {"hosts": {}})
         group["hosts"][host.name] = {"ansible_host": host.address, "ansible_port": host.port}
-    document = {
-        "all": {
-            "vars": {"ansible_user": user, "ansible_ssh_private_key_file": str(key)},
-            "children": groups,
-        }
-    }
+    variables = {"ansible_user": user, "ansible_ssh_private_key_file": str(key)}
+    document = {"all": {"vars": variables, "children": groups}}
     path.write_text(yaml.dump(document, Dumper=_DUMPER, sort_keys=False))
 
 
 def public_line(key: asyncssh.SSHKey) -> str:
-    """Return a public key as known_hosts writes it, without a comment."""
+    """Return a public key in the form of known_hosts, without its comment."""
     return " ".join(key.export_public_key().decode().split()[:2])
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that was never readable by others, not even for a moment."""
+    """Write a file that only its owner can read, from its creation on."""
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+    with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -55,7 +55,7 @@ class ApiServer:
         self._ssl = ssl_context
         self._endpoints = Endpoints(store, self.access)
         self._connections: _TrackingServer | None = None
-        self._listener = Listener(self._greet)
+        self._listener = Listener(self._handshake)
         self._reserved: socket.socket | None = None
         self._stopped = False
         self._outage: asyncio.Task[None] | None = None
@@ -88,7 +88,7 @@ class ApiServer:
     async def go_away(self) -> None:
         """Be unreachable: refuse new connections and break open ones."""
         self._listener.break_off()
-        await self._listener.greeted()
+        await self._listener.wait_for_handshakes()
         self.cut_connections()
 
     def cut_connections(self) -> None:
@@ -115,7 +115,7 @@ class ApiServer:
             await asyncio.sleep(self._clock.scaled(seconds))
             self.come_back()
 
-    async def _greet(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         if self._connections is not None:
             await loop.connect_accepted_socket(self._connections, connection, ssl=self._ssl)

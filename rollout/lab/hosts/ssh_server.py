@@ -48,7 +48,7 @@ class HostServer:
         self._socket: socket.socket | None = listening
         self._authorized = authorized.public_data
         self._host_key = host_key
-        self._listener = Listener(self._greet)
+        self._listener = Listener(self._handshake)
         self.connections: set[asyncssh.SSHServerConnection] = set()
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
         machine.observers.append(self._follow)
@@ -70,7 +70,7 @@ class HostServer:
     async def close(self) -> None:
         """Close all connections, and wait until they are closed."""
         self._drop_connections()
-        await self._listener.greeted()
+        await self._listener.wait_for_handshakes()
         self._drop_connections()
         for connection in tuple(self.connections):
             await connection.wait_closed()
@@ -134,7 +134,7 @@ class HostServer:
         machine = self.machine
         return machine.power is Power.RUNNING and machine.faults.ssh is not SshFault.CLOSED
 
-    async def _greet(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
         # The server reads nothing from the machine that runs the lab.
         await asyncssh.run_server(
             connection,
