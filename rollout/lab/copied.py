@@ -1,8 +1,7 @@
-"""A lab that is the copy of a real cluster: its hosts, and what its store is filled with.
+"""A lab that copies a real cluster: its hosts and its objects.
 
-What the copy does not tell is made up: of the controllers of its pods as many as there are pods,
-with a template like the first of them. Pods that were on their way out are gone, as if that had
-been waited for.
+A snapshot has no controllers except DaemonSets, so each is made from its pods, with the first pod
+as its template. Terminating pods are left out.
 """
 
 import re
@@ -33,6 +32,7 @@ from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.hosts.machine import EngineState, HostSettings, HostTimings, Update
 from rollout.lab.objects import (
     LAB_PREFIX,
+    annotations_of,
     controller_of,
     is_deleting,
     is_finished,
@@ -41,8 +41,10 @@ from rollout.lab.objects import (
     labels_of,
     name_of,
     namespace_of,
+    phase,
     spec_of,
     status_of,
+    uid,
 )
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from rollout.lab.world.host import Timings
@@ -51,36 +53,35 @@ from rollout.lab.world.workloads import ORDINAL, owner_reference
 
 _ORDINAL: Final = re.compile(r"(.*-)\d+")
 _OWN_TAINTS: Final = "node.kubernetes.io/"
-_WRITE: Final = "Write one with: rollout plan --snapshot FILE"
-_EXCERPT: Final = 200
-_MADE_UP: Final = "9999.0.0"
+_HINT: Final = "Write one with: rollout plan --snapshot FILE"
+_MAX_ERROR: Final = 200
+# The staged version of hosts whose snapshot does not name it.
+_UNKNOWN_STAGED: Final = "9999.0.0"
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
-# What a node's way takes besides the time that its host is down for.
+# How long a node's reboot takes in addition to its host's boot.
 _BESIDE_BOOT: Final = HostTimings().shutdown + Timings().kubelet_ready
 _CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS}
-# Of these no controller is rehearsed: a static pod's kubelet, and what runs once.
+# Owners that the lab does not simulate: the kubelets of static pods, and Jobs.
 _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 
 
 def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> ClusterCopy:
-    """Read the file; `ScenarioError` where it is none."""
+    """Return the snapshot of a cluster in a file; raises ScenarioError."""
     try:
         copy = msgspec.json.decode(read_file(path), type=ClusterCopy)
     except OSError as error:
-        raise ScenarioError(
-            f"cannot read the snapshot {path}: {error.strerror}", hint=_WRITE
-        ) from error
+        message = f"cannot read the snapshot {path}: {error.strerror}"
+        raise ScenarioError(message, hint=_HINT) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ScenarioError(
-            f"{path} is not the snapshot of a cluster: {str(error)[:_EXCERPT]}", hint=_WRITE
-        ) from error
+        message = f"{path} is not the snapshot of a cluster: {str(error)[:_MAX_ERROR]}"
+        raise ScenarioError(message, hint=_HINT) from error
     if (copy.format_version, copy.kind) != (FORMAT_VERSION, KIND) or not copy.nodes:
-        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=_WRITE)
+        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=_HINT)
     return copy
 
 
 def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) -> Scenario:
-    """Return the scenario of a lab that is a copy; its groups only count nodes."""
+    """Return the scenario of a lab that copies a snapshot; its only group just counts the nodes."""
     copy = load_copy(path, read_file)
     timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
     group = NodeGroup(prefix="node", count=len(copy.nodes))
@@ -95,46 +96,43 @@ def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_byt
 
 
 def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
-    """Return a host for each Node."""
-    return tuple(
-        _host_plan(node, copy.hosts.get(name_of(node), CopiedHost())) for node in copy.nodes
-    )
+    """Return a host plan for each Node."""
+    unknown = CopiedHost()
+    return tuple(_host_plan(node, copy.hosts.get(name_of(node), unknown)) for node in copy.nodes)
 
 
 @contextmanager
-def understood(path: str) -> Iterator[None]:
-    """Raise `ScenarioError` for an object in the copy that no API server gives."""
+def refuse_invalid_objects(path: str) -> Iterator[None]:
+    """Raise a ScenarioError for objects in the copy that no API server returns."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, StatusError) as error:
         raise ScenarioError(
             f"{path} is not the snapshot of a cluster: one of its objects is not understood"
-            f" ({type(error).__name__}: {str(error)[:_EXCERPT]})",
-            hint=_WRITE,
+            f" ({type(error).__name__}: {str(error)[:_MAX_ERROR]})",
+            hint=_HINT,
         ) from error
 
 
 def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
-    """Return the nodes whose hosts are off: they were not Ready."""
+    """Yield the names of nodes that were not Ready, whose hosts are off."""
     return (name_of(node) for node in copy.nodes if not is_ready(node))
 
 
 def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
     spec = spec_of(node)
-    status = status_of(node)
     labels = labels_of(node)
-    taints = tuple(
-        taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS)
-    )
+    taints = spec.get("taints") or ()
+    allocatable = status_of(node).get("allocatable") or {}
     role = Role.CONTROL_PLANE if CONTROL_PLANE_LABEL in labels else Role.WORKER
     settings = HostSettings(
         version=host.version if _VERSION.fullmatch(host.version) else None,
         update=_update(host),
         faults=HEALTHY if host.answers else HostFaults(ssh=SshFault.CLOSED),
         labels=labels,
-        taints=taints,
+        taints=tuple(taint for taint in taints if not taint["key"].startswith(_OWN_TAINTS)),
         cordoned=bool(spec.get("unschedulable")),
-        capacity={name: str(amount) for name, amount in (status.get("allocatable") or {}).items()},
+        capacity={name: str(amount) for name, amount in allocatable.items()},
     )
     return HostPlan(name_of(node), role, settings)
 
@@ -144,135 +142,154 @@ def _update(host: CopiedHost) -> Update:
         return Update(state=EngineState.IDLE, to=None)
     if _VERSION.fullmatch(host.staged):
         return Update(to=host.staged)
-    return Update(state=EngineState.STAGED_FORGOTTEN, to=_MADE_UP)
+    return Update(state=EngineState.STAGED_FORGOTTEN, to=_UNKNOWN_STAGED)
 
 
 def fill(store: ObjectStore, copy: ClusterCopy) -> None:
-    """Store all but the Nodes, which their kubelets have registered."""
+    """Store all objects of the copy except Nodes, which the kubelets have registered."""
     pods = [pod for pod in copy.pods if not is_deleting(pod)]
     _fill_namespaces(store, copy, pods)
     attached = {item["spec"]["source"].get("persistentVolumeName") for item in copy.attachments}
     for volume in copy.volumes:
-        driver = {"csi": {"driver": CSI_DRIVER}} if name_of(volume) in attached else {}
-        _create(store, VOLUMES, volume, {**spec_of(volume), **driver})
+        spec = spec_of(volume)
+        if name_of(volume) in attached:
+            spec = {**spec, "csi": {"driver": CSI_DRIVER}}
+        _create(store, VOLUMES, volume, spec)
     for budget in copy.budgets:
         _create(store, BUDGETS, budget, spec_of(budget))
-    daemon_sets = {item["metadata"]["uid"]: item for item in copy.daemon_sets}
-    # also of DaemonSets that have no pod
-    owned: dict[str, list[Json]] = {uid: [] for uid in daemon_sets}
+    references = _fill_controllers(store, copy, pods)
+    nodes = {name_of(node): uid(node) for node in store.items(NODES)}
+    for pod in pods:
+        _fill_pod(store, pod, references=references, nodes=nodes, pace=copy.pace)
+
+
+def _fill_controllers(
+    store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
+) -> dict[str, Json]:
+    """Store the controllers of the pods, and return owner references to them by their old UIDs."""
+    daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
+    # DaemonSets without pods are stored, too.
+    owned: dict[str, list[Json]] = {owner_uid: [] for owner_uid in daemon_sets}
     for pod in pods:
         owner = controller_of(pod)
-        if (
-            owner
-            and owner["kind"] not in _UNCONTROLLED
-            and (owner["kind"] != "DaemonSet" or owner["uid"] in owned)
-        ):
+        if owner is None or owner["kind"] in _UNCONTROLLED:
+            continue
+        if owner["kind"] != "DaemonSet" or owner["uid"] in daemon_sets:
             owned.setdefault(owner["uid"], []).append(pod)
-    references = {
-        uid: _controller(store, own, daemon_sets.get(uid), copy.pace) for uid, own in owned.items()
+    return {
+        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy.pace)
+        for owner_uid, own_pods in owned.items()
     }
-    nodes = {name_of(node): node["metadata"]["uid"] for node in store.items(NODES)}
-    for pod in pods:
-        _fill_pod(store, pod, references, nodes, copy.pace)
 
 
 def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
     labels = {name_of(item): labels_of(item) for item in copy.namespaces}
-    of_objects = {namespace_of(item) for item in (*pods, *copy.budgets, *copy.daemon_sets)}
-    for name in sorted({*labels, *of_objects} - {""}):
+    objects = (*pods, *copy.budgets, *copy.daemon_sets)
+    names = labels.keys() | {namespace_of(obj) for obj in objects}
+    for name in sorted(names - {""}):
         ensure_namespace(store, name, labels.get(name, {}))
 
 
 def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any) -> Json:
-    """Store what is copied of an object, by a spec of its own."""
-    known = {
-        name: obj["metadata"][name]
-        for name in ("name", "namespace", "labels")
-        if name in obj["metadata"]
-    }
-    return store.create(
-        resource, with_defaults(resource, {"metadata": {**known, **metadata}, "spec": spec})
-    )
+    """Store an object with name, namespace and labels of another, and with this spec."""
+    for name in ("name", "namespace", "labels"):
+        if name in obj["metadata"]:
+            metadata[name] = obj["metadata"][name]
+    return store.create(resource, with_defaults(resource, {"metadata": metadata, "spec": spec}))
 
 
-def _controller(
+def _fill_controller(
     store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, pace: CopiedPace
 ) -> Json:
-    """Store a controller like that of these pods; what they refer to. One of an unknown kind does as ReplicaSets do."""
-    reference = controller_of(pods[0]) if pods else None
-    known: Json = reference or {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
-    resource = _CONTROLLED.get(known["kind"], REPLICASETS)
-    labels = _common([labels_of(pod) for pod in pods]) or {"app": known["name"]}
+    """Store the controller of these pods or a DaemonSet, and return an owner reference to it.
+
+    An owner of an unknown kind becomes a ReplicaSet.
+    """
+    owner = controller_of(pods[0]) if pods else None
+    if owner is None:
+        owner = {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
+    resource = _CONTROLLED.get(owner["kind"], REPLICASETS)
+    labels = _common_labels(pods) or {"app": owner["name"]}
     template = {
-        "metadata": {"labels": labels, "annotations": _timing(known["uid"], pace)},
-        "spec": _template(resource, pods, daemon_set or {}),
+        "metadata": {"labels": labels, "annotations": _timings(owner["uid"], pace)},
+        "spec": _template_spec(resource, pods, daemon_set or {}),
     }
     spec: Json = {"selector": {"matchLabels": labels}, "template": template}
-    active = [name_of(pod) for pod in pods if not is_finished(pod)]
+    names = [name_of(pod) for pod in pods if not is_finished(pod)]
     if resource is STATEFULSETS:
-        spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in active), default=-1)
+        spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in names), default=-1)
     elif resource is REPLICASETS:
-        spec["replicas"] = len(active)
+        spec["replicas"] = len(names)
     namespace = namespace_of(pods[0] if pods else daemon_set or {})
-    obj = {"metadata": {"name": known["name"], "namespace": namespace, "labels": labels}}
+    obj = {"metadata": {"name": owner["name"], "namespace": namespace, "labels": labels}}
     return owner_reference(_create(store, resource, obj, spec), resource)
 
 
-def _template(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
-    """Return the spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
+def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
+    """Return the spec of the first pod without its node.
+
+    A DaemonSet's own spec decides which nodes its pods may run on.
+    """
     spec = dict(spec_of(pods[0])) if pods else {"containers": [{"name": "main"}]}
     spec.pop("nodeName", None)
     if resource is DAEMONSETS:
-        demands = spec_of(spec_of(daemon_set).get("template") or {})
+        own_spec = spec_of(spec_of(daemon_set).get("template") or {})
         for name in ("nodeSelector", "affinity", "tolerations"):
             spec.pop(name, None)
-            spec |= {name: demands[name]} if name in demands else {}
+            if name in own_spec:
+                spec[name] = own_spec[name]
     elif resource is STATEFULSETS:
-        spec["volumes"] = [_by_ordinal(volume) for volume in spec.get("volumes") or ()]
+        spec["volumes"] = [_volume_by_ordinal(volume) for volume in spec.get("volumes") or ()]
     return spec
 
 
-def _by_ordinal(volume: Json) -> Json:
-    """Return a volume of which each pod of a StatefulSet has its own."""
-    source = volume.get("persistentVolumeClaim")
-    match = _ORDINAL.fullmatch(source["claimName"]) if source else None
-    return (
-        {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
-    )
+def _volume_by_ordinal(volume: Json) -> Json:
+    """Return a volume whose claim has the ordinal of its StatefulSet's pod."""
+    claim = volume.get("persistentVolumeClaim")
+    match = _ORDINAL.fullmatch(claim["claimName"]) if claim else None
+    if match is None:
+        return volume
+    return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}}
 
 
-def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the labels that all of these have."""
-    return dict(sorted(set.intersection(*(set(own.items()) for own in labels)))) if labels else {}
-
-
-def _timing(uid: str, pace: CopiedPace) -> dict[str, str]:
-    """How long its pods take, as the lab has it."""
-    if uid not in pace.owners:
+def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
+    """Return the labels that all pods have."""
+    if not pods:
         return {}
-    ending, starting = pace.owners[uid]
+    labels = [set(labels_of(pod).items()) for pod in pods]
+    return dict(sorted(set.intersection(*labels)))
+
+
+def _timings(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
+    """Return the lab's annotations for how long an owner's pods take to start and to terminate."""
+    if owner_uid not in pace.owners:
+        return {}
+    termination, startup = pace.owners[owner_uid]
     return {
-        f"{LAB_PREFIX}termination-seconds": str(ending),
-        f"{LAB_PREFIX}startup-seconds": str(starting),
+        f"{LAB_PREFIX}termination-seconds": str(termination),
+        f"{LAB_PREFIX}startup-seconds": str(startup),
     }
 
 
 def _fill_pod(
     store: ObjectStore,
     pod: Json,
+    *,
     references: Mapping[str, Json],
     nodes: Mapping[str, str],
     pace: CopiedPace,
 ) -> None:
-    reference = controller_of(pod)
-    annotations: dict[str, str] = dict(pod["metadata"].get("annotations") or {})
+    """Store a pod; `references` are new owner references by old UID, `nodes` UIDs by name."""
+    annotations = dict(annotations_of(pod))
     metadata: Json = {"annotations": annotations}
-    if reference is not None:
-        annotations |= _timing(reference["uid"], pace)
-        uid = {"uid": nodes.get(reference["name"], reference["uid"])} if is_mirror(pod) else {}
-        metadata["ownerReferences"] = [references.get(reference["uid"], {**reference, **uid})]
+    owner = controller_of(pod)
+    if owner is not None:
+        annotations |= _timings(owner["uid"], pace)
+        if is_mirror(pod):
+            owner = {**owner, "uid": nodes.get(owner["name"], owner["uid"])}
+        metadata["ownerReferences"] = [references.get(owner["uid"], owner)]
     if not is_ready(pod):
         annotations[f"{LAB_PREFIX}ready"] = "never"
-    known = _create(store, PODS, pod, spec_of(pod), **metadata)
+    stored = _create(store, PODS, pod, spec_of(pod), **metadata)
     if is_finished(pod):
-        store.put(PODS, {**known, "status": {"phase": pod["status"]["phase"]}})
+        store.put(PODS, {**stored, "status": {"phase": phase(pod)}})

@@ -53,7 +53,7 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
 
 
 def _share(scenario: Scenario, role: Role, nodes: int) -> dict[str, int]:
-    """Return a count for each group of a role, in proportion to its size; they sum up to `nodes`."""
+    """Return a count by group of a role, in proportion to its size; they add up to `nodes`."""
     groups = [group for group in scenario.nodes if group.role is role]
     weight = sum(group.count for group in groups)
     counts = {}

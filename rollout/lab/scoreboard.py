@@ -252,7 +252,7 @@ class ScoreKeeper:
             self._below_now.add(name)
 
     def _note_recovery(self, pod: Json) -> None:
-        """Let budgets that a ready pod made healthy again count as broken by the next disruption."""
+        """Note the budgets that a ready pod made healthy: the next disruption counts again."""
         if not self._below_now:
             return
         for budget in self._budgets_of(pod):

@@ -26,7 +26,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.copied import fill, hosts_of, load_copy, silent_nodes, understood
+from rollout.lab.copied import fill, hosts_of, load_copy, refuse_invalid_objects, silent_nodes
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Power
@@ -95,7 +95,7 @@ async def simulation(
     """Run a lab that serves within the context; raises RolloutError if it cannot be set up."""
     copy = load_copy(Path(scenario.like)) if scenario.like else None
     if copy:
-        with understood(scenario.like):
+        with refuse_invalid_objects(scenario.like):
             plans = hosts_of(copy)
     else:
         plans = plan_hosts(scenario)
@@ -160,14 +160,14 @@ def _populate(
     """Create Nodes and workloads, and let the cluster settle."""
     store = world.cluster.store
     if copy:
-        with understood(scenario.like):
+        with refuse_invalid_objects(scenario.like):
             for name in silent_nodes(copy):
                 fleet.machines[name].power = Power.OFF
     for machine in fleet.machines.values():
         world.kubelets.add(machine)
     _report_other_addresses(world, fleet)
     if copy:
-        with understood(scenario.like):
+        with refuse_invalid_objects(scenario.like):
             fill(store, copy)
     node_uids = {name_of(node): uid(node) for node in store.items(NODES)}
     for template in scenario.workloads:
