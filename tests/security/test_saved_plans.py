@@ -20,7 +20,7 @@ from rollout.lab.lab import Lab
 from rollout.model.gates import AlertPolicy
 from rollout.model.policy import Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan.document import _identity_as_written
+from rollout.planning.plan.document import _document_id
 from rollout.planning.plan.rules import relaxed_rules
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
@@ -66,7 +66,7 @@ def forge(plan: Path, url: str) -> None:
     """Another Prometheus in a saved plan, with its digest reckoned again."""
     document = json.loads(plan.read_bytes())
     document["policy"]["gates"]["alerts"]["url"] = url
-    document["plan_id"] = _identity_as_written(json.dumps(document).encode())
+    document["plan_id"] = _document_id(json.dumps(document).encode())
     plan.write_text(json.dumps(document))
 
 
@@ -194,7 +194,7 @@ def test_a_plan_that_was_changed_since_shows_its_rules_as_they_are_now(
     plan = saved_plan(home, untouched, "--max-unavailable", "2")
     document = json.loads(plan.read_bytes())
     document["policy"]["max_failures"] = "50%"
-    document["plan_id"] = _identity_as_written(json.dumps(document).encode())
+    document["plan_id"] = _document_id(json.dumps(document).encode())
     plan.write_text(json.dumps(document))
     assert shown_rules(dry_run(home, untouched, plan)) == {
         "--max-unavailable 2",

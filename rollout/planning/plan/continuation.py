@@ -8,10 +8,10 @@ from operator import and_
 from typing import Any, TypeVar
 
 from rollout.model import marks
-from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, ReadyState
+from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, Pod, ReadyState
 from rollout.model.gates import AlertPolicy
-from rollout.model.placement import CORDON
-from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
+from rollout.model.placement import CORDON, Taint
+from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import ControlPlaneOrder, Policy, Pool
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import pools_of
@@ -36,24 +36,27 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     New nodes start only after that. The nodes are Ready, and schedulable if rollout cordoned them.
     """
     nodes = tuple(_return_node(node) if node.name in names else node for node in snapshot.nodes)
-    pods = tuple(
-        replace(pod, ready=True) if pod.mirror and pod.node in names else pod
-        for pod in snapshot.pods
-    )
-    return replace(snapshot, nodes=nodes, pods=pods)
+    pods = list[Pod]()
+    for pod in snapshot.pods:
+        is_static_pod_back = pod.mirror and pod.node in names
+        pods.append(replace(pod, ready=True) if is_static_pod_back else pod)
+    return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
 def _return_node(node: Node) -> Node:
-    cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
-    kept = {CORDON.key} if cordoned else set()
-    taints = tuple(
-        taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET)
-    )
-    annotations = {
-        name: value for name, value in node.annotations.items() if name not in marks.TRANSIENT
-    }
+    stays_cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
+    taints = list[Taint]()
+    for taint in node.taints:
+        is_cordon = stays_cordoned and taint.key == CORDON.key
+        if is_cordon or not taint.key.startswith(SELF_SET):
+            taints.append(taint)
+    annotations = node.annotations.items()
     return replace(
-        node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations
+        node,
+        ready=ReadyState.TRUE,
+        unschedulable=stays_cordoned,
+        taints=tuple(taints),
+        annotations={name: value for name, value in annotations if name not in marks.TRANSIENT},
     )
 
 
@@ -72,19 +75,22 @@ def join_plans(
     Blockers about nodes that are away are dropped if nodes are under way, because those are among
     them and the later waves wait.
     """
-    first = (Wave(ended + 1, begun, _BECAUSE, _BECAUSE),) if begun else ()
-    before = ended + len(first)
-    waves = (*first, *(replace(wave, index=wave.index + before) for wave in fresh.waves))
+    waves = list[Wave]()
+    blockers = fresh.blockers
+    lower_bound = fresh.summary.waves_lower_bound
+    if begun:
+        waves.append(Wave(ended + 1, begun, _BECAUSE, _BECAUSE))
+        blockers = tuple(item for item in blockers if not item.object.startswith("node/"))
+        lower_bound += 1
+    before = ended + len(waves)
+    waves += [replace(wave, index=wave.index + before) for wave in fresh.waves]
     summary = replace(
         fresh.summary,
         nodes=fresh.summary.nodes + len(begun),
         waves=len(waves),
-        waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)),
+        waves_lower_bound=min(len(waves), lower_bound),
     )
-    blockers = tuple(
-        blocker for blocker in fresh.blockers if not (begun and blocker.object.startswith("node/"))
-    )
-    return replace(fresh, plan_id=run, waves=waves, summary=summary, blockers=blockers)
+    return replace(fresh, plan_id=run, waves=tuple(waves), summary=summary, blockers=blockers)
 
 
 def with_earlier_exclusions(
@@ -94,15 +100,16 @@ def with_earlier_exclusions(
 
     `present` are the names of the cluster's nodes; exclusions of other nodes are dropped.
     """
-    known_nodes = {node.name for node in plan.nodes} | {
-        exclusion.node for exclusion in plan.excluded
-    }
-    earlier = tuple(
-        replace(exclusion, message=f"when the rollout was planned: {exclusion.message}")
-        for exclusion in (before.excluded if before else ())
-        if exclusion.node in present and exclusion.node not in known_nodes
-    )
-    return replace(plan, excluded=(*plan.excluded, *earlier))
+    if before is None:
+        return plan
+    known = {node.name for node in plan.nodes}
+    known.update(exclusion.node for exclusion in plan.excluded)
+    excluded = list(plan.excluded)
+    for exclusion in before.excluded:
+        if exclusion.node in present and exclusion.node not in known:
+            message = f"when the rollout was planned: {exclusion.message}"
+            excluded.append(replace(exclusion, message=message))
+    return replace(plan, excluded=tuple(excluded))
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
@@ -110,14 +117,16 @@ def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> 
 
     No one can accept another coordinator, so a record that says so is forged.
     """
-    named = before.blockers if before else ()
-    accepted = {
-        (item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL
-    }
-    blockers = tuple(
-        item for item in plan.blockers if (item.node, item.kind, item.object) not in accepted
-    )
+    if before is None:
+        return plan
+    acceptable = [item for item in before.blockers if item.kind is not BlockerKind.RIVAL]
+    accepted = {_identity(item) for item in acceptable}
+    blockers = tuple(item for item in plan.blockers if _identity(item) not in accepted)
     return replace(plan, blockers=blockers)
+
+
+def _identity(blocker: Blocker) -> tuple[str, BlockerKind, str]:
+    return blocker.node, blocker.kind, blocker.object
 
 
 T = TypeVar("T")
@@ -141,9 +150,9 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
     """Return `one`, with each field in `choices` chosen from both."""
-    fields = {
-        name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()
-    }
+    fields = dict[str, Any]()
+    for name, choose in choices.items():
+        fields[name] = choose(getattr(one, name), getattr(other, name))
     return replace(one, **fields)  # type: ignore[type-var]
 
 
@@ -174,30 +183,32 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 def with_patience(rules: Policy, patient: Policy) -> Policy:
     """Return `rules` with the timeouts of `patient`; pools are matched by name."""
-    gates = rules.gates
-    hooks = rules.gates.hooks
+    hooks = replace(rules.gates.hooks, timeout=patient.gates.hooks.timeout)
+    pools = list[Pool]()
+    for pool in rules.pools:
+        other = _find_pool(patient, pool)
+        pools.append(_with_timeouts(pool, other) if other else pool)
     return replace(
         rules,
         drain=replace(rules.drain, timeout=patient.drain.timeout),
         reboot_timeout=patient.reboot_timeout,
         ready_timeout=patient.ready_timeout,
         settle_timeout=patient.settle_timeout,
-        gates=replace(
-            gates,
-            timeout=patient.gates.timeout,
-            hooks=replace(hooks, timeout=patient.gates.hooks.timeout),
-        ),
-        pools=tuple(_with_pool_patience(pool, patient.pools) for pool in rules.pools),
+        gates=replace(rules.gates, timeout=patient.gates.timeout, hooks=hooks),
+        pools=tuple(pools),
     )
 
 
-def _with_pool_patience(pool: Pool, patient: Sequence[Pool]) -> Pool:
-    other = next((named for named in patient if named.name == pool.name), pool)
+def _find_pool(policy: Policy, pool: Pool) -> Pool | None:
+    return next((other for other in policy.pools if other.name == pool.name), None)
+
+
+def _with_timeouts(pool: Pool, patient: Pool) -> Pool:
     return replace(
         pool,
-        drain_timeout=other.drain_timeout,
-        reboot_timeout=other.reboot_timeout,
-        ready_timeout=other.ready_timeout,
+        drain_timeout=patient.drain_timeout,
+        reboot_timeout=patient.reboot_timeout,
+        ready_timeout=patient.ready_timeout,
     )
 
 
@@ -224,13 +235,17 @@ def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tup
     """Return the smaller of each step; the last repeats, and none means no limit."""
     if not one or not other:
         return one or other
-    steps = zip_longest(one, other)
-    return tuple(_fewer(first or one[-1], second or other[-1], nodes) for first, second in steps)
+    steps = list[Count]()
+    for first, second in zip_longest(one, other):
+        steps.append(_fewer(first or one[-1], second or other[-1], nodes))
+    return tuple(steps)
 
 
 def _longer(one: int | None, other: int | None) -> int | None:
     """Return the longer grace period; None means each pod's own."""
-    return None if one is None or other is None else max(one, other)
+    if one is None or other is None:
+        return None
+    return max(one, other)
 
 
 def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
@@ -243,9 +258,11 @@ def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
 
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     """Return today's server, if any; filters only if both agree."""
-    if not one.url or not other.url:
-        return one if one.url else other
-    return other if replace(one, url="") == replace(other, url="") else AlertPolicy(other.url)
+    if not one.url:
+        return other
+    if not other.url:
+        return one
+    return other if one.matchers == other.matchers else AlertPolicy(other.url)
 
 
 _DRAIN: Mapping[str, _Choice] = {
@@ -276,23 +293,17 @@ def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Ch
 
     Limits are compared only between pools, because the rollout's own limit also holds.
     """
-    other = next(
-        (named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector)
-    )
+    other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    one = pool.max_unavailable
-    another = other.max_unavailable
+    limit = pool.max_unavailable or other.max_unavailable
+    if pool.max_unavailable and other.max_unavailable:
+        limit = choices["max_unavailable"](pool.max_unavailable, other.max_unavailable)
     return replace(
-        pool,
-        max_unavailable=(
-            choices["max_unavailable"](one, another) if one and another else one or another
-        ),
+        _with_timeouts(pool, other),
+        max_unavailable=limit,
         canary=rules.canary,
         ramp=rules.ramp,
         spread_by=rules.spread_by,
         reboot_idle=rules.reboot_idle,
-        drain_timeout=other.drain_timeout,
-        reboot_timeout=other.reboot_timeout,
-        ready_timeout=other.ready_timeout,
         window=other.window or pool.window,
     )

@@ -11,6 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -74,13 +75,11 @@ def with_id(plan: RolloutPlan) -> RolloutPlan:
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
-def _identity_as_written(data: bytes) -> str:
+def _document_id(data: bytes) -> str:
     """Digest the fields that a document has: earlier versions had fewer."""
     compact = msgspec.json.format(data, indent=-1)
-    content = {
-        **msgspec.json.decode(compact, type=dict[str, msgspec.Raw]),
-        "plan_id": msgspec.Raw(b'""'),
-    }
+    content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
+    content["plan_id"] = msgspec.Raw(b'""')
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
 
 
@@ -116,16 +115,16 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     try:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
         rules = msgspec.json.decode(data, type=_RawRules)
-        identity = _identity_as_written(data)
+        document_id = _document_id(data)
     except NOT_READ as error:
         raise _not_read(str(error)[:_EXCERPT], origin) from error
-    if plan.plan_id != identity:
+    if plan.plan_id != document_id:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     _check_rules(plan, rules, origin)
-    if wrong := next(_impossible(plan), ""):
-        raise PlanFileError(
-            f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW
-        )
+    problem = next(_problems(plan), "")
+    if problem:
+        message = f"{origin} is not a plan made by rollout: {problem[:_EXCERPT]}"
+        raise PlanFileError(message, hint=_MAKE_ANEW)
     return plan
 
 
@@ -134,16 +133,14 @@ def _not_read(why: str, origin: str) -> PlanFileError:
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
         why = f"it has a word that this program does not know: {word}"
-        hint = _OTHER_VERSION
-        return PlanFileError(f"{origin} is not a complete plan: {why}", hint=hint)
+        return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_OTHER_VERSION)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
 
 
 def _check_size(data: bytes, origin: str) -> None:
     if len(data) > LARGEST_DOCUMENT:
-        raise PlanFileError(
-            f"{origin} is larger than {LARGEST_DOCUMENT >> 20} MiB", hint=_MAKE_ANEW
-        )
+        most = f"{LARGEST_DOCUMENT >> 20} MiB"
+        raise PlanFileError(f"{origin} is larger than {most}", hint=_MAKE_ANEW)
     if sum(data.count(sign) for sign in (b",", b"[", b"{")) > _MOST_VALUES:
         raise PlanFileError(f"{origin} holds more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
 
@@ -152,9 +149,8 @@ def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_PlanHeader).format_version
     except NOT_READ as error:
-        raise PlanFileError(
-            f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW
-        ) from error
+        message = f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}"
+        raise PlanFileError(message, hint=_MAKE_ANEW) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
         raise PlanFileError(
             f"{origin} has the plan format {version[:_EXCERPT]}; this program reads"
@@ -187,37 +183,40 @@ def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
             yield from _unknown(value, item, f"{at}[{position}]")
 
 
-def _impossible(plan: RolloutPlan) -> Iterator[str]:
+def _problems(plan: RolloutPlan) -> Iterator[str]:
     """Yield what is wrong in a plan that has the right shape."""
     names = Counter(node.name for node in plan.nodes)
-    yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
-    yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
-    yield from (
-        wrong
-        for wave in plan.waves
-        if wave.rolling
-        for wrong in _impossible_rolling(wave, wave.rolling)
-    )
-    yield from _impossible_pools(plan)
+    for name, number in names.items():
+        if not is_object_name(name):
+            yield f"{name!r} is not a Node name"
+        if number > 1:
+            yield f"{name!r} is planned more than once"
+    for wave in plan.waves:
+        if wave.rolling:
+            yield from _rolling_problems(wave, wave.rolling)
+    yield from _pool_problems(plan)
     yield from impossible_rules(plan.policy)
 
 
-def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
+def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
     """Yield a cycle in pools' `after`, and nodes of unknown pools."""
+    names = {""}
     try:
-        names = {"", *(order_pools(plan.policy.pools) if plan.policy.pools else ())}
+        if plan.policy.pools:
+            names.update(order_pools(plan.policy.pools))
     except UsageError as error:
         yield error.message
-    else:
-        strange = (node for node in plan.nodes if node.pool not in names)
-        yield from (
-            f"{node.name} is of the pool {node.pool!r}, which has no rules" for node in strange
-        )
+        return
+    for node in plan.nodes:
+        if node.pool not in names:
+            yield f"{node.name} is of the pool {node.pool!r}, which has no rules"
 
 
-def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:
+def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
     """Yield names that are not in the wave, and keys without a capacity."""
-    if strange := sorted({*rules.holds, *rules.begins} - {node.name for node in wave.nodes}):
-        yield f"wave {wave.index} rolls over {strange[0]!r}, which is none of its nodes"
-    short = sorted({key for holds in rules.holds.values() for key in holds} - rules.capacity.keys())
-    yield from (f"wave {wave.index} does not say how much there is of {key!r}" for key in short)
+    names = {node.name for node in wave.nodes}
+    for name in sorted({*rules.holds, *rules.begins} - names):
+        yield f"wave {wave.index} rolls over {name!r}, which is none of its nodes"
+    keys = set(chain.from_iterable(rules.holds.values()))
+    for key in sorted(keys - rules.capacity.keys()):
+        yield f"wave {wave.index} does not say how much there is of {key!r}"

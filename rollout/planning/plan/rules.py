@@ -19,30 +19,15 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
     """Yield what is wrong, in clauses."""
-    needed: dict[str, object] = {
-        "drain.timeout": policy.drain.timeout,
-        "max_failures": policy.max_failures,
-    }
-    parts: list[tuple[str, Policy | Pool]] = [("", policy)]
-    parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
-    for where, rules in parts:
-        for name in ("max_unavailable", "drain_timeout", "reboot_timeout", "ready_timeout"):
-            needed[f"{name}{where}"] = getattr(rules, name, None)
-        needed |= {
-            f"step {place} of the ramp{where}": step
-            for place, step in enumerate(rules.ramp or (), start=1)
-        }
-    for name, value in needed.items():
+    for name, value in _nonzero_values(policy):
         if isinstance(value, Count) and value.is_zero:
             yield f"{name} takes no node at all"
         elif isinstance(value, Duration) and not value:
             yield f"{name} leaves no time at all"
-    yield from (
-        f"{text!r} is not a label matcher"
-        for text in policy.gates.alerts.matchers
-        if not is_matcher(text)
-    )
-    for parse, texts in _written_values(policy):
+    for text in policy.gates.alerts.matchers:
+        if not is_matcher(text):
+            yield f"{text!r} is not a label matcher"
+    for parse, texts in _texts_to_parse(policy):
         for text in texts:
             try:
                 parse(text)
@@ -50,27 +35,40 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
                 yield error.message
 
 
-def _written_values(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
+def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
+    """Yield limits and timeouts by name; pools may not set them."""
+    yield "drain.timeout", policy.drain.timeout
+    yield "max_failures", policy.max_failures
+    parts: list[tuple[str, Policy | Pool]] = [("", policy)]
+    parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
+    for where, rules in parts:
+        yield f"max_unavailable{where}", rules.max_unavailable
+        yield f"reboot_timeout{where}", rules.reboot_timeout
+        yield f"ready_timeout{where}", rules.ready_timeout
+        for number, size in enumerate(rules.ramp or (), start=1):
+            yield f"step {number} of the ramp{where}", size
+    for pool in policy.pools:
+        yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
+
+
+def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
     """Yield parsers, which raise `UsageError`, with the texts that they must accept."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools
-    critical = (rule.selector for rule in drain.critical)
-    selectors = (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods, *critical)
-    yield parse_selector, (*selectors, *(pool.selector for pool in pools))
-    yield (
-        Window.parse,
-        (*gates.windows.windows, *(window for pool in pools for window in pool.window)),
-    )
+    yield parse_selector, (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods)
+    yield parse_selector, [rule.selector for rule in drain.critical]
+    yield parse_selector, [pool.selector for pool in pools]
+    yield Window.parse, gates.windows.windows
+    for pool in pools:
+        yield Window.parse, pool.window
     yield parse_freeze, gates.windows.freezes
-    spread = filter(None, (policy.spread_by, *(pool.spread_by for pool in pools)))
-    # A prefix must end in a slash.
-    prefixed = (
-        f"{gates.hooks.prefix}name"
-        if gates.hooks.prefix.endswith("/")
-        else f"{gates.hooks.prefix}/"
-    )
-    yield check_label_name, (*spread, *gates.hooks.before, *gates.hooks.after, prefixed)
+    spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
+    yield check_label_name, [label for label in spread_labels if label]
+    yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
+    # A prefix must end in a slash: without one, the name that is checked is empty.
+    name = "name" if gates.hooks.prefix.endswith("/") else "/"
+    yield check_label_name, [f"{gates.hooks.prefix}{name}"]
 
 
 _DEFAULT = Policy()
