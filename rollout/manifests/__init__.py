@@ -1,1 +1,1 @@
-"""What runs rollout in a cluster, as objects for `kubectl apply`: pure, from the rights and the operator's settings."""
+"""The manifests that run rollout in a cluster, made from its rights and settings. Pure."""

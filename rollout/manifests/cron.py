@@ -20,7 +20,7 @@ _LEAP_YEAR = 2024
 
 @dataclass(frozen=True, slots=True)
 class _CronField:
-    """One of the five fields, from its least to its greatest number, with the names of some."""
+    """One of the five fields: its range of numbers, and the names of some numbers."""
 
     title: str
     least: int
@@ -40,7 +40,11 @@ _FIELDS = (
 
 
 def check_schedule(text: str) -> str:
-    """Return the schedule without the spaces around it; `ValueError` if the API server would refuse it."""
+    """Return the schedule without surrounding spaces.
+
+    Raises:
+        ValueError: the API server would refuse the schedule, or it would never run.
+    """
     schedule = text.strip()
     if "TZ" in schedule:
         raise ValueError(
@@ -51,10 +55,11 @@ def check_schedule(text: str) -> str:
     parts = schedule.split()
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} has {len(parts)} fields, and a schedule has five. {_EXAMPLE}")
-    numbers = {of.title: _numbers(part, of) for part, of in zip(parts, _FIELDS, strict=True)}
-    days = numbers["day of month"]
-    months = numbers["month"]
-    if parts[4] in _ANY and min(days) > max(_days_in(month) for month in months):
+    _, _, days, months, _ = (
+        _numbers(part, cron_field) for part, cron_field in zip(parts, _FIELDS, strict=True)
+    )
+    longest_month = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
+    if parts[4] in _ANY and min(days) > longest_month:
         raise ValueError(f"{text!r} never runs: the month has no day {min(days)}.")
     return schedule
 
@@ -67,35 +72,45 @@ def _check_macro(schedule: str) -> str:
     )
 
 
-def _days_in(month: int) -> int:
-    return calendar.monthrange(_LEAP_YEAR, month)[1]
+def _numbers(text: str, cron_field: _CronField) -> set[int]:
+    """Return the numbers that a field selects by a list of `*`, numbers and ranges with steps."""
+    numbers = set[int]()
+    for part in text.split(","):
+        numbers.update(_range(part, cron_field))
+    return numbers
 
 
-def _numbers(text: str, of: _CronField) -> frozenset[int]:
-    """Return every number that a field names: a list of *, numbers and ranges, each with a step or without."""
-    return frozenset(number for part in text.split(",") for number in _range(part, of))
-
-
-def _range(text: str, of: _CronField) -> range:
+def _range(text: str, cron_field: _CronField) -> range:
     span, has_step, step_text = text.partition("/")
-    step = _number(step_text, text, _CronField("step", 1, of.most)) if has_step else 1
+    step = 1
+    if has_step:
+        step = _number(step_text, text, _CronField("step", 1, cron_field.most))
     if span in _ANY:
-        return range(of.least, of.most + 1, step)
+        return range(cron_field.least, cron_field.most + 1, step)
     first_text, has_end, last_text = span.partition("-")
-    first = _number(first_text, text, of)
-    # 5/10 means from 5 on
-    last = _number(last_text, text, of) if has_end else of.most if has_step else first
+    first = _number(first_text, text, cron_field)
+    last = first
+    if has_end:
+        last = _number(last_text, text, cron_field)
+    elif has_step:
+        # 5/10 means every tenth number from 5 on.
+        last = cron_field.most
     if first > last:
-        raise ValueError(f"{of.title} {text!r}: the range ends before it begins.")
+        raise ValueError(f"{cron_field.title} {text!r}: the range ends before it begins.")
     return range(first, last + 1, step)
 
 
-def _number(text: str, part: str, of: _CronField) -> int:
-    if (number := of.names.get(text.lower())) is not None:
+def _number(text: str, part: str, cron_field: _CronField) -> int:
+    """Return the number of a name or of digits; `part` is what the error shows."""
+    number = cron_field.names.get(text.lower())
+    if number is not None:
         return number
-    if _NUMBER.fullmatch(text) and of.least <= int(text) <= of.most:
+    least = cron_field.least
+    most = cron_field.most
+    if _NUMBER.fullmatch(text) and least <= int(text) <= most:
         return int(text)
-    names = f" or {next(iter(of.names))} to {list(of.names)[-1]}" if of.names else ""
-    raise ValueError(
-        f"{of.title} {part!r}: {text!r} is not a number from {of.least} to {of.most}{names}."
-    )
+    expected = f"a number from {least} to {most}"
+    if cron_field.names:
+        names = list(cron_field.names)
+        expected += f" or {names[0]} to {names[-1]}"
+    raise ValueError(f"{cron_field.title} {part!r}: {text!r} is not {expected}.")

@@ -1,12 +1,11 @@
-"""The objects of an installation in the order of their creation: texts made of `templates/`, and what they say.
+"""The objects of an installation, rendered from `templates/` in the order of their creation.
 
-Whatever a template prints is written so that YAML, as Python and Go read it, has the same value.
+Values are written so that YAML parsers of Python and Go read the same.
 
-Roles are made of the rights that the program asks for: nothing that it uses is missing, nothing
-else is in them. What is written beside Nodes and pods is granted in one namespace: the Lease and
-the ConfigMaps where the lock is, by name (`create` cannot be limited to one). Events about Nodes
-stand in `default`, for the API server refuses the Event of an object without a namespace in any
-other.
+Roles contain exactly the rights that the program requests. Rights for other objects than Nodes and
+pods are granted in one namespace: the lock's Lease and ConfigMaps by name (`create` cannot be
+limited to a name), and Events about Nodes in `default`, because the API server accepts Events of
+cluster-scoped objects only there.
 """
 
 import json
@@ -24,19 +23,18 @@ from markupsafe import Markup
 
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
-from rollout.model.text import grouped
 
 # An object as the API server takes it.
 Json = dict[str, Any]
 
 DEFAULT_NAME = "node-rollout"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
-# The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
+# The API server requires this key in Secrets of the type kubernetes.io/ssh-auth.
 SSH_KEY = "ssh-privatekey"
 
 
 class InstallationKind(StrEnum):
-    """What to print: a workload with all that it needs, or the roles of people with all commands alone."""
+    """What to print: a workload with everything that it needs, or only the roles for users."""
 
     CRONJOB = "cronjob"
     DEPLOYMENT = "deployment"
@@ -50,14 +48,13 @@ _RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What is installed: the operator's choices; texts that may be empty are for what is not there. Times are seconds.
+    """The operator's choices. Empty texts stand for parts that are left out; times are seconds.
 
-    `settings` and `known_hosts` are the texts of the pod's files. `schedule` is a CronJob's, in
-    `time_zone`; `every` a Deployment's time from one pass to the next. A pass of a Job ends within
-    `deadline`. `grace` is what the nodes in flight may need after SIGTERM. A Deployment serves
-    metrics and probes at `listen`: on `metrics_port` where that is an address of the pod, not of
-    its loopback alone. `networks`: the addresses that may ask a FleetLock server, in CIDR notation;
-    none: all.
+    `settings` and `known_hosts` are the contents of the pod's files. `schedule` is a CronJob's, in
+    `time_zone`. `every` is the time between two passes of a Deployment, and `deadline` limits a pass
+    of a Job. `grace` is how long nodes in progress may take after SIGTERM. A Deployment serves
+    metrics and probes at `listen`, and on `metrics_port` unless that is loopback only. `networks`
+    are the CIDR blocks that may use a FleetLock server; none stands for all.
     """
 
     kind: InstallationKind
@@ -82,56 +79,52 @@ class Installation:
 
     @property
     def scheme(self) -> str:
-        """Of a FleetLock server's URL."""
+        """The scheme of a FleetLock server's URL."""
         return "https" if self.tls_secret else "http"
 
     @property
     def names_registry(self) -> bool:
-        """Whether the image names its registry: without one, each node would ask Docker Hub for somebody else's."""
+        """Whether the image names its registry; otherwise nodes would pull from Docker Hub."""
         host, slash, _ = self.image.partition("/")
         return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
 class _ManifestDumper(yaml.SafeDumper):
-    """Texts of several lines stand as people write them."""
+    """Writes texts of several lines as literal blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
-    )
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _ManifestDumper.add_representer(str, _text)
 
 
 def manifest_text(installation: Installation) -> str:
-    """Write all of them as a YAML stream; of `roles` the roles alone."""
+    """Return the objects as a YAML stream; for `roles` only the roles."""
     serves = installation.kind is InstallationKind.FLEETLOCK
-    component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
-    return (
-        _environment()
-        .get_template("installation.yaml.j2")
-        .render(
-            asdict(installation),
-            serves=serves,
-            scheme=installation.scheme,
-            names_registry=installation.names_registry,
-            labels={
-                "app.kubernetes.io/name": DEFAULT_NAME,
-                "app.kubernetes.io/instance": installation.name,
-            }
-            | component,
-            roles=roles(installation),
-            ssh_secret=SSH_SECRET,
-            ssh_key=SSH_KEY,
-            deferred=marks.DEFERRED,
-        )
+    labels = {
+        "app.kubernetes.io/name": DEFAULT_NAME,
+        "app.kubernetes.io/instance": installation.name,
+    }
+    if serves:
+        labels["app.kubernetes.io/component"] = "fleetlock"
+    template = _environment().get_template("installation.yaml.j2")
+    return template.render(
+        asdict(installation),
+        serves=serves,
+        scheme=installation.scheme,
+        names_registry=installation.names_registry,
+        labels=labels,
+        roles=roles(installation),
+        ssh_secret=SSH_SECRET,
+        ssh_key=SSH_KEY,
+        deferred=marks.DEFERRED,
     )
 
 
 def objects(installation: Installation) -> Sequence[Json]:
-    """Return the same, read."""
     return tuple(yaml.safe_load_all(manifest_text(installation)))
 
 
@@ -156,46 +149,45 @@ def _scalar(value: object) -> str:
 
 
 def _block(value: Json) -> Markup:
-    """Write a mapping in lines, with the line's end of its last one."""
-    # what it says at the end of a text with empty lines there belongs between documents
-    return Markup(  # noqa: S704
-        yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf).removesuffix(
-            "...\n"
-        )
-    )
+    """Write a mapping as lines."""
+    text = yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf)
+    # After a text that ends with empty lines, PyYAML ends the document.
+    return Markup(text.removesuffix("...\n"))  # noqa: S704
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    """Return a ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
+    """Return a ClusterRole, and a Role for each namespace with rights, the lock's first."""
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
-    places: dict[str, list[Right]] = {"": []}
-    for right in rights_of(
-        installation.lease_namespace, disable_eviction=installation.disable_eviction
-    ):
-        # a namespace itself is in none, though access reviews name it as its own
-        places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(
-            right
-        )
-    return tuple(
-        {
-            "kind": "Role" if place else "ClusterRole",
-            "metadata": {"name": installation.name, **({"namespace": place} if place else {})},
-            "rules": list(_rules(rights)),
-        }
-        for place, rights in places.items()
-    )
+    rights = rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction)
+    by_namespace: dict[str, list[Right]] = {"": []}
+    for right in rights:
+        # Access reviews name a namespace as its own, but the object is cluster-scoped.
+        namespace = "" if right.resource == "namespaces" else right.namespace
+        by_namespace.setdefault(namespace, []).append(right)
+    return tuple(_role(installation.name, *item) for item in by_namespace.items())
+
+
+def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
+    kind = "ClusterRole"
+    metadata = {"name": name}
+    if namespace:
+        kind = "Role"
+        metadata["namespace"] = namespace
+    return {"kind": kind, "metadata": metadata, "rules": list(_rules(rights))}
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[Json]:
-    """Bring the verbs of one resource together, then the resources with the same verbs."""
-    verbs: dict[tuple[str, str, str], dict[str, None]] = {}
+    """Yield a rule for all resources that have the same verbs."""
+    verbs: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        verbs.setdefault((right.group, right.name, resource), {})[right.verb] = None
-    resources = grouped(
-        ((group, name, tuple(sorted(allowed))), resource)
-        for (group, name, resource), allowed in verbs.items()
-    )
-    for (group, name, allowed_verbs), alike in resources.items():
-        names = {"resourceNames": [name]} if name else {}
-        yield {"apiGroups": [group], "resources": alike, **names, "verbs": list(allowed_verbs)}
+        verbs.setdefault((right.group, right.name, resource), set()).add(right.verb)
+    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource), allowed in verbs.items():
+        resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
+    for (group, name, rule_verbs), names in resources.items():
+        rule: Json = {"apiGroups": [group], "resources": names}
+        if name:
+            rule["resourceNames"] = [name]
+        rule["verbs"] = list(rule_verbs)
+        yield rule
