@@ -106,7 +106,7 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why a document is not signed by this principal of an allowed_signers file, or empty."""
+    """Return why this principal of an allowed_signers file did not sign a document, or empty."""
     try:
         allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:

@@ -1,9 +1,8 @@
-"""HTTP requests to servers of others, with one deadline and a limit on the answer.
+"""HTTP requests with one deadline and a limit on the answer.
 
 A library's timeout counts between two bytes, so a server that sends single bytes could hold a
-request forever. Here the connection is cut at the deadline, during TLS, headers or body. No
-redirect is followed, because the request may hold a secret. urllib3 is not used, because it logs
-the URL of a garbled answer.
+request forever. Here the connection is cut at the deadline, during TLS, headers or body. Redirects
+are not followed, because the request may hold a secret. urllib3 logs the URL of a garbled answer.
 """
 
 import re
@@ -59,7 +58,9 @@ def exchange(
 
     The URL's scheme must be http or https. `by_proxy` uses the proxies of the environment.
     """
-    request = urllib.request.Request(url, body, dict(headers or {}), method=method)  # noqa: S310 - see above
+    request = urllib.request.Request(  # noqa: S310 - http or https
+        url, body, dict(headers or {}), method=method
+    )
     handler = _AbortableHandler(bounds.seconds)
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))

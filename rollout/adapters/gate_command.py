@@ -25,9 +25,8 @@ def split_command(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(
-            f"{text!r} is not a command: {error}", hint="Quote it as in a shell."
-        ) from error
+        message = f"{text!r} is not a command: {error}"
+        raise UsageError(message, hint="Quote it as in a shell.") from error
     if not words:
         raise UsageError("gates.command is empty", hint="Name a program and its arguments.")
     return words
@@ -46,7 +45,7 @@ def ask_command(
     name = f"gate command {words[0]!r}"
     with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
         try:
-            process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
+            process = subprocess.Popen(  # noqa: S603 - the operator's own words, no shell
                 words,
                 env={**child_environment(), **environment},
                 stdin=subprocess.DEVNULL,

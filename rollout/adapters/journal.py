@@ -29,7 +29,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """Appends records to a file. Safe to use from many threads. `OSError` if it cannot be written."""
+    """Appends records to a file; `OSError` if it cannot. Safe to use from many threads."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -99,12 +99,12 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
 
 def server_of(path: Path) -> str:
     """Return the address of the API server of a journal's run; empty if it is not known."""
-    try:
-        first = next((record for record in read_journal(path) if record.get("type") == "run"), {})
-    except OSError:
-        return ""
-    cluster = first.get("cluster")
-    return str(cluster.get("server", "")) if isinstance(cluster, dict) else ""
+    with suppress(OSError):
+        for record in read_journal(path):
+            if record.get("type") == "run":
+                cluster = record.get("cluster")
+                return str(cluster.get("server", "")) if isinstance(cluster, dict) else ""
+    return ""
 
 
 def is_server(address: str, other: str) -> bool:

@@ -1,15 +1,13 @@
 """Files of this machine: who may change one, and how to write one.
 
-Who may change a file follows OpenSSH's rule for its users' files: the owner must be this user or
-root, and nobody else may write the file or its folder. In a sticky folder such as /tmp, others may
-still have put the file there. A user's own group (umask 002) counts as the user.
+As in OpenSSH, a trusted file belongs to this user or root, and nobody else may write the file or
+its folder. A user's own group (umask 002) counts as the user.
 
-A file is opened first and checked afterwards, so no other user can choose what is written to. The
-path is walked folder by folder, each held open, and the kernel follows no link. The rules are those
-of Linux's `fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst in
-the kernel's documentation), which many containers turn off: in a folder that everybody may write,
-only entries of this user, root and the folder's owner are followed or written, and no file that has
-a second name.
+An output file is opened first and checked afterwards, and the path is walked folder by folder, so
+no other user can redirect the output. The rules are those of Linux's `fs.protected_symlinks`,
+`protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many containers turn off. In a
+folder that everybody may write, only entries of this user, root and the folder's owner are used,
+and no file with a second name.
 """
 
 import errno
@@ -267,7 +265,7 @@ def open_output(path: Path, flags: int) -> int:
 
 
 def output_file(written: str) -> Path:
-    """Return the path of an output file; `ValueError` for a folder, since `Path` drops its slash."""
+    """Return the path of an output file; `ValueError` if the text names a folder."""
     if names_folder(written):
         raise ValueError(f"{written} names a folder. Name a file in it.")
     return Path(written)
@@ -370,8 +368,5 @@ def scratch_for(purpose: str) -> Iterator[None]:
         # Without a file name it is the error of `tempfile`, which lists the folders it has tried.
         raise InputError(
             f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
-            hint=(
-                "Set TMPDIR to a writable folder; in a container, mount a volume such as an"
-                " emptyDir at /tmp."
-            ),
+            hint="Set TMPDIR to a writable folder, or mount an emptyDir at /tmp of a container.",
         ) from error

@@ -60,7 +60,7 @@ def serve(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Ite
     ProcessCollector(registry=registry)
     host, port = parse_address(address)
     # With a dual-stack socket, :: includes all IPv4 addresses.
-    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
     try:
         server, thread = start_wsgi_server(port, host or everywhere, registry)
     except OSError as error:

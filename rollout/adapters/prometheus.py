@@ -94,9 +94,8 @@ class PrometheusAlerts:
         try:
             return [sample for sample in self._query() if sample.is_firing]
         except ValueError as error:
-            raise self._failure(
-                self._url, "does not answer like Prometheus: a sample is not a number"
-            ) from error
+            what = "does not answer like Prometheus: a sample is not a number"
+            raise self._failure(self._url, what) from error
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -155,10 +154,8 @@ def token_for(url: str, own_url: str, token: str) -> str:
         raise UsageError(
             f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url"
             " does not",
-            hint=(
-                f"If it is the right one: --set alerts.prometheus-url={url}. Else unset"
-                f" {TOKEN_VARIABLE}."
-            ),
+            hint=f"If it is the right one: --set alerts.prometheus-url={url}. Else unset"
+            f" {TOKEN_VARIABLE}.",
         )
     try:
         return header_value(token)

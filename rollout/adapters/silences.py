@@ -97,10 +97,8 @@ class NodeSilences:
                     # Alertmanager has lost the silence, so a new one is posted next time.
                     self._ids[node] = ""
                 if not self._is_away:
-                    self._say(
-                        "warning: alerts of nodes that reboot are not silenced: Alertmanager"
-                        f" {error}"
-                    )
+                    what = "alerts of nodes that reboot are not silenced"
+                    self._say(f"warning: {what}: Alertmanager {error}")
                 self._is_away = True
 
     def _post(self, node: str, silence_id: str) -> str:
@@ -139,10 +137,8 @@ class NodeSilences:
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
-                self._say(
-                    f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager"
-                    f" {error}"
-                )
+                what = f"the silence of {node} ends by itself in {_LEASE}"
+                self._say(f"warning: {what}: Alertmanager {error}")
 
     def _send(self, path: str, method: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}

@@ -37,16 +37,13 @@ _ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_
 _PASSWORDS = ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
 
 _SSH = (
-    "",
-    "ssh",
-    "smart",
-    "paramiko",
-    "paramiko_ssh",
-    "ansible.builtin.ssh",
-    "ansible.builtin.paramiko_ssh",
+    *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
+    *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
-_ELSEWHERE = re.compile(
-    r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias|(^|\s)-[JWFplibB]",
+# Options of ssh that lead to another host, or log in in another way.
+_OTHER_TARGET = re.compile(
+    r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
+    r"|(^|\s)-[JWFplibB]",
     re.IGNORECASE,
 )
 _TEMPLATE = re.compile(r"\{[{%]")
@@ -86,11 +83,11 @@ def inventory_of(
     for group_name, group in document.items():
         if group_name != "_meta":
             names.update(dict.fromkeys(group.get("hosts", ())))
-    hosts: list[Host] = []
-    warnings: list[str] = []
     for name in names:
         if not name.isprintable():
             raise InventoryError(f"the inventory has a host {name!r}, whose name cannot be printed")
+    hosts: list[Host] = []
+    warnings: list[str] = []
     for name in names:
         reader = _HostReader(name, variables.get(name, {}), by_ansible)
         host = reader.host(defaults)
@@ -113,9 +110,8 @@ class _HostReader:
         """Return the host; None if it is this machine."""
         connection = self._text("ansible_connection")
         if connection == "local":
-            self.warnings.append(
-                f"host {self.name} is this machine (ansible_connection=local); left out"
-            )
+            why = f"host {self.name} is this machine (ansible_connection=local); left out"
+            self.warnings.append(why)
             return None
         if not self.by_ansible:
             self._check(connection)
@@ -132,7 +128,7 @@ class _HostReader:
             raise self._refusal("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
             text = self._text(variable)
-            if _ELSEWHERE.search(text):
+            if _OTHER_TARGET.search(text):
                 why = "rollout's own SSH does not support jump hosts and options of an inventory"
                 raise self._refusal(variable, why)
             if text:
@@ -211,24 +207,21 @@ class SshOptions:
             files = HostKeyFiles((self.known_hosts,))
         identities = host.identities
         user_files = " ".join(map(ssh_path, files.own))
-        if files.system and not user_files:
+        system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
+        if system_files and not user_files:
             user_files = "none"
         agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
         options = [
             ("UserKnownHostsFile", user_files),
-            (
-                "GlobalKnownHostsFile",
-                " ".join(ssh_path(file, tokens=False) for file in files.system),
-            ),
+            ("GlobalKnownHostsFile", system_files),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
         ]
         if not (host.key_file or self.key_file):
             options += [("IdentityFile", ssh_path(file)) for file in identities.files]
-        options += [
-            ("IdentityAgent", agent),
-            ("IdentitiesOnly", "yes" if identities.only else ""),
-        ]
+        options.append(("IdentityAgent", agent))
+        if identities.only:
+            options.append(("IdentitiesOnly", "yes"))
         words: list[str] = []
         for name, value in options:
             if value:
@@ -252,14 +245,13 @@ def inventory_document(
     for node in nodes:
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
             groups.setdefault(group, []).append(node.name)
-    variables = {
-        node.name: {
+    variables: dict[str, Variables] = {}
+    for node in nodes:
+        variables[node.name] = {
             **_address_variables(hosts.get(node.name), connection),
-            **_about(node),
-            **_facts(observations.get(node.name)),
+            **_node_variables(node),
+            **_host_variables(observations.get(node.name)),
         }
-        for node in nodes
-    }
     return {
         "_meta": {"hostvars": variables},
         "all": {"children": sorted({"ungrouped", *groups})},
@@ -268,27 +260,26 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return how to reach a host; nothing without an address, because Ansible would go to localhost."""
+    """Return how to reach a host; nothing without an address: Ansible would go to localhost."""
     if host is None or not is_address(host.address):
         return {}
-    known = {
-        "ansible_ssh_private_key_file": host.key_file or connection.key_file,
-        "ansible_ssh_common_args": connection.arguments(host),
-    }
-    return {
+    variables: dict[str, object] = {
         "ansible_host": host.address,
         "ansible_port": host.port,
         "ansible_user": host.user,
-        **{name: value for name, value in known.items() if value},
     }
+    if key_file := host.key_file or connection.key_file:
+        variables["ansible_ssh_private_key_file"] = key_file
+    if arguments := connection.arguments(host):
+        variables["ansible_ssh_common_args"] = arguments
+    return variables
 
 
-def _about(node: Node) -> Variables:
-    ours = {
-        key.removeprefix(marks.PREFIX): text
-        for key, text in node.annotations.items()
-        if key.startswith(marks.PREFIX)
-    }
+def _node_variables(node: Node) -> Variables:
+    annotations: dict[str, object] = {}
+    for key, text in sorted(node.annotations.items()):
+        if key.startswith(marks.PREFIX):
+            annotations[key.removeprefix(marks.PREFIX)] = _untemplated(text)
     return {
         "rollout_ready": node.is_ready,
         "rollout_schedulable": not node.unschedulable,
@@ -298,26 +289,27 @@ def _about(node: Node) -> Variables:
         "rollout_os_image": _untemplated(node.os_image),
         "rollout_kubelet_version": _untemplated(node.kubelet_version),
         "rollout_labels": dict(node.labels),
-        # Ansible must not evaluate values from the cluster as templates.
-        "rollout_annotations": {key: _untemplated(text) for key, text in sorted(ours.items())},
+        "rollout_annotations": annotations,
     }
 
 
-def _facts(observation: HostObservation | None) -> Variables:
+def _host_variables(observation: HostObservation | None) -> Variables:
     if not isinstance(observation, HostFacts):
         return {}
     detection = observation.detection
-    return {
-        **({} if detection.unanswered else {"rollout_needs_reboot": detection.needs_reboot}),
-        "rollout_detected_by": list(detection.by),
-        "rollout_operation": observation.update.operation.value,
-        "rollout_running_version": observation.running_version,
-        "rollout_staged_version": detection.version,
-        "rollout_boot_id": observation.boot_id,
-    }
+    variables: dict[str, object] = {}
+    if not detection.unanswered:
+        variables["rollout_needs_reboot"] = detection.needs_reboot
+    variables["rollout_detected_by"] = list(detection.by)
+    variables["rollout_operation"] = observation.update.operation.value
+    variables["rollout_running_version"] = observation.running_version
+    variables["rollout_staged_version"] = detection.version
+    variables["rollout_boot_id"] = observation.boot_id
+    return variables
 
 
 def _untemplated(text: str) -> object:
+    """Mark a text of the cluster, so that Ansible does not evaluate it as a template."""
     return {"__ansible_unsafe": text}
 
 
@@ -332,11 +324,9 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
     yield from (_group("role", role) for role in roles)
     if node.zone:
         yield _group("zone", node.zone)
-    version = (
-        observation.running_version
-        if isinstance(observation, HostFacts)
-        else _version_of(node.os_image)
-    )
+    version = _version_of(node.os_image)
+    if isinstance(observation, HostFacts):
+        version = observation.running_version
     if version:
         yield _group("os_version", version)
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:

@@ -37,6 +37,9 @@ ask sudo-client 12 sudo -n {_CLIENT_CALL}
 
 # For the connection and all questions.
 _CHECK_SECONDS = 60.0
+_REPORTING_ERROR = (
+    "update_engine is reporting a failed update, and accepts no request: try again soon"
+)
 _INACTIVE = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
 
 
@@ -76,17 +79,16 @@ def check_hosts(
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
-            why = (
-                observation.message if observation else "no host in the inventory matches this Node"
-            )
+            why = "no host in the inventory matches this Node"
+            if observation is not None:
+                why = observation.message
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
-        elif (update := observation.update).needs_reboot:
+            continue
+        update = observation.update
+        if update.needs_reboot:
             yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
         elif update.operation is UpdateOperation.REPORTING_ERROR:
-            why = (
-                "update_engine is reporting a failed update, and accepts no request: try again soon"
-            )
-            yield CheckResult(node, CheckOutcome.REFUSED, message=why)
+            yield CheckResult(node, CheckOutcome.REFUSED, message=_REPORTING_ERROR)
         elif update.operation not in _INACTIVE:
             message = f"it was checking already: {update.operation}"
             yield CheckResult(node, CheckOutcome.ASKED, message=message)

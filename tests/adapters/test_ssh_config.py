@@ -249,7 +249,7 @@ def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Pat
     hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
     found = with_ssh_config(hosts, path, said.append)
     assert {name for name, host in found.items() if host.port != 22} == {"n7"}
-    assert said == [f"asking ssh what {path} means for 200 hosts, which may take seconds"]
+    assert said == [f"ssh evaluates {path} for 200 hosts, which may take seconds"]
 
 
 def test_the_files_of_the_account_are_those_of_ssh(

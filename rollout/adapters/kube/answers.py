@@ -40,11 +40,8 @@ _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
 _BY_DATE = ("certificate has expired", "certificate is not yet valid")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _ALERTS = (
-    "ALERT_BAD_CERTIFICATE",
-    "ALERT_UNKNOWN_CA",
-    "CERTIFICATE_REQUIRED",
-    "ALERT_CERTIFICATE",
-    "ALERT_HANDSHAKE_FAILURE",
+    *("ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA", "ALERT_CERTIFICATE"),
+    *("CERTIFICATE_REQUIRED", "ALERT_HANDSHAKE_FAILURE"),
 )
 _BROKEN = (http.ProtocolError, http.DecodeError)
 # Exception classes with a message and a hint. The first match counts.
@@ -125,12 +122,10 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     """Return the error that a failed exchange means; `request` is its method and path."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
-    sentence, hint = next(
-        (sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds)
-    )
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
-    message = sentence.format(server=server, request=request, cause=cause)
-    return ApiUnavailableError(message, hint=hint)
+    matching = [(text, hint) for kinds, text, hint in _SENTENCES if isinstance(error, kinds)]
+    text, hint = matching[0]
+    return ApiUnavailableError(text.format(server=server, request=request, cause=cause), hint=hint)
 
 
 def is_broken_off(error: Exception) -> bool:

@@ -1,6 +1,6 @@
 """Import only what is used of the `kubernetes` package, and limit its credential programs.
 
-Importing any part of the package imports all of it, with pydantic, requests and OAuth: 49 MB instead
+Importing any part of the package imports all of it, with pydantic and OAuth: 49 MB instead
 of 29 MB, and twice the CPU time of a short command. So empty packages take the place of the real
 ones while the kubeconfig loader and the connections are imported. What they need only rarely
 (OpenID Connect renews tokens with requests_oauthlib) is imported when it is called. Afterwards
@@ -63,7 +63,7 @@ def _load() -> SimpleNamespace:
     try:
         with _empty_packages():
             return _import_parts()
-    except Exception as error:  # noqa: BLE001 - whatever another version does, it can be imported whole
+    except Exception as error:  # noqa: BLE001 - another version can be imported whole
         _LOG.info("the kubernetes package is loaded whole: %s", error)
         return _import_parts()
 
@@ -157,7 +157,7 @@ class Programs:
         environment = child_environment(env)
         if self._may_ask:
             self._may_ask = False
-            process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603 - the operator's
+            process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603
             stdout, stderr = process.communicate()
             # A stream that went to the terminal is None, which the package does not expect.
             return _process_result((stdout or "", stderr or ""), process.returncode)

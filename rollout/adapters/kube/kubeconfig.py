@@ -23,7 +23,7 @@ from rollout.model.yaml_text import read_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
-_SHOWN = 20
+_MOST_NAMES = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 
 
@@ -208,23 +208,21 @@ class _Merged:
         except msgspec.ValidationError as error:
             raise KubeconfigError(
                 f"user {name!r} of {self}: {error}",
-                hint=(
-                    "rollout rejects unknown fields because they may select another identity."
-                    " Remove the field, or choose another context."
-                ),
+                hint="An unknown field may select another identity. Remove it, or choose another"
+                " context.",
             ) from error
         if problem := _problem_of_user(user):
-            raise KubeconfigError(
-                f"user {name!r} of {self} {problem}", hint="Check it with: kubectl config view"
-            )
+            message = f"user {name!r} of {self} {problem}"
+            raise KubeconfigError(message, hint="Check it with: kubectl config view")
         return user
 
     def _incomplete(self, message: str) -> KubeconfigError:
         names = list(self.contexts)
         if not names:
             return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE}")
-        listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        return KubeconfigError(message, hint=f"Name one with --context: {listed}.")
+        if len(names) > _MOST_NAMES:
+            names = [*names[:_MOST_NAMES], "…"]
+        return KubeconfigError(message, hint=f"Name one with --context: {', '.join(names)}.")
 
 
 def _problem_of_user(user: UserEntry) -> str:
@@ -258,22 +256,18 @@ def in_cluster() -> bool:
 def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
     if kubeconfig is not None:
         return (_existing(kubeconfig.expanduser()),)
-    listed = tuple(
-        Path(part).expanduser()
-        for part in os.environ.get("KUBECONFIG", "").split(os.pathsep)
-        if part
-    )
-    if not listed:
+    parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    paths = tuple(Path(part).expanduser() for part in parts if part)
+    if not paths:
         return (_existing(Path(_DEFAULT).expanduser()),)
     # As kubectl does, skip files of the list that do not exist, but not all of them.
-    return tuple(path for path in listed if path.exists()) or (_existing(listed[0]),)
+    return tuple(path for path in paths if path.exists()) or (_existing(paths[0]),)
 
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise KubeconfigError(
-            f"there is no kubeconfig {path}", hint=f"{_CHOOSE} Without a cluster: rollout demo"
-        )
+        hint = f"{_CHOOSE} Without a cluster: rollout demo"
+        raise KubeconfigError(f"there is no kubeconfig {path}", hint=hint)
     return path
 
 
@@ -281,22 +275,18 @@ def _read(path: Path) -> KubeconfigFile:
     try:
         content = read_yaml(read_input(path, trust=Trust.OWNER).decode())
     except OSError as error:
-        raise KubeconfigError(
-            f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE
-        ) from error
+        message = f"kubeconfig {path} cannot be read: {error.strerror}"
+        raise KubeconfigError(message, hint=_CHOOSE) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KubeconfigError(
-            f"kubeconfig {path} is not YAML: {_place(error)}", hint=_CHOOSE
-        ) from error
+        message = f"kubeconfig {path} is not YAML: {_place(error)}"
+        raise KubeconfigError(message, hint=_CHOOSE) from error
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
     try:
         return msgspec.convert(content, KubeconfigFile)
     except msgspec.ValidationError as error:
-        raise KubeconfigError(
-            f"kubeconfig {path} is not a kubeconfig: {error}",
-            hint="Check it with: kubectl config view",
-        ) from error
+        message = f"kubeconfig {path} is not a kubeconfig: {error}"
+        raise KubeconfigError(message, hint="Check it with: kubectl config view") from error
 
 
 def _check_token_file(path: Path) -> None:
@@ -306,9 +296,8 @@ def _check_token_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise KubeconfigError(
-            f"token file {path} cannot be read: {error.strerror}", hint=_CHOOSE
-        ) from error
+        message = f"token file {path} cannot be read: {error.strerror}"
+        raise KubeconfigError(message, hint=_CHOOSE) from error
 
 
 def _place(error: Exception) -> str:

@@ -40,7 +40,7 @@ from rollout.errors import ApiError, ApiUnavailableError, InputError, Kubeconfig
 from rollout.model.tool_output import last_line
 
 _UNAUTHORIZED = 401
-_MOST_HEARD = 100
+_MOST_RECORDS = 100
 # Connections kept for reuse. More are opened when more threads send requests.
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
@@ -197,7 +197,7 @@ class Renewal:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """Return when to renew credentials; None if they have no expiry, or it has passed by this clock."""
+    """Return when to renew credentials; None if they have no expiry, or have expired."""
     if expiry is None or expiry <= fetched_at:
         return None
     return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
@@ -316,7 +316,7 @@ def _translate_errors(origin: str) -> Iterator[None]:
 @contextmanager
 def _error_log() -> Iterator[list[logging.LogRecord]]:
     """Collect what is logged as an error, instead of printing it."""
-    listener = BufferingHandler(_MOST_HEARD)
+    listener = BufferingHandler(_MOST_RECORDS)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
     try:
@@ -326,13 +326,10 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
 
 
 class RenewableSession:
-    """The session in use, opened at once and again when the server rejects its credentials.
+    """A session that is opened again when the server rejects its credentials.
 
-    A rollout of many hours may outlive its credentials. A renewal that fails may succeed later, so
-    it raises `ApiUnavailableError`, which callers wait out.
-
-    A renewal keeps the context that was chosen first, and refuses another server: a rollout never
-    continues in another cluster.
+    A renewal that fails may succeed later, so it raises `ApiUnavailableError`. It keeps the first
+    context and refuses another server: a rollout never continues in another cluster.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
@@ -372,13 +369,10 @@ class RenewableSession:
         first = self._session
         session = open_session(self._kubeconfig, first.context or None)
         if session.server != first.server:
+            server = without_userinfo(session.server)
             raise KubeconfigError(
-                "the kubeconfig now leads to another API server,"
-                f" {without_userinfo(session.server)}",
-                hint=(
-                    f"This run stays with {without_userinfo(first.server)}. Restore that address,"
-                    " or start again."
-                ),
+                f"the kubeconfig now leads to another API server, {server}",
+                hint=f"Restore {without_userinfo(first.server)}, or start again.",
             )
         return session
 
@@ -386,11 +380,8 @@ class RenewableSession:
 class Recovery:
     """Decides whether a refusal is final or may pass. Safe for many threads.
 
-    An API server that starts listens before it has read the cluster's roles. For a moment it
-    answers 403 to users, and 401 to service accounts, that it accepts right after.
-
-    Credentials that were accepted once are not a mistake of the user. They may have expired, or the
-    server cannot reach what it asks about them, and an operator may fix either.
+    A starting API server answers 401 or 403 until it has read the cluster's roles. Credentials that
+    were accepted once may have expired, or the server cannot verify them for the moment.
     """
 
     def __init__(self) -> None:
@@ -414,9 +405,8 @@ class Recovery:
             self.was_away()
             return error
         if error.status == _UNAUTHORIZED and self._is_known:
-            return _unavailable(
-                error, "credentials that the API server accepted before are refused"
-            )
+            why = "credentials that the API server accepted before are refused"
+            return _unavailable(error, why)
         if error.status not in _REFUSALS or error.causes:
             return error
         if time.monotonic() - self._away_at <= _STARTING_SECONDS:

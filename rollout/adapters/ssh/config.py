@@ -38,14 +38,8 @@ from rollout.model.tool_output import last_line
 
 # If these were ignored, rollout would connect, log in or check host keys in another way than ssh.
 _REFUSED = (
-    "bindaddress",
-    "bindinterface",
-    "certificatefile",
-    "knownhostscommand",
-    "pkcs11provider",
-    "proxyusefdpass",
-    "revokedhostkeys",
-    "securitykeyprovider",
+    *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
+    *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
 )
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _FOLLOWED = (
@@ -86,40 +80,34 @@ _NEXT_FILE = re.compile(r" (?=[/~])")
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """Return the hosts with what the configuration says of them.
+    """Return the hosts with their settings in the configuration.
 
     `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
     `announce` gets a message before slow work, and when files are ignored. `InputError` if the
     configuration cannot be read, or sets an unsupported option.
     """
     files = config_files(path)
-    unconfigured = {
-        name: replace(host, port=host.port or DEFAULT_SSH_PORT, user=host.user or DEFAULT_SSH_USER)
-        for name, host in hosts.items()
-    }
+    unconfigured: dict[str, Host] = {}
+    for name, host in hosts.items():
+        port = host.port or DEFAULT_SSH_PORT
+        unconfigured[name] = replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
     if files is None:
         return unconfigured
     if shutil.which(_CLIENT) is None:
         if path is not None:
-            raise InputError(
-                f"--ssh-config {path} needs OpenSSH's client, which is not installed",
-                hint=_NO_CLIENT,
-            )
+            message = f"--ssh-config {path} needs OpenSSH's client, which is not installed"
+            raise InputError(message, hint=_NO_CLIENT)
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return unconfigured
     addressed = {name: host for name, host in hosts.items() if host.address}
     for host in addressed.values():
         _check_words(host)
     if len(addressed) >= _MANY:
-        announce(
-            f"asking ssh what {files} means for {len(addressed)} hosts, which may take seconds"
-        )
-    with (
-        scratch_for("ssh"),
-        NamedTemporaryFile("w", encoding="utf-8", errors="surrogateescape") as file,
-    ):
+        announce(f"ssh evaluates {files} for {len(addressed)} hosts, which may take seconds")
+    text = files.text().encode(errors="surrogateescape")
+    with scratch_for("ssh"), NamedTemporaryFile() as file:
         # Not a pipe: with `Match final` ssh reads its configuration twice.
-        file.write(files.text())
+        file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
         return unconfigured | _configure(addressed, client, files)
@@ -184,23 +172,18 @@ class Client:
     def __init__(self, file: Path, original: str) -> None:
         self._file = file
         self._original = original
+        self._defaults = dict(self._run(_NOBODY, "", 0, "none"))
         # A host's name is never a default, and the default user is rollout's.
-        defaults = self._run(_NOBODY, "", 0, "none")
-        self._defaults = {
-            name: value for name, value in defaults.items() if name not in ("hostname", "user")
-        }
+        for keyword in ("hostname", "user"):
+            self._defaults.pop(keyword, None)
 
     def ask(self, name: str, user: str, port: int) -> Settings:
         """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed on.
 
         `InputError` with ssh's message if it cannot read them.
         """
-        settings = self._run(name, user, port, str(self._file))
-        return {
-            keyword: value
-            for keyword, value in settings.items()
-            if self._defaults.get(keyword) != value
-        }
+        settings = self._run(name, user, port, str(self._file)).items()
+        return {name: value for name, value in settings if self._defaults.get(name) != value}
 
     def _run(self, name: str, user: str, port: int, file: str) -> Settings:
         words = [_CLIENT, "-G", "-T", "-F", file]
@@ -215,15 +198,13 @@ class Client:
         except subprocess.TimeoutExpired as error:
             raise InputError(
                 f"ssh -G {name} did not answer within {_SECONDS:.3g} s",
-                hint="Check whether a Match exec or CanonicalizeHostname of the configuration hangs.",
+                hint="Check whether its Match exec or CanonicalizeHostname hangs.",
             ) from error
         if done.returncode:
             printed = done.stderr.decode(errors="replace").replace(str(self._file), self._original)
             message = last_line(printed, _LONGEST) or f"exit status {done.returncode}"
-            raise InputError(
-                f"ssh -G {name}: {message}",
-                hint="Fix the configuration, or ignore it: --ssh-config none.",
-            )
+            hint = "Fix the configuration, or ignore it: --ssh-config none."
+            raise InputError(f"ssh -G {name}: {message}", hint=hint)
         return _settings(done.stdout.decode(errors="surrogateescape"))
 
 
@@ -239,13 +220,11 @@ def _settings(printed: str) -> Settings:
 
 def _check_words(host: Host) -> None:
     if not is_address(host.address):
-        raise InputError(
-            f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
-        )
+        message = f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
+        raise InputError(message)
     if not _USER.fullmatch(host.user):
-        raise InputError(
-            f"{host.name}: user {host.user!a} has characters that are special to a shell"
-        )
+        message = f"{host.name}: user {host.user!a} has characters that are special to a shell"
+        raise InputError(message)
 
 
 def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
@@ -256,16 +235,13 @@ def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) ->
         name, settings = _ask_for_host(host, client, usual[host.user, host.port])
         for keyword in _REFUSED:
             if _value(settings, keyword, _NONE) not in _OFF:
-                raise InputError(
-                    f"{files} sets {keyword} for {host.name}, which is not supported",
-                    hint=_UNSUPPORTED_HINT,
-                )
+                message = f"{files} sets {keyword} for {host.name}, which is not supported"
+                raise InputError(message, hint=_UNSUPPORTED_HINT)
         try:
             return _apply(host, name, settings, files)
         except InputError as error:
-            raise InputError(
-                f"{files}, for {host.name}: {error.message}", hint=error.hint
-            ) from error
+            message = f"{files}, for {host.name}: {error.message}"
+            raise InputError(message, hint=error.hint) from error
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
@@ -385,7 +361,7 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the local command whose input and output are the connection; empty if there is none."""
+    """Return the local command that carries the connection; empty if there is none."""
     jump = _value(settings, "proxyjump", _NONE)
     command = _value(settings, "proxycommand", _NONE)
     if jump == command == _NONE:

@@ -248,7 +248,7 @@ class Connection:
         )
 
     def run(self, command: str, deadline: float) -> CommandResult:
-        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB of output."""
+        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
         self._doing = "running the command"
         # Twice the limit, because the host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)

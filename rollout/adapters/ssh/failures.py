@@ -23,7 +23,8 @@ _OUTDATED = (
 )
 # Algorithms that OpenSSH has disabled by default, by parts of their names.
 _UNSAFE = re.compile(
-    r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des|blowfish|cast128|hmac-md5|umac-64"
+    r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des"
+    r"|blowfish|cast128|hmac-md5|umac-64"
 )
 
 
@@ -62,31 +63,32 @@ def failure(
 
     Args:
         error: The exception.
-        host: Where it happened.
+        host: The host of the connection.
         doing: A phrase such as "logging in".
         greeting: The first bytes that the host sent.
-        complaint: The stderr of the command that the host is reached through.
+        complaint: The stderr of the proxy command.
         late: The number of seconds that were allowed, if they have passed.
         offer: The host's algorithms, if rollout supports none of them.
     """
-    said = last_line(complaint)
-    complained = f": {said!a}" if said else ""
+    complaint = last_line(complaint)
+    cause = f": {complaint!a}" if complaint else ""
     if late is not None:
+        address = f"the address {host.address}"
         return SshTimeoutError(
-            f"no answer within {late:.3g} s while {doing}{complained}",
-            hint=f"Check the address {host.address}, and whether a firewall blocks port {host.port}.",
+            f"no answer within {late:.3g} s while {doing}{cause}",
+            hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
     if host.proxy and doing == AGREEING:
-        ended = f"its jump host or proxy ended the connection{complained}"
-        return SshUnreachableError(ended, hint=f"Try it by hand: {shlex.join(host.proxy)}")
+        message = f"its jump host or proxy ended the connection{cause}"
+        return SshUnreachableError(message, hint=f"Try it by hand: {shlex.join(host.proxy)}")
     if isinstance(error, ConnectionRefusedError):
         return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
-    sentence, hint = _cause(error, doing, host, greeting, offer)
-    return SshUnreachableError(sentence, hint=hint)
+    message, hint = _cause(error, host, doing, greeting=greeting, offer=offer)
+    return SshUnreachableError(message, hint=hint)
 
 
 def _cause(
-    error: Exception, doing: str, host: Host, greeting: bytes, offer: Offer | None
+    error: Exception, host: Host, doing: str, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     """Return a message and a hint for an exception other than a timeout."""
     if isinstance(error, socket.gaierror):
@@ -94,8 +96,8 @@ def _cause(
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return _incompatible(str(error), greeting, offer)
     if isinstance(error, (paramiko.AuthenticationException, EOFError, ConnectionError)):
-        ended = f"the host ended the connection while {doing}"
-        return ended, "It may be going down; try again."
+        message = f"the host ended the connection while {doing}"
+        return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
         return "the host opens no session", "Its sshd may forbid commands for this user."
     if isinstance(error, OSError):

@@ -124,14 +124,15 @@ def written(before: str, taken: Sequence[ScannedHost]) -> str:
 
 
 def _without_old_key(line: str, entry: ScannedHost) -> str | None:
-    """Return a line without this host's old key; None if nothing is left. Lines with markers stay."""
+    """Return a line without this host's old key; None if nothing is left.
+
+    Lines with markers stay.
+    """
     marker, names, key = line_fields(line)
     if key is None or key not in entry.before or marker:
         return line
-    own = name_on_file(entry.host)
-    others = [
-        name for name in names.split(",") if normalize_known_host(name) != normalize_known_host(own)
-    ]
+    own = normalize_known_host(name_on_file(entry.host))
+    others = [name for name in names.split(",") if normalize_known_host(name) != own]
     if not others or names.startswith("|1|"):
         return None
     return line.replace(names, ",".join(others), 1)

@@ -98,7 +98,7 @@ class KeyRing:
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _all(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys of the files, then the files' keys, then the agent's other keys."""
+        """Yield the agent's keys of the files, the files' keys, then the agent's other keys."""
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys = list[tuple[paramiko.PKey, str]]()
         for file in files:
@@ -133,11 +133,12 @@ def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 
 
 def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with the certificate beside its file, where `ssh` finds it, then the bare key."""
-    # An agent's key cannot be copied: it looks its attributes up in another object.
-    copied = (
-        HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
-    )
+    """Yield the key with the certificate beside its file, like `ssh`, then the bare key."""
+    if isinstance(key, HeldKey):
+        # An agent's key cannot be copied: it looks its attributes up in another object.
+        copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
+    else:
+        copied = copy.copy(key)
     certificate = Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()
     with suppress(OSError, ValueError, paramiko.SSHException):
         copied.load_certificate(str(certificate))
@@ -156,15 +157,12 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
         check_input(file)
         if _is_too_open(file):
-            raise SshAuthError(
-                f"key file {file}: others may read it",
-                hint=f"Run: chmod 600 {file} (ssh refuses it as well)",
-            )
+            hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
+            raise SshAuthError(f"key file {file}: others may read it", hint=hint)
         return _parse(file, passphrase)
     except OSError as error:
-        raise SshAuthError(
-            f"key file {file}: {error.strerror}", hint="Name another with --ssh-key."
-        ) from error
+        message = f"key file {file}: {error.strerror}"
+        raise SshAuthError(message, hint="Name another with --ssh-key.") from error
 
 
 def _parse(file: Path, passphrase: str) -> paramiko.PKey:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TypeVar
 
 from rollout.errors import SshError
@@ -42,9 +43,8 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command with the other shell."""
-        return _log_answer(
-            host, _name(command), lambda: self.shell.run(host, command, timeout=timeout)
-        )
+        ask = partial(self.shell.run, host, command, timeout=timeout)
+        return _log_answer(host, _name(command), ask)
 
     def run_if(
         self,
@@ -57,9 +57,9 @@ class LoggedShell:
     ) -> CommandResult | None:
         """Run a question, and perhaps a command, with the other shell."""
         name = f"{_name(question)}, then {_name(command)}"
-        return _log_answer(
-            host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
-        )
+        shell = self.shell
+        ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
+        return _log_answer(host, name, ask)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -94,8 +94,8 @@ def _name(command: str) -> str:
 
 
 def _log(host: Host, name: str, answer: Answer | None, begun: float) -> None:
-    place = f"{host.name} ({host.user}@{host.address}:{host.port})"
-    _LOG.debug("%s: %s: %s, %.2fs", place, name, _outcome(answer), time.monotonic() - begun)
+    subject = f"{host.name} ({host.user}@{host.address}:{host.port}): {name}"
+    _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - begun)
 
 
 def _outcome(answer: Answer | None) -> str:

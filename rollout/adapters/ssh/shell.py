@@ -121,7 +121,7 @@ class ParamikoShell:
         )
         return make, ()
 
-    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing: a connection serves one call, and must not outlive a boot."""
         return nullcontext()
 

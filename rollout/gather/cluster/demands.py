@@ -1,4 +1,4 @@
-"""What a pod or a volume requires of a node: placement and resources, as the scheduler counts them."""
+"""Decode what a pod or a volume requires of a node: placement and resources."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -134,10 +134,9 @@ _Others = tuple[tuple[str, int], ...]
 
 # An API server writes fewer than 20 digits. Numbers with thousands of digits would be slow.
 _DIGITS = r"\d{1,100}"
-_QUANTITY = re.compile(
-    rf"([+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS}))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{{1,3}})?",
-    re.ASCII,
-)
+_NUMBER = rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})"
+_SUFFIX = r"[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3}"
+_QUANTITY = re.compile(rf"({_NUMBER})({_SUFFIX})?", re.ASCII)
 _DECIMAL = {
     suffix: 3 * power
     for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)

@@ -54,7 +54,7 @@ class NotUnderstoodError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content, and the ConfigMap that it was read from, which is None if there is none."""
+    """A document's content, and its ConfigMap, which is None if it does not exist."""
 
     content: T
     body: dict[str, Any] | None

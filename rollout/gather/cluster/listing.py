@@ -40,21 +40,24 @@ def read_list(
     query: Query | None = None,
 ) -> Listing[T]:
     """Read every page of a list, and turn each object into a value."""
+    query = query or {}
     for _ in range(2):
         try:
-            return _collect(api, path, shape, project, {**(query or {}), "limit": str(PAGE_SIZE)})
+            pages = api.pages(path, {**query, "limit": str(PAGE_SIZE)})
+            return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
     # One page cannot expire, but costs the server more.
-    return _collect(api, path, shape, project, {**(query or {}), "limit": "0"})
+    pages = api.pages(path, {**query, "limit": "0"})
+    return _collect(pages, path, shape, project)
 
 
 def _collect(
-    api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query
+    pages: Iterable[bytes], path: str, shape: type[W], project: Callable[[W], T]
 ) -> Listing[T]:
     items: list[T] = []
     version = ""
-    for body in api.pages(path, query):
+    for body in pages:
         page: wire.Page[W] = decode(body, wire.Page[shape], path)  # type: ignore[valid-type]
         try:
             items += map(project, page.items or ())

@@ -13,6 +13,8 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8
 # Events about cluster-scoped objects are in this namespace.
 _EVENTS_NAMESPACE = "default"
+_CLUSTER_PURPOSE = "tell this cluster from others"
+_MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,6 @@ def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tupl
 
 def _all(
     verbs: str,
-    group: str,
     resources: str,
     purpose: str,
     *,
@@ -94,8 +95,9 @@ def _all(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield each of the verbs on each of the resources; both are separated by spaces."""
-    for resource in resources.split():
+    """Yield each verb on each resource. Both are lists of words, such as `deployments.apps`."""
+    for qualified_resource in resources.split():
+        resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
             yield Right(
                 verb=verb,
@@ -110,114 +112,70 @@ def _all(
 
 def plan_rights() -> tuple[Right, ...]:
     """Return the rights for planning."""
+    optional = partial(_all, optional=True)
     cluster = "kube-system"
-    seen = "know which namespaces affinities choose by labels"
+    plans = "plans.upgrade.cattle.io"
+    storage = "replicas.longhorn.io settings.longhorn.io"
     return (
-        *_all("get list", "", "nodes", "see the nodes"),
-        *_all("list", "", "pods", "see what would have to move"),
-        *_all(
-            "get",
-            "",
-            "namespaces",
-            "tell this cluster from others",
-            namespace=cluster,
-            name=cluster,
-        ),
-        *_all("list", "policy", "poddisruptionbudgets", "keep disruption budgets"),
-        *_all("list", "apps", "daemonsets", "know which pods stay"),
-        *_all("list", "storage.k8s.io", "volumeattachments", "wait for volumes", optional=True),
-        *_all("list", "apps", "deployments", "see other reboot coordinators", optional=True),
-        *_all(
-            "list",
-            "upgrade.cattle.io",
-            "plans",
-            "see what the upgrade controller is to do",
-            optional=True,
-        ),
-        *_all("list", "", "persistentvolumes", "know which nodes volumes attach to", optional=True),
-        *_all("list", "", "namespaces", seen, optional=True),
-        *_all(
-            "list",
-            "longhorn.io",
-            "replicas settings",
-            "spare the last healthy replica of a volume",
-            optional=True,
-        ),
-        *_all("list", "ceph.rook.io", "cephclusters", "wait until Ceph is healthy", optional=True),
+        *_all("get list", "nodes", "see the nodes"),
+        *_all("list", "pods", "see what would have to move"),
+        *_all("get", "namespaces", _CLUSTER_PURPOSE, namespace=cluster, name=cluster),
+        *_all("list", "poddisruptionbudgets.policy", "keep disruption budgets"),
+        *_all("list", "daemonsets.apps", "know which pods stay"),
+        *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
+        *optional("list", "deployments.apps", "see other reboot coordinators"),
+        *optional("list", plans, "see what the upgrade controller is to do"),
+        *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
+        *optional("list", "namespaces", "know which namespaces affinities choose by labels"),
+        *optional("list", storage, "spare the last healthy replica of a volume"),
+        *optional("list", "cephclusters.ceph.rook.io", "wait until Ceph is healthy"),
     )
 
 
 def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """Return the rights for a rollout whose Lease and ConfigMaps are in this namespace."""
-    one = partial(_all, namespace=lease_namespace, name=marks.LEASE_NAME)
-    other = partial(_all, namespace=lease_namespace, optional=True)
+    stored = partial(_all, namespace=lease_namespace)
+    optional = partial(stored, optional=True)
+    events = partial(_all, namespace=_EVENTS_NAMESPACE, optional=True)
+    record = marks.LEASE_NAME
     memory = marks.MEMORY_NAME
     slots = marks.SLOTS_NAME
+    evidence = marks.EVIDENCE_NAME
+    evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
+    if disable_eviction:
+        evict = Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
     return (
         *plan_rights(),
-        *_all("watch", "", "nodes", "see nodes come back"),
-        *_all("patch", "", "nodes", "cordon, uncordon and annotate"),
-        *_all("get", "", "pods", "know a pod by its identity before it is evicted"),
-        *_all("watch", "", "pods", "see pods leave"),
-        (
-            Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
-            if disable_eviction
-            else Right("create", "", "pods", subresource="eviction", purpose="evict pods")
+        *_all("watch", "nodes", "see nodes come back"),
+        *_all("patch", "nodes", "cordon, uncordon and annotate"),
+        *_all("get", "pods", "know a pod by its identity before it is evicted"),
+        *_all("watch", "pods", "see pods leave"),
+        evict,
+        *_all("get list", "replicasets.apps statefulsets.apps", "see that moved pods run again"),
+        *stored(
+            "get create update", "leases.coordination.k8s.io", "one rollout at a time", name=record
         ),
-        *_all("get list", "apps", "replicasets statefulsets", "see that moved pods run again"),
-        *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
-        *one("get create update delete", "", "configmaps", "be resumable from any machine"),
+        *stored(
+            "get create update delete", "configmaps", "be resumable from any machine", name=record
+        ),
+        *stored("get", "configmaps", _MEMORY_PURPOSE, name=memory),
+        *optional("update", "configmaps", "remember that for later rollouts", name=memory),
+        *optional("get", "configmaps", "know which hosts hold slots of FleetLock", name=slots),
+        *optional("update", "configmaps", "grant such slots, and take them away", name=slots),
+        *optional("get", "configmaps", "know what other clusters have proved", name=evidence),
         *_all(
-            verbs="get",
-            group="",
-            resources="configmaps",
-            purpose="know which versions are held, which nodes failed, and what is paused",
-            namespace=lease_namespace,
-            name=memory,
+            "watch", "poddisruptionbudgets.policy", "see when a budget allows again", optional=True
         ),
-        *other("update", "", "configmaps", "remember that for later rollouts", name=memory),
-        *other("get", "", "configmaps", "know which hosts hold slots of FleetLock", name=slots),
-        *other("update", "", "configmaps", "grant such slots, and take them away", name=slots),
-        *other(
-            "get",
-            "",
-            "configmaps",
-            "know what other clusters have proved",
-            name=marks.EVIDENCE_NAME,
-        ),
-        *_all(
-            "watch",
-            "policy",
-            "poddisruptionbudgets",
-            "see when a budget allows again",
-            optional=True,
-        ),
-        *_all(
-            "create",
-            "",
-            "events",
-            "report on the Node what happens to it",
-            namespace=_EVENTS_NAMESPACE,
-            optional=True,
-        ),
-        *_all(
-            "patch",
-            "",
-            "events",
-            "update these reports",
-            namespace=_EVENTS_NAMESPACE,
-            optional=True,
-        ),
+        *events("create", "events", "report on the Node what happens to it"),
+        *events("patch", "events", "update these reports"),
     )
 
 
 def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """Return the rights for `operate`."""
     # Only `abort` writes FleetLock's slots.
-    return _without(
-        {("update", "configmaps", marks.SLOTS_NAME)},
-        apply_rights(lease_namespace, disable_eviction=disable_eviction),
-    )
+    unused = {("update", "configmaps", marks.SLOTS_NAME)}
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
 
 
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:

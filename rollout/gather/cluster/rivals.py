@@ -124,7 +124,12 @@ def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
             holders, locked = _lock_holders(locks[0] if locks else "")
             yield Coordinator(
-                _KURED, "DaemonSet", meta.namespace, meta.name, holders, locked=locked
+                rival=_KURED,
+                kind="DaemonSet",
+                namespace=meta.namespace,
+                name=meta.name,
+                holders=holders,
+                locked=locked,
             )
 
 
@@ -156,9 +161,8 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 def _has_plans(api: ClusterApi) -> bool:
     """Return whether the upgrade controller has plans, or this user may not read them."""
     try:
-        return bool(
-            decode.decode(api.get(PLANS, {"limit": "1"}), wire.Page[_WireCoordinator], PLANS).items
-        )
+        page = api.get(PLANS, {"limit": "1"})
+        return bool(decode.decode(page, wire.Page[_WireCoordinator], PLANS).items)
     except ApiNotFoundError:
         return False
     except ApiError as error:

@@ -89,7 +89,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
         return in_background(read, "snapshot")
 
     def read_all(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
-        return _read(api, path, shape, project, kept)
+        return _read(api, path, shape, project, kept=kept)
 
     def read_attached() -> tuple[VolumeAttachment, ...]:
         return read_all(ATTACHMENTS, wire.WireAttachment, decode.attachment)
@@ -150,7 +150,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
     """Return all Nodes, or those that match a label selector, by name."""
     query = {"labelSelector": selector} if selector else None
-    return read_list(api, NODES, wire.WireNode, decode.node, query).items
+    return read_list(api, NODES, wire.WireNode, decode.node, query=query).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -160,7 +160,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when rollout's phase was last written on a Node, by the API server's clock, if known."""
+    """Return when rollout last wrote its phase on a Node, by the API server's clock, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -171,7 +171,7 @@ def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod,
     query = dict(on_node(node))
     if selector:
         query["labelSelector"] = selector
-    return read_list(api, PODS, wire.WirePod, pod_projection(), query).items
+    return read_list(api, PODS, wire.WirePod, pod_projection(), query=query).items
 
 
 def on_node(node: str) -> Query:
@@ -197,7 +197,8 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
     """Return the pods of a namespace that match a label selector."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    return read_list(api, path, wire.WirePod, pod_projection(), {"labelSelector": selector}).items
+    query = {"labelSelector": selector}
+    return read_list(api, path, wire.WirePod, pod_projection(), query=query).items
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
@@ -211,7 +212,12 @@ def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]
 
 
 def _read(
-    api: ClusterApi, path: str, shape: type[K], project: Callable[[K], T], kept: CachedPages | None
+    api: ClusterApi,
+    path: str,
+    shape: type[K],
+    project: Callable[[K], T],
+    *,
+    kept: CachedPages | None,
 ) -> tuple[T, ...]:
     """Return the values of a list; with `kept`, also keep each object as JSON."""
     if kept is None:
@@ -227,18 +233,10 @@ def _read(
 
 # The conditions of the kubelet, of cloud providers and of the node-problem-detector. The meaning of
 # others is not known.
-_BAD_WHEN_TRUE = frozenset(
-    {
-        "MemoryPressure",
-        "DiskPressure",
-        "PIDPressure",
-        "NetworkUnavailable",
-        "KernelDeadlock",
-        "ReadonlyFilesystem",
-        "FrequentKubeletRestart",
-        "FrequentContainerdRestart",
-        "FrequentUnregisterNetDevice",
-    }
+_BAD_WHEN_TRUE = (
+    *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
+    *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),
+    *("FrequentKubeletRestart", "FrequentContainerdRestart"),
 )
 _READY = "Ready"
 
@@ -253,7 +251,11 @@ def read_findings(api: ClusterApi, name: str) -> Findings:
 
 def _condition(read: wire.Condition) -> NodeCondition:
     return NodeCondition(
-        read.type, read.status, read.reason, read.message, read.last_transition_time or ""
+        type=read.type,
+        status=read.status,
+        reason=read.reason,
+        message=read.message,
+        since=read.last_transition_time or "",
     )
 
 
@@ -273,10 +275,8 @@ def console_hint(provider_id: str) -> str:
         case _, []:
             return ""
         case "aws", [*_, instance]:
-            return (
-                "aws ec2 get-console-output --latest --output text --instance-id"
-                f" {shell_word(instance)}"
-            )
+            command = "aws ec2 get-console-output --latest --output text --instance-id"
+            return f"{command} {shell_word(instance)}"
         case "gce", [project, zone, name]:
             place = f"--zone {shell_word(zone)} --project {shell_word(project)}"
             return f"gcloud compute instances get-serial-port-output {shell_word(name)} {place}"

@@ -76,7 +76,7 @@ def read_stored(
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes. Volumes with replicas on the same nodes are one, named by the first.
+    """Yield Longhorn's volumes. Volumes on the same nodes count as one, named by the first.
 
     Longhorn rebuilds only a volume with a replica that is not healthy. If the policy allows
     draining the last replica, a volume with one healthy replica is left out.
@@ -143,9 +143,8 @@ def _missing_copies(ceph: _CephHealth) -> str:
     """Return the health checks that mean missing copies; empty if there are none."""
     if not ceph.health:
         return "its health is not known"
-    checks = [
-        name
-        for name in sorted(ceph.details)
-        if name.startswith(_LACKING) and name not in _NOT_LACKING
-    ]
-    return ", ".join(checks) or (ceph.health if ceph.health == "HEALTH_ERR" else "")
+    lacking = [name for name in sorted(ceph.details) if name.startswith(_LACKING)]
+    checks = [name for name in lacking if name not in _NOT_LACKING]
+    if not checks and ceph.health == "HEALTH_ERR":
+        return ceph.health
+    return ", ".join(checks)

@@ -191,7 +191,7 @@ class Volume(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """A pod's spec. Placement constraints stay raw, because thousands of pods have the same ones."""
+    """A pod's spec. Placement constraints stay raw, because thousands of pods share them."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()

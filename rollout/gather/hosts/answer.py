@@ -16,10 +16,12 @@ NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
+_SINGLE_QUOTED = re.compile(r"'(.*)'")
+_DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
 def split_sections(text: str) -> Mapping[str, str]:
-    """Return the text after each marker line, by the marker's name; text before the first is lost."""
+    """Return the text after each marker line, by the marker's name; drop text before the first."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
     _noise, *parts = _MARKED.split("\n".join(lines))
@@ -36,10 +38,10 @@ def parse_assignments(text: str) -> Mapping[str, str]:
 
 
 def _unquote(value: str) -> str:
-    quote = value[:1]
-    if len(value) >= 2 and quote in ("'", '"') and value[-1] == quote:  # noqa: PLR2004 - a pair of quotes
-        value = value[1:-1]
-        return re.sub(r'\\([$`"\\])', r"\1", value) if quote == '"' else value
+    if match := _SINGLE_QUOTED.fullmatch(value):
+        return match[1]
+    if match := _DOUBLE_QUOTED.fullmatch(value):
+        return re.sub(r'\\([$`"\\])', r"\1", match[1])
     return value
 
 

@@ -83,13 +83,22 @@ def match_hosts(
 
 
 def _from_node(node: Node, defaults: SshDefaults) -> Host:
-    by_type = {
-        address.type: address.address
-        for address in reversed(node.addresses)
-        if is_address(address.address)
-    }
-    address = next((by_type[kind] for kind in _ADDRESS_TYPES if kind in by_type), "")
-    return Host(node.name, address, defaults.port, defaults.user, defaults.key_file)
+    return Host(
+        name=node.name,
+        address=_usable_address(node),
+        port=defaults.port,
+        user=defaults.user,
+        key_file=defaults.key_file,
+    )
+
+
+def _usable_address(node: Node) -> str:
+    """Return the first usable address of the most preferred type; empty if there is none."""
+    for kind in _ADDRESS_TYPES:
+        for address in node.addresses:
+            if address.type == kind and is_address(address.address):
+                return address.address
+    return ""
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
@@ -100,11 +109,11 @@ def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     """Return the names that have each sign, in order; an empty sign is ignored."""
-    names: defaultdict[str, set[str]] = defaultdict(set)
+    names_by_sign: defaultdict[str, set[str]] = defaultdict(set)
     for name, sign in signs:
         if sign:
-            names[sign].add(name)
-    return {sign: tuple(sorted(members)) for sign, members in names.items()}
+            names_by_sign[sign].add(name)
+    return {sign: tuple(sorted(names)) for sign, names in names_by_sign.items()}
 
 
 def verify_identities(
@@ -121,7 +130,7 @@ def verify_identities(
     reached = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
     ambiguous = {ambiguity.machine_id for ambiguity in ambiguous_machine_ids(nodes)}
 
-    def judge(name: str, facts: HostFacts) -> HostObservation:
+    def verify(name: str, facts: HostFacts) -> HostObservation:
         node = by_name.get(name)
         if node is None or not node.boot_id:
             why = "its Node does not name its machine: nodeInfo has no boot id"
@@ -139,7 +148,8 @@ def verify_identities(
             return _wrong(facts, f"several Nodes have the same machine: {names}")
         return with_node(facts, node)
 
-    return {**observations, **{name: judge(name, facts) for name, facts in answered.items()}}
+    verified = {name: verify(name, facts) for name, facts in answered.items()}
+    return {**observations, **verified}
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:

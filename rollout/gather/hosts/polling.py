@@ -50,10 +50,10 @@ def poll(
     arrives. After an interrupt no further host is asked, and no answer is waited for.
     """
     addressed = {name: host for name, host in hosts.items() if host.address}
-    # Starts with every name, so that the order is that of `hosts`.
-    observations: dict[str, HostObservation] = {
-        name: _no_address(host) for name, host in hosts.items()
-    }
+    # It begins with every name, and so keeps the order of `hosts`.
+    observations: dict[str, HostObservation] = {}
+    for name, host in hosts.items():
+        observations[name] = _no_address(host)
     answers = executor.run_on_all(
         addressed, probe.command, timeout=timeout, concurrency=concurrency
     )
@@ -78,10 +78,14 @@ def _no_address(host: Host) -> ProbeFailure:
 
 
 def _failure(host: Host, error: SshError) -> ProbeFailure:
-    matching = (kind for error_type, kind in _KINDS if isinstance(error, error_type))
-    kind = next(matching, ProbeFailureKind.GARBLED)
-    summary = error.summary if isinstance(error, HostKeyError) else ""
-    return ProbeFailure(host, kind, error.message, error.hint, summary)
+    kinds = [kind for error_type, kind in _KINDS if isinstance(error, error_type)]
+    return ProbeFailure(
+        host=host,
+        kind=kinds[0] if kinds else ProbeFailureKind.GARBLED,
+        message=error.message,
+        hint=error.hint,
+        summary=error.summary if isinstance(error, HostKeyError) else "",
+    )
 
 
 Answer = CommandResult | SshError

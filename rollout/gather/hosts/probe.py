@@ -141,7 +141,12 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     os_release = parse_assignments(answers.get("os-release", ""))
     wants_a_password = wants_password(answers.get("sudo-rules", ""))
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
-    problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
+    reboot_refusal = ""
+    reboot_fix = ""
+    if not may_reboot:
+        problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
+        reboot_refusal = _refusal(host, problem, complaints, by_rules=wants_a_password)
+        reboot_fix = sudo_fix(problem, host.user)
     return HostFacts(
         host=host,
         update=_update_status(answers, complaints, probe),
@@ -154,10 +159,8 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         zincati=zincati_strategy(answers.get("zincati", "")),
         reboots_itself=tuple(_reboots_itself(answers)),
         may_reboot=may_reboot,
-        reboot_refusal=""
-        if may_reboot
-        else _refusal(host, problem, complaints, by_rules=wants_a_password),
-        reboot_fix="" if may_reboot else sudo_fix(problem, host.user),
+        reboot_refusal=reboot_refusal,
+        reboot_fix=reboot_fix,
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
@@ -175,11 +178,11 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
     lines = (line.partition("=") for line in answers.get(name, "").splitlines())
     properties = {key: value.strip() for key, _, value in lines}
     return UnitState(
-        _word(properties.get("LoadState", "")),
-        _word(properties.get("ActiveState", "")),
-        _word(properties.get("UnitFileState", "")),
-        bool(properties.get("WantedBy")),
-        last_line(complaints.get(name, "")),
+        load=_word(properties.get("LoadState", "")),
+        active=_word(properties.get("ActiveState", "")),
+        file=_word(properties.get("UnitFileState", "")),
+        wanted=bool(properties.get("WantedBy")),
+        problem=last_line(complaints.get(name, "")),
     )
 
 

@@ -46,7 +46,8 @@ if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
-  if command -v timeout >/dev/null 2>&1; then timeout "$@" </dev/null; else shift; "$@" </dev/null; fi
+  if command -v timeout >/dev/null 2>&1; then timeout "$@" </dev/null
+  else shift; "$@" </dev/null; fi
 }}
 ask() {{
   mark "$1"; shift
@@ -74,7 +75,8 @@ if [ -x /usr/bin/unattended-upgrade ]; then run 5 {_APT_CALL}; fi
 mark zincati
 if [ -d /usr/lib/zincati ] || [ -d /etc/zincati ]; then
   run 5 systemctl is-active zincati
-  for file in /usr/lib/zincati/config.d/*.toml /run/zincati/config.d/*.toml /etc/zincati/config.d/*.toml
+  for file in /usr/lib/zincati/config.d/*.toml /run/zincati/config.d/*.toml \
+    /etc/zincati/config.d/*.toml
   do if [ -r "$file" ]; then printf '{FILE_MARKER} %s\n' "$file"; cat "$file"; echo; fi; done
 fi
 mark may-reboot
@@ -88,7 +90,8 @@ if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo reb
 if command -v rpm-ostree >/dev/null 2>&1; then echo rpm-ostree; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
-if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
+if [ -r /run/systemd/shutdown/scheduled ]
+then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
 mark users
 {USERS_SECTION}
 """.strip()
@@ -109,7 +112,8 @@ if [ -z "$answered" ] && [ "$client" != 124 ]; then ask sudo-client 12 sudo -n {
 # On old systems /var/run is not a link to /run.
 _MARKER_FILE = r"""
 mark reboot-required
-if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo needed; else echo not-needed; fi
+if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]
+then echo needed; else echo not-needed; fi
 mark reboot-required-packages
 for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
 do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done

@@ -81,7 +81,7 @@ def pending_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return Zincati's strategy, such as `immediate`; empty if it does not run or does not update."""
+    """Return Zincati's strategy, such as `immediate`; empty if it does not run or update."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
     if state.strip() not in RUNNING:
         return ""
