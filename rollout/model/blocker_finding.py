@@ -1,6 +1,5 @@
 """Reasons why a drain fails, or why a plan does not start."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rollout.model.cluster import Budget
@@ -10,41 +9,35 @@ from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class BlockerFinding(Finding):
+class BlockerFinding(Finding, frozen=True):
     """A reason for a blocker of a plan."""
 
     kind: ClassVar[BlockerKind]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAway(BlockerFinding):
+class NodeAway(BlockerFinding, frozen=True):
     """The node counts as unavailable."""
 
     kind = BlockerKind.NODES_UNAVAILABLE
 
 
-@dataclass(frozen=True, slots=True)
-class AwayNotReady(NodeAway):
+class AwayNotReady(NodeAway, frozen=True):
     """The node is not Ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class AwayFailed(NodeAway):
+class AwayFailed(NodeAway, frozen=True):
     """The node failed in `run`, which may be unknown, and is still cordoned."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class AwayStarted(NodeAway):
+class AwayStarted(NodeAway, frozen=True):
     """`run`, which may be unknown, started the node and has not returned it."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class LimitUsedUp(BlockerFinding):
+class LimitUsedUp(BlockerFinding, frozen=True):
     """The node uses up max-unavailable: of `pool`, or of the rollout if that is empty."""
 
     kind = BlockerKind.NODES_UNAVAILABLE
@@ -53,16 +46,14 @@ class LimitUsedUp(BlockerFinding):
     pool: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlPlaneAway(BlockerFinding):
+class ControlPlaneAway(BlockerFinding, frozen=True):
     """Another node of the control plane is away."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     away: NodeAway
 
 
-@dataclass(frozen=True, slots=True)
-class StaticPodUnready(BlockerFinding):
+class StaticPodUnready(BlockerFinding, frozen=True):
     """A static pod of the control plane on another node is not Ready; `since` may be empty."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
@@ -70,8 +61,7 @@ class StaticPodUnready(BlockerFinding):
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdMajorityLost(BlockerFinding):
+class EtcdMajorityLost(BlockerFinding, frozen=True):
     """Without its member on `node`, etcd would have `left` of the `needed` members.
 
     `lacking` are nodes whose members are not well; `is_too_small`: no `members` would be enough.
@@ -86,15 +76,13 @@ class EtcdMajorityLost(BlockerFinding):
     is_too_small: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LastApiServer(BlockerFinding):
+class LastApiServer(BlockerFinding, frozen=True):
     """No other API server is Ready."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
 
 
-@dataclass(frozen=True, slots=True)
-class CopiesLacking(BlockerFinding):
+class CopiesLacking(BlockerFinding, frozen=True):
     """Stored data would lack copies beside the nodes that are away, or already does: `problem`.
 
     `fix` ends that problem.
@@ -106,44 +94,38 @@ class CopiesLacking(BlockerFinding):
     fix: str
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorActive(BlockerFinding):
+class CoordinatorActive(BlockerFinding, frozen=True):
     """Another reboot coordinator may act on the cluster."""
 
     kind = BlockerKind.RIVAL
     coordinator: Coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class PodRefused(BlockerFinding):
+class PodRefused(BlockerFinding, frozen=True):
     """The drain refuses to evict the pod; `verdict` says why, in a clause."""
 
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnmanagedPod(PodRefused):
+class UnmanagedPod(PodRefused, frozen=True):
     """The pod has no controller."""
 
     kind = BlockerKind.UNMANAGED_POD
 
 
-@dataclass(frozen=True, slots=True)
-class LocalStorage(PodRefused):
+class LocalStorage(PodRefused, frozen=True):
     """The pod has emptyDir data."""
 
     kind = BlockerKind.LOCAL_STORAGE
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSetGone(PodRefused):
+class DaemonSetGone(PodRefused, frozen=True):
     """The pod's DaemonSet no longer exists."""
 
     kind = BlockerKind.DAEMONSET_GONE
 
 
-@dataclass(frozen=True, slots=True)
-class StuckTerminating(BlockerFinding):
+class StuckTerminating(BlockerFinding, frozen=True):
     """The pod is overdue for longer than the drain waits, `timeout`."""
 
     kind = BlockerKind.STUCK_TERMINATING
@@ -152,24 +134,21 @@ class StuckTerminating(BlockerFinding):
     timeout: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class TwoBudgets(BlockerFinding):
+class TwoBudgets(BlockerFinding, frozen=True):
     """Several budgets cover the pod, so the API server does not evict it."""
 
     kind = BlockerKind.TWO_BUDGETS
     budgets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUncounted(BlockerFinding):
+class BudgetUncounted(BlockerFinding, frozen=True):
     """The budget's controller cannot count its pods."""
 
     kind = BlockerKind.BUDGET_NEVER
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUnscaled(BlockerFinding):
+class BudgetUnscaled(BlockerFinding, frozen=True):
     """The budget goes by the scale of controllers, which its pods lack.
 
     `min_available` would let one pod go.
@@ -180,8 +159,7 @@ class BudgetUnscaled(BlockerFinding):
     min_available: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetNever(BlockerFinding):
+class BudgetNever(BlockerFinding, frozen=True):
     """The budget never allows an eviction.
 
     `ended` pods of it have ended; `replicas` more would open it, 0 if no number does; `healthy` is
@@ -195,8 +173,7 @@ class BudgetNever(BlockerFinding):
     healthy: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUnhealthy(BlockerFinding):
+class BudgetUnhealthy(BlockerFinding, frozen=True):
     """Pods of the budget are not ready, the first since `since`.
 
     `is_policy_enough`: none of its pods on the node is ready, so that unhealthyPodEvictionPolicy
@@ -210,8 +187,7 @@ class BudgetUnhealthy(BlockerFinding):
     is_policy_enough: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FitsNowhere(BlockerFinding):
+class FitsNowhere(BlockerFinding, frozen=True):
     """Pods of the budget, `lost`, fit on no other node while this one is away.
 
     `obstacle` says why in a clause. The budget lets `away` pods be away, and has `healthy` at most.

@@ -5,9 +5,10 @@ the program reads them out of a sentence. `rollout.wording` makes the sentence a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
+
+from msgspec import Struct
 
 from rollout.model.detection import Source
 from rollout.model.memory import NodeFailures, Pause
@@ -16,8 +17,7 @@ from rollout.model.quantity import Duration
 from rollout.model.rivals import Rival, SelfReboot
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A reason. Its `kind` is the published word for it.
 
     `passes`: it passes by itself, or people end it, and a later run may start the node.
@@ -27,45 +27,39 @@ class Finding:
     passes: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFinding(Finding):
+class NodeFinding(Finding, frozen=True):
     """A reason why a node is not part of a plan, or may not be rebooted now."""
 
     kind: ClassVar[ExclusionReason]
 
 
-@dataclass(frozen=True, slots=True)
-class ExcludedByFlag(NodeFinding):
+class ExcludedByFlag(NodeFinding, frozen=True):
     """`flag` is the flag with its value, if it has one."""
 
     kind = ExclusionReason.EXCLUDED
     flag: str
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualNode(NodeFinding):
+class VirtualNode(NodeFinding, frozen=True):
     """No host of its own is behind the Node."""
 
     kind = ExclusionReason.UNSUPPORTED
 
 
-@dataclass(frozen=True, slots=True)
-class OtherSystem(NodeFinding):
+class OtherSystem(NodeFinding, frozen=True):
     """The host runs an operating system that rollout does not reboot, such as Windows."""
 
     kind = ExclusionReason.UNSUPPORTED
     system: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleting(NodeFinding):
+class NodeDeleting(NodeFinding, frozen=True):
     """The Node is being deleted."""
 
     kind = ExclusionReason.DELETING
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLeaving(NodeFinding):
+class NodeLeaving(NodeFinding, frozen=True):
     """`remover` is about to remove the machine, as its `taint` says."""
 
     kind = ExclusionReason.DELETING
@@ -73,8 +67,7 @@ class NodeLeaving(NodeFinding):
     taint: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNotReady(NodeFinding):
+class NodeNotReady(NodeFinding, frozen=True):
     """`is_silent`: the kubelet no longer reports. `message` is the Ready condition's."""
 
     kind = ExclusionReason.NOT_READY
@@ -82,8 +75,7 @@ class NodeNotReady(NodeFinding):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeftCordoned(NodeFinding):
+class LeftCordoned(NodeFinding, frozen=True):
     """An unfinished rollout cordoned the node; `phase` is as its annotation has it."""
 
     kind = ExclusionReason.LEFT_CORDONED
@@ -91,8 +83,7 @@ class LeftCordoned(NodeFinding):
     phase: str
 
 
-@dataclass(frozen=True, slots=True)
-class RivalMark(NodeFinding):
+class RivalMark(NodeFinding, frozen=True):
     """Marks on the Node say that another coordinator works on it.
 
     `marks` are annotations and labels, `value` is that of the only one if the value matters.
@@ -106,8 +97,7 @@ class RivalMark(NodeFinding):
     commands: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RivalPod(NodeFinding):
+class RivalPod(NodeFinding, frozen=True):
     """The system-upgrade-controller works on the node with this pod."""
 
     kind = ExclusionReason.RIVAL
@@ -115,8 +105,7 @@ class RivalPod(NodeFinding):
     pod: str
 
 
-@dataclass(frozen=True, slots=True)
-class RivalOnHost(NodeFinding):
+class RivalOnHost(NodeFinding, frozen=True):
     """A service on the host reboots it; `strategy` is Zincati's, empty for others."""
 
     kind = ExclusionReason.RIVAL
@@ -124,32 +113,28 @@ class RivalOnHost(NodeFinding):
     strategy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CordonedByOther(NodeFinding):
+class CordonedByOther(NodeFinding, frozen=True):
     """Someone else cordoned the node; `mark` is that of a coordinator, if it has one."""
 
     kind = ExclusionReason.CORDONED
     mark: RivalMark | None
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownMark(NodeFinding):
+class UnknownMark(NodeFinding, frozen=True):
     """An annotation with rollout's prefix that this version does not know."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
 
 
-@dataclass(frozen=True, slots=True)
-class MissingMark(NodeFinding):
+class MissingMark(NodeFinding, frozen=True):
     """A begun node lacks an annotation that rollout always writes."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidMark(NodeFinding):
+class InvalidMark(NodeFinding, frozen=True):
     """An annotation of rollout has a value that this version does not understand."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
@@ -157,24 +142,21 @@ class InvalidMark(NodeFinding):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodePaused(NodeFinding):
+class NodePaused(NodeFinding, frozen=True):
     """`rollout pause` paused the node."""
 
     kind = ExclusionReason.PAUSED
     pause: Pause
 
 
-@dataclass(frozen=True, slots=True)
-class PausedByAnnotation(NodeFinding):
+class PausedByAnnotation(NodeFinding, frozen=True):
     """An annotation pauses the node, without saying who set it."""
 
     kind = ExclusionReason.PAUSED
     annotation: str
 
 
-@dataclass(frozen=True, slots=True)
-class AllNodesPaused(NodeFinding):
+class AllNodesPaused(NodeFinding, frozen=True):
     """`rollout pause --all` paused every node."""
 
     kind = ExclusionReason.PAUSED
@@ -182,15 +164,13 @@ class AllNodesPaused(NodeFinding):
     pause: Pause
 
 
-@dataclass(frozen=True, slots=True)
-class NoHost(NodeFinding):
+class NoHost(NodeFinding, frozen=True):
     """The inventory has no host for the Node."""
 
     kind = ExclusionReason.UNREACHABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeFailed(NodeFinding):
+class ProbeFailed(NodeFinding, frozen=True):
     """The host gave no facts; `message`, `hint` and `brief` are those of the probe."""
 
     message: str
@@ -198,29 +178,25 @@ class ProbeFailed(NodeFinding):
     brief: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostUnreachable(ProbeFailed):
+class HostUnreachable(ProbeFailed, frozen=True):
     """SSH to the host failed."""
 
     kind = ExclusionReason.UNREACHABLE
 
 
-@dataclass(frozen=True, slots=True)
-class HostMismatch(ProbeFailed):
+class HostMismatch(ProbeFailed, frozen=True):
     """The host that answered is not the Node's."""
 
     kind = ExclusionReason.WRONG_HOST
 
 
-@dataclass(frozen=True, slots=True)
-class StatusUnreported(ProbeFailed):
+class StatusUnreported(ProbeFailed, frozen=True):
     """The host answered, and did not say whether it needs a reboot."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
 
 
-@dataclass(frozen=True, slots=True)
-class RebootNotNeeded(NodeFinding):
+class RebootNotNeeded(NodeFinding, frozen=True):
     """`answers` are what the sources say; they are empty if no source is asked.
 
     `detect_flag` asks sources that do report a reboot. `may_reboot_idle`: `--allow idle` would
@@ -233,8 +209,7 @@ class RebootNotNeeded(NodeFinding):
     may_reboot_idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SourcesSilent(NodeFinding):
+class SourcesSilent(NodeFinding, frozen=True):
     """`answers` are those of the sources that did not say whether a reboot is needed.
 
     `shows` are sources that the host has and that were not asked; `detect_flag` asks them.
@@ -248,8 +223,7 @@ class SourcesSilent(NodeFinding):
     lacks_engine: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeldVersion(NodeFinding):
+class HeldVersion(NodeFinding, frozen=True):
     """The version failed on `nodes`, last `at`; `nodes` is empty if all have succeeded since."""
 
     kind = ExclusionReason.VERSION_HELD
@@ -258,8 +232,7 @@ class HeldVersion(NodeFinding):
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class UncountedVersion(NodeFinding):
+class UncountedVersion(NodeFinding, frozen=True):
     """Failures of the version cannot be remembered, because `others` versions are held."""
 
     kind = ExclusionReason.VERSION_HELD
@@ -267,8 +240,7 @@ class UncountedVersion(NodeFinding):
     others: int
 
 
-@dataclass(frozen=True, slots=True)
-class MaybeHeldVersion(NodeFinding):
+class MaybeHeldVersion(NodeFinding, frozen=True):
     """The host does not tell its staged version, which may be a held one."""
 
     kind = ExclusionReason.VERSION_HELD
@@ -287,8 +259,7 @@ def held_version(finding: Finding | None) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class NoEvidence(NodeFinding):
+class NoEvidence(NodeFinding, frozen=True):
     """`cluster` has not proved the version, which is empty if the host does not tell it.
 
     `known` are versions with evidence; `problems` say why other evidence does not count.
@@ -301,8 +272,7 @@ class NoEvidence(NodeFinding):
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceShort(NodeFinding):
+class EvidenceShort(NodeFinding, frozen=True):
     """`cluster` has proved the version on too few nodes, for too few hours, or with failures.
 
     `failed` are the nodes that failed there, each with the reason. A count that is enough is None.
@@ -316,8 +286,7 @@ class EvidenceShort(NodeFinding):
     hours: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResting(NodeFinding):
+class NodeResting(NodeFinding, frozen=True):
     """The node failed, and is not tried again before `until`."""
 
     kind = ExclusionReason.FAILED_RECENTLY
@@ -326,8 +295,7 @@ class NodeResting(NodeFinding):
     until: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoSudo(NodeFinding):
+class NoSudo(NodeFinding, frozen=True):
     """`user` may not reboot the host; `refusal` is what sudo said, if anything."""
 
     kind = ExclusionReason.NO_SUDO
@@ -335,48 +303,42 @@ class NoSudo(NodeFinding):
     refusal: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownInhibited(NodeFinding):
+class ShutdownInhibited(NodeFinding, frozen=True):
     """`holder` blocks the shutdown through systemd-inhibit."""
 
     kind = ExclusionReason.INHIBITED
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
-class RebootBlocked(NodeFinding):
+class RebootBlocked(NodeFinding, frozen=True):
     """A source forbids the reboot; `answer` is what it said."""
 
     kind = ExclusionReason.INHIBITED
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownScheduled(NodeFinding):
+class ShutdownScheduled(NodeFinding, frozen=True):
     """The host has scheduled a shutdown; `schedule` is as it describes it."""
 
     kind = ExclusionReason.SHUTDOWN_PENDING
     schedule: str
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNodeOnly(NodeFinding):
+class OwnNodeOnly(NodeFinding, frozen=True):
     """This process runs on the node, in `pod`, which no other node would take."""
 
     kind = ExclusionReason.OWN_NODE
     pod: str
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNodeDeferred(NodeFinding):
+class OwnNodeDeferred(NodeFinding, frozen=True):
     """This process runs on the node, in `pod`; the next run takes the node, from elsewhere."""
 
     kind = ExclusionReason.DEFERRED
     pod: str
 
 
-@dataclass(frozen=True, slots=True)
-class DrainBlocked(NodeFinding):
+class DrainBlocked(NodeFinding, frozen=True):
     """`--skip blocked` left the node out because of this blocker."""
 
     kind = ExclusionReason.BLOCKED
@@ -403,15 +365,13 @@ class StartKind(StrEnum):
     API_UNAVAILABLE = "api-unavailable"
 
 
-@dataclass(frozen=True, slots=True)
-class StartFinding(Finding):
+class StartFinding(Finding, frozen=True):
     """A reason not to start a planned node now, a wave, or the rest of a rollout."""
 
     kind: ClassVar[StartKind]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowClosed(StartFinding):
+class WindowClosed(StartFinding, frozen=True):
     """No maintenance window is open, or a freeze holds.
 
     `opens` is when the next one opens, empty for never.
@@ -423,8 +383,7 @@ class WindowClosed(StartFinding):
     opens: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTooShort(StartFinding):
+class WindowTooShort(StartFinding, frozen=True):
     """Less time is left in the window, or before the freeze, than the node is estimated to take."""
 
     kind = StartKind.WINDOW
@@ -435,16 +394,14 @@ class WindowTooShort(StartFinding):
     opens: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoWindowFits(StartFinding):
+class NoWindowFits(StartFinding, frozen=True):
     """The node is estimated to take longer than any maintenance window."""
 
     kind = StartKind.WINDOW
     needed: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineTooNear(StartFinding):
+class DeadlineTooNear(StartFinding, frozen=True):
     """Less time is left until --active-deadline than the node is estimated to take."""
 
     kind = StartKind.DEADLINE
@@ -453,24 +410,21 @@ class DeadlineTooNear(StartFinding):
     needed: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUnreadable(StartFinding):
+class MemoryUnreadable(StartFinding, frozen=True):
     """What earlier rollouts remembered cannot be read."""
 
     kind = StartKind.MEMORY
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUnwritable(StartFinding):
+class MemoryUnwritable(StartFinding, frozen=True):
     """A failure of the node could not be remembered."""
 
     kind = StartKind.MEMORY
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingPods(StartFinding):
+class BlockingPods(StartFinding, frozen=True):
     """Pods that match gates.blocking-pod-selector run on the node."""
 
     kind = StartKind.BLOCKING_POD
@@ -478,8 +432,7 @@ class BlockingPods(StartFinding):
     selector: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedNow(StartFinding):
+class BlockedNow(StartFinding, frozen=True):
     """A blocker that the plan did not have."""
 
     kind = StartKind.BLOCKED
@@ -487,24 +440,21 @@ class BlockedNow(StartFinding):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class AlertsFiring(StartFinding):
+class AlertsFiring(StartFinding, frozen=True):
     """Prometheus has these alerts."""
 
     kind = StartKind.ALERT
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertsUnreadable(StartFinding):
+class AlertsUnreadable(StartFinding, frozen=True):
     """Prometheus could not be asked."""
 
     kind = StartKind.ALERT
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class AlertsNotAsked(StartFinding):
+class AlertsNotAsked(StartFinding, frozen=True):
     """The rules want alerts of a server that this process does not ask."""
 
     kind = StartKind.ALERT
@@ -512,8 +462,7 @@ class AlertsNotAsked(StartFinding):
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class GateTimeout(Finding):
+class GateTimeout(Finding, frozen=True):
     """A gate has held the node for longer than gates.timeout."""
 
     passes = True
@@ -526,45 +475,39 @@ class GateTimeout(Finding):
         return self.held.kind
 
 
-@dataclass(frozen=True, slots=True)
-class WaveNotConfirmed(StartFinding):
+class WaveNotConfirmed(StartFinding, frozen=True):
     """Someone was asked and did not confirm the wave."""
 
     kind = StartKind.NOT_CONFIRMED
     wave: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRefused(StartFinding):
+class CommandRefused(StartFinding, frozen=True):
     """gates.command did not let the rollout pass; `answer` says why."""
 
     kind = StartKind.COMMAND
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested(StartFinding):
+class StopRequested(StartFinding, frozen=True):
     """Someone asked the rollout to stop."""
 
     kind = StartKind.STOPPED
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineReached(StartFinding):
+class DeadlineReached(StartFinding, frozen=True):
     """The time of --active-deadline is up."""
 
     kind = StartKind.STOPPED
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost(StartFinding):
+class LeaseLost(StartFinding, frozen=True):
     """This process no longer holds the Lease."""
 
     kind = StartKind.LEASE_LOST
 
 
-@dataclass(frozen=True, slots=True)
-class FailureLimit(StartFinding):
+class FailureLimit(StartFinding, frozen=True):
     """As many nodes have failed as --max-failures allows."""
 
     kind = StartKind.MAX_FAILURES
@@ -572,8 +515,7 @@ class FailureLimit(StartFinding):
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnavailableLimit(StartFinding):
+class UnavailableLimit(StartFinding, frozen=True):
     """These nodes use up --max-unavailable, or that of a `pool`."""
 
     kind = StartKind.MAX_UNAVAILABLE
@@ -582,8 +524,7 @@ class UnavailableLimit(StartFinding):
     pool: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unsettled(StartFinding):
+class Unsettled(StartFinding, frozen=True):
     """The cluster did not settle in time. `node` or `wave` is what it had to settle after."""
 
     kind = StartKind.UNSETTLED
@@ -593,16 +534,14 @@ class Unsettled(StartFinding):
     wave: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApiUnavailable(StartFinding):
+class ApiUnavailable(StartFinding, frozen=True):
     """The API server did not answer."""
 
     kind = StartKind.API_UNAVAILABLE
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestBlocked(StartFinding):
+class RestBlocked(StartFinding, frozen=True):
     """Only nodes that were begun are finished; `message` says what blocks the others."""
 
     kind = StartKind.BLOCKED
