@@ -116,11 +116,13 @@ async def simulation(
     api.access.denials.update(scenario.denials)
     world = World(store, clock, timings=scenario.timings, rng=rng)
     try:
-        _populate(world, fleet, scenario, plans, copy)
+        _populate(world, fleet, scenario=scenario, plans=plans, copy=copy)
     except Exception:
         await fleet.close()
         raise
-    running = Simulation(store, world, api, fleet, ScoreKeeper(world), files)
+    running = Simulation(
+        store=store, world=world, api=api, fleet=fleet, keeper=ScoreKeeper(world), files=files
+    )
     async with _serving(running):
         _write_files(running, authority, token, client_key)
         for rule in scenario.api_faults:
@@ -153,6 +155,7 @@ def _sockets(hosts: int, *, ipv6: bool) -> list[socket.socket]:
 def _populate(
     world: World,
     fleet: Fleet,
+    *,
     scenario: Scenario,
     plans: Sequence[HostPlan],
     copy: ClusterCopy | None,

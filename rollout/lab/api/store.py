@@ -228,7 +228,14 @@ class ObjectStore:
             collection.set(key, stored)
         if resource in _INDEXED:
             self._update_index(resource, key, previous, None if gone else stored)
-        self._announce(Change(resource, stored, previous, self.revision, gone))
+        change = Change(
+            resource=resource,
+            obj=stored,
+            previous=previous,
+            revision=self.revision,
+            gone=gone,
+        )
+        self._announce(change)
         return stored
 
     def _update_index(

@@ -55,7 +55,11 @@ class World:
     ) -> None:
         self.agenda = Agenda(clock)
         self.cluster = SimulatedCluster(
-            store, self.agenda, clock, timings or Timings(), rng or random.Random(0)
+            store=store,
+            agenda=self.agenda,
+            clock=clock,
+            timings=timings or Timings(),
+            rng=rng or random.Random(0),
         )
         self.kubelets = Kubelets(self.cluster)
         self._scheduler = SimulatedScheduler(self.cluster)
