@@ -1,1 +1,1 @@
-"""The command line: commands, the options and stages that they share, and the wiring of adapters."""
+"""The command line: commands, their settings and stages, and the wiring of adapters."""

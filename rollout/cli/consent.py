@@ -39,7 +39,10 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
 
 
 class TerminalConfirmation:
-    """Asks before each wave: yes starts it, all also starts every later one, anything else ends the run."""
+    """Asks before each wave.
+
+    yes starts the wave, all starts it and every later one, and any other answer ends the run.
+    """
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():

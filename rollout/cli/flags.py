@@ -36,7 +36,7 @@ _PANELS = {
 
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:  # noqa: A002 - as in typer
-    """Declare an option of one command, by default of its parameter's name; `others` are typer's."""
+    """Declare an option of one command, named like its parameter; `others` are typer's."""
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )

@@ -1,4 +1,4 @@
-"""The names of the program and its commands: `rollout`, or the name of the kubectl plugin if that was typed."""
+"""The names of the program, as `rollout` or as a kubectl plugin, and of its commands."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def program_name() -> str:
 
 
 def as_started(text: str) -> str:
-    """Return a text with its commands under the name of this program, so that they can be pasted."""
+    """Return a text whose commands have the name of this program, to be pasted."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

@@ -49,7 +49,7 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the IDs of the runs recorded on this machine, the current cluster's and the latest first."""
+    """Return the runs recorded on this machine, first those of the current cluster."""
     from rollout.adapters.journal import is_server, journals, latest_first, server_of
     from rollout.adapters.kube.kubeconfig import find_login
 
@@ -83,7 +83,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return the answer of the cluster that the typed line names, or nothing if it takes too long."""
+    """Return the answer of the cluster on the line, or nothing if it takes too long."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:

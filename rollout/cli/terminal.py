@@ -35,9 +35,10 @@ def warn(*sentences: str) -> None:
 
 
 def write_beside(line: str, style: str = "") -> None:
-    """Write a printable line to standard error; on a terminal in this style, above a moving display.
+    """Write a printable line to standard error.
 
-    Nothing moves before someone asks for the console.
+    On a terminal it has this style, and stands above a moving display. Nothing moves before someone
+    asks for the console.
     """
     line = as_started(line)
     if sys.stderr.isatty() and (style or error_console.cache_info().currsize):
@@ -59,7 +60,7 @@ def fit_line(line: str) -> str:
 
 
 def show_progress(doing: str) -> AbstractContextManager[object]:
-    """Show on a terminal what is being done. Elsewhere nothing is shown, and no library is loaded."""
+    """Show what is being done, on a terminal only. Elsewhere no library is loaded."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import moving_line
@@ -68,7 +69,7 @@ def show_progress(doing: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
-    """Print text whose parts are printable already, with its line breaks; in color on a terminal."""
+    """Print printable text with its line breaks, in color on a terminal."""
     text = as_started(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors

@@ -121,9 +121,10 @@ def _one_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _request(settings: Given, file: Path | None) -> "Request":
-    """Return a request by these settings, or by a saved plan, which has its own selection and rules.
+    """Return a request by these settings, or by a saved plan.
 
-    Refuses flags that differ from the saved plan, and names settings that have no effect on it.
+    A saved plan has its own selection and rules: other flags are refused, and settings without
+    effect are named.
     """
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request

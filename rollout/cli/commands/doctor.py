@@ -166,7 +166,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
 
 
 def _write_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
-    """Yield the documents that the API server would not store, although this user may write them."""
+    """Yield the documents that the API server refuses to store."""
     record = record_of(namespace)
     why_no_record = with_patience(record.why_unwritable, api)
     why_no_memory = with_patience(why_unwritable, api, namespace)

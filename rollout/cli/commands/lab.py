@@ -303,7 +303,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _own_path() -> Path | None:
-    """Return the program's file if PATH does not lead to it, as in an inactive virtual environment."""
+    """Return the file of the program if it is not found in PATH."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     if not own.exists():

@@ -154,7 +154,7 @@ def _refuse_useless(
 
 
 def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
-    """Return the installation that the pod's settings ask for; `typed` settings win over its file."""
+    """Return the installation for the pod's settings; `typed` ones win over its file."""
     from rollout.adapters.metrics import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 
@@ -221,7 +221,8 @@ def _next_steps(installation: Installation) -> Iterator[str]:
     if installation.tls_secret:
         yield f"{create} tls {installation.tls_secret} --cert=FILE --key=FILE"
     if not installation.networks:
-        yield "warning: every pod can ask for a node's drain; allow only hosts: --hosts-network CIDR"
+        hint = "allow only hosts: --hosts-network CIDR"
+        yield f"warning: every pod can ask for a node's drain; {hint}"
     address = installation.cluster_ip or "ADDRESS"
     host = f"[{address}]" if ":" in address else address
     url = f'base_url = "{installation.scheme}://{host}/"'

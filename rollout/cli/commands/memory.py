@@ -1,4 +1,4 @@
-"""`rollout pause`, `unpause`, `release` and `evidence`: read and change the memory of all rollouts."""
+"""`rollout pause`, `unpause`, `release` and `evidence`: what rollouts remember."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""Settings: one schema, from which come flags, variables, the file, `--set`, the reference page and a JSON Schema."""
+"""The settings: one schema for flags, variables, the file, `--set` and the reference page."""

@@ -148,9 +148,9 @@ class SettingsFile:
         return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
 
     def tables(self, name: str) -> Iterator[Source]:
-        """Yield each table of this name by key. Only `LISTS` have another number of tables than one.
+        """Yield the tables of this name: one, or any number for `LISTS`.
 
-        `UsageError` for unknown keys, and without a required one.
+        `UsageError` for an unknown key, or without a required one.
         """
         for number, table in enumerate(self._tables(name), 1):
             prefix = f"{name}."
@@ -202,7 +202,7 @@ def read_file(path: Path | None) -> SettingsFile:
 
 
 def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
-    """Return the settings. Typed ones win over the environment, and the environment over the file."""
+    """Return the settings; typed ones win over the environment, and that over the file."""
     for name in file.document:
         if name not in TABLES:
             raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
@@ -227,7 +227,7 @@ def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
 
 
 def _fields(table: str, content: Source) -> Mapping[str, Any]:
-    """Return the values of a table; `UsageError` names the place of a bad one, and hides a secret."""
+    """Return the values of a table; `UsageError` names the place of a bad value."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]
@@ -288,7 +288,7 @@ def variables(environ: Mapping[str, str], accepted: Container[Setting]) -> Sourc
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each variable that looks like a setting but is none, without its value."""
+    """Yield a sentence for each unknown variable that starts with ROLLOUT_."""
     known = {*_OTHER_VARIABLES, *GateVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):

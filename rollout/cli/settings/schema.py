@@ -1,10 +1,10 @@
-"""Every setting there is, once: a table a subject, a field a key, with its help, its default and how it is read.
+"""The schema of all settings: a class for each table, and a field for each key.
 
     [drain]
     timeout = "20m"
 
-is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m`, and, as people
-type it often, as the flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
+is `drain.timeout` in the file of `--config`, and the same as `--set drain.timeout=20m`. A setting
+that people type often also has a flag and a variable: `--drain-timeout`, `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -64,21 +64,21 @@ _HOOKS = HookPolicy()
 
 
 class Executor(StrEnum):
-    """What carries commands to the hosts."""
+    """How commands reach the hosts."""
 
     SSH = "ssh"
     ANSIBLE = "ansible"
 
 
 class StopMode(StrEnum):
-    """What a first signal does to the nodes in flight."""
+    """What the first signal does to nodes in flight."""
 
     FINISH = "finish"
     REVERT = "revert"
 
 
 class Skip(StrEnum):
-    """Nodes that are left out, where a rollout would refuse to start."""
+    """Nodes that are skipped instead of refusing to start."""
 
     BLOCKED = "blocked"
 
@@ -94,7 +94,7 @@ class Allow(StrEnum):
 
 
 class ClusterSettings(SettingsTable):
-    """Which cluster."""
+    """The cluster to connect to."""
 
     kubeconfig: Path | None = flag(None, "Kubeconfig file; default: as for kubectl")
     context: Name = flag("", "Kubeconfig context; default: the current context")
@@ -106,7 +106,7 @@ class ClusterSettings(SettingsTable):
 
 
 class LockSettings(SettingsTable):
-    """The Lease that keeps rollouts from running side by side."""
+    """The Lease that keeps rollouts from running at the same time."""
 
     namespace: Namespace = setting(
         LEASE_NAMESPACE, "Namespace of the Lease, the record and the memory"
@@ -115,12 +115,12 @@ class LockSettings(SettingsTable):
 
     @property
     def seconds(self) -> int:
-        """The duration as it stands in the Lease."""
+        """The duration in the Lease."""
         return max(1, round(self.duration))
 
 
 class NodesSettings(SettingsTable):
-    """Which nodes, and what becomes of those that cannot be rebooted."""
+    """The nodes to reboot, and how to treat nodes that cannot be rebooted."""
 
     selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
     node: tuple[NodeName, ...] = flag((), "Only this node; repeatable")
@@ -134,7 +134,7 @@ class NodesSettings(SettingsTable):
 
 
 class DetectSettings(SettingsTable):
-    """What says that a node needs a reboot."""
+    """How to detect that a node needs a reboot."""
 
     sources: tuple[Source, ...] = setting(
         DEFAULT_SOURCES,
@@ -148,7 +148,7 @@ class DetectSettings(SettingsTable):
 
 
 class SshSettings(SettingsTable):
-    """How hosts are reached."""
+    """How to connect to the hosts."""
 
     executor: Executor = flag(Executor.SSH, "Connect with ssh (built in) or ansible")
     inventory: Path | None = flag(
@@ -175,7 +175,7 @@ class SshSettings(SettingsTable):
 
 
 class WavesSettings(SettingsTable):
-    """How many nodes at once, and which of them first."""
+    """The number and the order of nodes that are rebooted at once."""
 
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
@@ -211,7 +211,7 @@ class WavesSettings(SettingsTable):
 
 
 class DrainSettings(SettingsTable):
-    """How a node is emptied."""
+    """How to drain a node."""
 
     timeout: Duration = flag(
         _DRAIN.timeout, "How long to wait for pods to terminate", "drain-timeout"
@@ -250,7 +250,7 @@ class DrainSettings(SettingsTable):
 
 
 class RebootSettings(SettingsTable):
-    """How a host is rebooted, and how long that may take."""
+    """How to reboot a host, and how long to wait."""
 
     timeout: Duration = flag(
         _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
@@ -275,7 +275,7 @@ class RebootSettings(SettingsTable):
 
 
 class GatesSettings(SettingsTable):
-    """What is asked before a node is started, rebooted or returned."""
+    """What may hold a node before its start, its reboot or its return."""
 
     window: tuple[Window, ...] = flag(
         (), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"
@@ -314,7 +314,7 @@ class GatesSettings(SettingsTable):
 
 
 class OutputFormat(StrEnum):
-    """How data is printed."""
+    """How to print data."""
 
     TEXT = "text"
     WIDE = "wide"
@@ -324,7 +324,7 @@ class OutputFormat(StrEnum):
 
 
 class OutputSettings(SettingsTable):
-    """How to print, and what is written down."""
+    """The output and the journal."""
 
     format: OutputFormat = flag(
         OutputFormat.TEXT, "Output format: text, wide, json, yaml or name", "output", short="-o"
@@ -336,12 +336,12 @@ class OutputSettings(SettingsTable):
 
     @property
     def as_json(self) -> bool:
-        """Whether programs read it."""
+        """Whether the output is for programs."""
         return self.format in (OutputFormat.JSON, OutputFormat.YAML, OutputFormat.NAME)
 
     @property
     def width(self) -> int | None:
-        """Columns that text may take; None: no limit, and every column."""
+        """The columns that text may take, or None for no limit."""
         return None if self.format is OutputFormat.WIDE else terminal.width()
 
     def show(
@@ -352,7 +352,7 @@ class OutputSettings(SettingsTable):
         is_prose: bool = False,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Show what a command found: as a document, as names of its `nodes`, or as text, of which prose is wrapped."""
+        """Print a result as a document, as the names of its `nodes`, or as text; prose is wrapped."""
         if self.format is OutputFormat.NAME:
             terminal.show_names(nodes)
         elif self.as_json:
@@ -364,7 +364,7 @@ class OutputSettings(SettingsTable):
 
 
 class AlertsSettings(SettingsTable):
-    """Prometheus' firing alerts that hold nodes."""
+    """Alerts in Prometheus that hold nodes."""
 
     prometheus_url: PrometheusUrl = setting(
         "", "Start no node while alerts fire in this Prometheus, or while it cannot be reached"
@@ -383,7 +383,7 @@ class AlertsSettings(SettingsTable):
 
 
 class LabelsSettings(SettingsTable):
-    """Labels on nodes for other programs."""
+    """Node labels for other programs."""
 
     fluo: bool = setting(
         False, "Maintain the node labels id, group and version, as FLUO's agent does"
@@ -391,7 +391,7 @@ class LabelsSettings(SettingsTable):
 
 
 class MetricsSettings(SettingsTable):
-    """Where metrics go."""
+    """Where to send metrics."""
 
     textfile: Textfile | None = setting(
         None, "Write metrics to this .prom file, for node_exporter to collect"
@@ -409,7 +409,7 @@ class MetricsSettings(SettingsTable):
 
 
 class NotifySettings(SettingsTable):
-    """Who hears of a rollout that nobody watches."""
+    """Where to send notifications."""
 
     url: tuple[Url, ...] = setting(
         (),
@@ -439,7 +439,7 @@ class OperateSettings(SettingsTable):
 
 
 class EvidenceSettings(SettingsTable):
-    """What another cluster has to prove of a version before operate takes it."""
+    """What another cluster must prove about a version before operate uses it."""
 
     source: EvidenceSource = flag(
         "",
@@ -460,7 +460,7 @@ class EvidenceSettings(SettingsTable):
 
 
 class FleetLockSettings(SettingsTable):
-    """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
+    """The FleetLock server: its address, and how many hosts of a group may reboot at once."""
 
     listen: ListenAddress = flag(
         "0.0.0.0:8080", "Address to listen on; :8080 listens on all addresses"
@@ -482,7 +482,10 @@ class FleetLockSettings(SettingsTable):
 
 
 class PoolSettings(SettingsTable):
-    """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
+    """Nodes with rules of their own. A node belongs to the first matching pool.
+
+    A rule that is None is that of the rollout.
+    """
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
     selector: Selector = setting("", "Label selector of its nodes", is_required=True)
@@ -502,7 +505,7 @@ class PoolSettings(SettingsTable):
 
 
 class CriticalSettings(SettingsTable):
-    """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
+    """Critical pods, evicted as if a disruption budget had this minAvailable."""
 
     namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
     selector: Selector = setting("", "Label selector of the pods", is_required=True)
@@ -512,7 +515,7 @@ class CriticalSettings(SettingsTable):
 
 
 class Settings(SettingsTable):
-    """All tables of the file."""
+    """All tables of a settings file."""
 
     cluster: ClusterSettings = ClusterSettings()
     lock: LockSettings = LockSettings()
@@ -537,7 +540,7 @@ class Settings(SettingsTable):
 
 _KINDS = get_type_hints(Settings)
 LISTS = tuple(name for name, kind in _KINDS.items() if get_args(kind))
-"""Tables of which there may be any number."""
+"""The tables that can occur any number of times."""
 TABLES: Mapping[str, type[SettingsTable]] = {
     name: get_args(kind)[0] if name in LISTS else kind for name, kind in _KINDS.items()
 }
@@ -545,13 +548,13 @@ TABLES: Mapping[str, type[SettingsTable]] = {
 
 @cache
 def settings_in(table: str) -> Mapping[str, Setting]:
-    """Those of a table, by key."""
+    """Return the settings of a table by key."""
     return dict(settings_of(TABLES[table], table))
 
 
 @cache
 def settings() -> Mapping[str, Setting]:
-    """Every setting but those of `LISTS`, by its dotted name, in the order of the schema."""
+    """Return all settings by dotted name, except those of `LISTS`, in the order of the schema."""
     return {
         item.name: item
         for table in TABLES

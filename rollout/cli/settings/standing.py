@@ -1,4 +1,4 @@
-"""The rules of a saved plan or an interrupted rollout, compared with the settings of this process."""
+"""Compare the rules of a saved plan or an interrupted rollout with the settings."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ _TABLES = {"pool": POOL, "critical": "[[critical]]"}
 
 
 def with_given_patience(rules: Policy, given: Given) -> Policy:
-    """Return the rules of an interrupted rollout with the time-outs of any source that are set now."""
+    """Return the rules of an interrupted rollout with the time-outs that are set now."""
 
     def latest(name: str, standing: Duration, now: Duration) -> Duration:
         return now if name in given.places else standing
@@ -79,7 +79,7 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
 def overruled(
     given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]
 ) -> Iterator[str]:
-    """Yield a clause for each setting of the environment or the file that has no effect on these rules.
+    """Yield each setting of the environment or the file that has no effect on these rules.
 
     `open_settings` do have an effect. Flags are refused elsewhere.
     """
@@ -102,7 +102,7 @@ def overruled(
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
-    """Return each rule by the flag or key that sets it. The tables of one kind count as one rule."""
+    """Return each rule by its flag or key. All tables of one kind are one rule."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
         rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))

@@ -321,7 +321,7 @@ class SettingsTable:
 
 def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - like any bad value
+        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - as any
     return str(value)
 
 

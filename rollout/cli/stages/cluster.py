@@ -35,7 +35,7 @@ def connect(settings: Settings) -> Connections:
 
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return what the action returns, tried again for a minute while the API server answers with errors.
+    """Return what the action returns. Retry for a minute while the API server answers with errors.
 
     A server that cannot be reached at all raises at once.
     """

@@ -216,9 +216,10 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
 
 
 def nothing_done(execution: Execution) -> RunResult:
-    """Report a run without nodes, of which people have seen all in the plan unless it is unattended.
+    """Report a run without nodes.
 
-    JSON lines still get a plan and a summary.
+    People have seen all of it in the plan, unless it is unattended. JSON lines still get a plan and
+    a summary.
     """
     run = execution.run
     request = run.request
@@ -294,9 +295,9 @@ def tell_nothing(*why: str) -> None:
 def display(
     *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
 ) -> Iterator[Observer]:
-    """Yield the observer that shows a run: JSON lines, a `live` display on a terminal, or plain lines.
+    """Yield the observer that shows a run.
 
-    `names_pods`: each evicted pod is shown.
+    It writes JSON lines, a `live` display on a terminal, or plain lines. `names_pods`: each evicted pod is shown.
     """
     console = error_console()
     if as_json:

@@ -1,4 +1,4 @@
-"""A FleetLock server from its flags: what it goes by, who hears of the nodes' ways, and where it listens."""
+"""Run a FleetLock server by its settings, with the observers of its runs."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ from rollout.ports import Observer
 
 
 def _require_library() -> None:
-    """`RolloutError` without the library of the HTTP server, which a plain install does not have."""
+    """`RolloutError` without the library of the HTTP server, an extra of the package."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -32,7 +32,6 @@ def _require_library() -> None:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM; `RolloutError` where it cannot."""
     policy = server_policy(settings)
     _require_library()
     import asyncio
@@ -50,7 +49,7 @@ def serve(settings: Settings) -> None:
     name = name_of(settings, api.server)
     metrics = Metrics(name)
     tally = FleetLockMetrics(name)
-    grants = ServerSettings(
+    server_settings = ServerSettings(
         groups=groups_of(options),
         selection=selection_of(settings),
         policy=policy,
@@ -59,33 +58,33 @@ def serve(settings: Settings) -> None:
         lease_seconds=settings.lock.seconds,
         slot_timeout=options.slot_timeout,
     )
-    with display(
-        as_json=settings.output.as_json, live=False, names_pods=settings.output.verbose > 0
-    ) as shown:
-        observed = partial(_observers, settings, (metrics, shown))
-        gates = wiring.gates(settings, policy.gates.alerts)
-        world = ServerContext(grants, api, wiring.system_clock(), say, observed, tally.count, gates)
+    output = settings.output
+    shown = display(as_json=output.as_json, live=False, names_pods=output.verbose > 0)
+    with shown as observer:
+        context = ServerContext(
+            server_settings,
+            api,
+            wiring.system_clock(),
+            say,
+            partial(_observers, settings, (metrics, observer)),
+            tally.count,
+            wiring.gates(settings, policy.gates.alerts),
+        )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
-        with under_way(world) as server:
-            tally.slots = lambda: world.book.latest
+        with under_way(context) as server:
+            tally.slots = lambda: context.book.latest
             tally.in_hand = lambda: server.worker.working
             exposition = wiring.exposition(metrics, tally)
-            asyncio.run(
-                http.serve(
-                    server,
-                    exposition,
-                    listening,
-                    lambda url: say(f"serving FleetLock at {url}/v1/"),
-                )
-            )
+
+            def report_address(url: str) -> None:
+                say(f"serving FleetLock at {url}/v1/")
+
+            asyncio.run(http.serve(server, exposition, listening, report_address))
     say("stopped on request: nodes are left as they stand, another server goes on with them")
-    if any(
-        not thread.daemon
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread()
-    ):
-        # one still waits for an API server that hangs, and the interpreter would wait for it
+    others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
+    if not all(thread.daemon for thread in others):
+        # A thread waits for an API server that hangs, and Python would wait for the thread.
         sys.stdout.flush()
         os._exit(ExitCode.OK)
 

@@ -235,7 +235,7 @@ def run_notifications(
 
 
 def notify_of_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
-    """Notify that a pass failed before it had a plan, unless the previous pass failed the same way."""
+    """Notify that a pass failed without a plan, unless the previous pass failed the same way."""
     note = replace(error_note(error), next="rollout doctor")
     if news.add(note):
         send(note, settings)
@@ -355,9 +355,10 @@ def name_of(settings: Settings, server: str) -> str:
 def delivered(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Within this context deliver whenever the generation changes, and at the end; warn of a failure.
+    """Within this context deliver whenever the generation changes, and once at the end.
 
-    `place` is for the warning, without any secret. The `generation` is 0 if there is nothing yet.
+    The first failure prints a warning, which names the `place`, without any secret. The
+    `generation` is 0 if there is nothing yet.
     """
     clock = wiring.system_clock()
     ended = threading.Event()

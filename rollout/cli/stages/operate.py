@@ -285,7 +285,7 @@ class _Pass:
         return self.operation.leave(why)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return what an earlier rollout left; of an unattended one, only what today's settings allow.
+        """Return what an earlier rollout left, and of an unattended one only what settings allow.
 
         If today's settings select a node that does not exist, none of its other nodes is started.
         """

@@ -201,7 +201,7 @@ def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
 
 
 def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
-    """Return the blockers that prevent this plan from starting; `allow` are the words of --allow."""
+    """Return the blockers that prevent this plan from starting with these words of --allow."""
     return [
         blocker for blocker in plan.blockers if _WORDS.get(blocker.kind, Allow.BLOCKED) not in allow
     ]

@@ -34,7 +34,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass of operate, which runs unattended. `unfinished` is the rollout that it resumes, if any."""
+    """An unattended pass of operate. `unfinished` is the rollout that it resumes, if any."""
 
     unfinished: Unfinished | None = None
 

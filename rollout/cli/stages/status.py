@@ -79,7 +79,7 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
 def rollout_beside(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> tuple[FollowUp, Mapping[str, UnderWay]]:
-    """Return a sentence about the rollout on these nodes, and how far it has come with each of them.
+    """Return a sentence about the rollout on these nodes, and its progress by node.
 
     Both are empty if there is none, or if this user may not see it.
     """
@@ -220,7 +220,7 @@ class _RolloutSnapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to watch, and no process holds the lock that could start a node."""
+        """Whether nothing is left to watch, and no living process holds the lock."""
         is_unfinished = self.unfinished is not None and self.unfinished.blocks
         return not is_unfinished and self.lock.alive is False
 
