@@ -1,8 +1,8 @@
 """JSON for terminals, files and annotations; the only place that writes it.
 
-Terminals obey more characters than JSON escapes: those of C1 (U+009B begins a sequence as ESC [
-does), and those that reverse the direction of text. Messages of hosts and webhooks may have them.
-Written as Unicode escapes they mean the same to programs, and nothing to terminals.
+Terminals obey characters that JSON does not escape: those of C1 (U+009B begins a sequence as ESC [
+does), and those that reverse the direction of text. Written as Unicode escapes they mean the same
+to programs, and nothing to terminals.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The annotations, labels, taints and object names that rollout and other coordinators write.
 
-Those of rollout are an interface, because other tools read them. Those of other coordinators are
-read, and written only if a setting says so.
+Those of rollout are an interface for other tools. Those of other coordinators are read, and written
+only if a setting says so.
 """
 
 PREFIX = "node-rollout.dev/"

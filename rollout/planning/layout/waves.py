@@ -1,10 +1,10 @@
 """Pack nodes into waves.
 
-Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of every
-budget, and a replica of every owner without a budget stays. Pods that fit on no other node keep
-their permits until the node is back, and count in every round. A node that exceeds a budget by
-itself drains gradually, and shares its wave with no other node of that budget. Whether pods find
-room on the remaining nodes is tried later, in the play.
+Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of
+every budget, and a replica of every owner without a budget stays. Pods that fit on no other node
+keep their permits until the node is back, and count in every round. A node that exceeds a budget by
+itself drains gradually, and shares its wave with no other node of that budget. The simulation tries
+later whether pods find room on the remaining nodes.
 
 Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
 the first wave that takes it.
