@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
+from rollout.errors import HostKeyError, SshAuthError, SshError, SshRefusedError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
@@ -70,9 +70,9 @@ def test_failures_are_what_they_are_here(servers: Any, server: Any, key_file: Pa
     answers = asked(ParamikoShell(known_hosts=known, key_file=key_file), hosts)
     expected: dict[str, type[SshError]] = {
         "refused": SshAuthError,
-        "closed": SshUnreachableError,
+        "closed": SshRefusedError,
+        "unknown": HostKeyError,
     }
-    expected["unknown"] = HostKeyError
     kinds: dict[str, type[SshError]] = {}
     for name, answer in answers.items():
         if isinstance(answer, SshError):

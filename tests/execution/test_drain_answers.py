@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -180,7 +181,8 @@ def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself
     server: StandaloneApi, drained: Drain
 ) -> None:
     """Its owner replaces it on the same node, whose cordon the scheduler has not seen."""
-    add_pod(server, NODE, "db-0", owned=STATEFUL)
+    first = add_pod(server, NODE, "db-0", owned=STATEFUL)
+    namesake = {**first, "metadata": {**first["metadata"], "uid": str(uuid4())}}
     success = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
     rule = ApiFault(
         answer=FaultAnswer.WRONG_KIND, resource="pods/eviction", body=success, requests=1
@@ -188,10 +190,11 @@ def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself
     server.call(lambda: server.server.faults.add(rule))
 
     def replace_pod() -> None:
-        remove_pod(server, "db-0")
-        add_pod(server, NODE, "db-0", owned=STATEFUL)
+        server.store.remove(PODS, "db-0", "default")
+        server.store.create(PODS, namesake)
 
-    replaced = once(lambda: len(statuses(server)) == 1, replace_pod)
+    # In one step: the drain would end if it saw the node without the pod.
+    replaced = once(lambda: len(statuses(server)) == 1, lambda: server.call(replace_pod))
     task = drained(600)
     replaced.join()
     assert pods_on(server, NODE) == set()

@@ -1,6 +1,7 @@
 """The lab as a whole, over HTTPS and SSH, as any client would use it."""
 
 import gc
+import os
 import random
 import re
 import socket
@@ -102,7 +103,11 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         str(tmp_path / "a lab"),
     ]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
     ) as process:
         assert process.stdout is not None
         exports = [process.stdout.readline() for _ in range(4)]
