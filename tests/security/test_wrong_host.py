@@ -197,7 +197,7 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "reboot-refused"}), ended.stderr
     message = ended.failures["worker-1"]["message"]
     assert "not asked to reboot: another machine answers" in message
-    assert f"machine id {'f' * 32} instead of" in message
+    assert f"machine ID {'f' * 32} instead of" in message
     score = lab.scoreboard()
     assert score.reboots["worker-1"] == 0
     assert score.cordons_left == ()

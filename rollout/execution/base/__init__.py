@@ -1,1 +1,1 @@
-"""What every stage of acting has at hand: deadlines and patience, the guard, the wish to stop, reports, live views."""
+"""The basis of all execution: deadlines, requests to stop, reports and live views."""

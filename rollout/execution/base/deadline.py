@@ -1,9 +1,8 @@
-"""What ends a wait: a deadline, the end of patience with an API server that is away, and the wish to stop.
+"""What ends a wait: a deadline, too long an outage of the API server, or a request to stop.
 
-Every wait has a deadline, and every deadline knows what it waits for. An outage is waited out, and
-told of. All steps of a run have one patience with one outage: a server that has not answered for so
-long is not waited for anew by each step that follows. After a wish to stop no further node is
-started, and those not rebooting yet may have to go back.
+Every wait has a deadline. An outage is reported and waited out. All steps of a run share the time
+that they wait for one outage, so that the steps that follow do not each wait for it again. After a
+request to stop, no further node is started, and nodes that are not rebooting yet may be returned.
 """
 
 import threading
@@ -23,12 +22,13 @@ T = TypeVar("T")
 BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
-# In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and
-# nothing is known.
+_LONGEST_RETRY_AFTER = 30.0
+# Waiting steps try again sooner than this many seconds. After a longer time without a failure,
+# nothing is known of the server.
 _KNOWN = 60.0
-# How long an answer is awaited once patience is at its end: a server that is back needs no more.
+# How long to wait for an answer when no patience is left: a server that is back needs no longer.
 _HURRIED_SECONDS = 5.0
-# In seconds: how long a server that is away is waited for, where nothing else is said.
+# How long to wait for an unavailable server by default, in seconds.
 _PATIENCE = 600.0
 
 
@@ -41,33 +41,36 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Seconds left, never negative."""
+        """Return the seconds left, never negative."""
         return max(0.0, self._end - self._clock.monotonic())
 
     def pause(self, seconds: float) -> None:
-        """Sleep that long, but not past the deadline."""
+        """Sleep so long, but not past the deadline."""
         self._clock.sleep(min(seconds, self.remaining))
 
     def wait_for(self, event: Event) -> None:
-        """Return at the deadline, or once the event has happened."""
+        """Return when the event has happened, or at the deadline."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
     @property
     def expired(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no time is left."""
         return self.remaining == 0.0
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later, without anything having to change."""
+    """Whether the same request may succeed a little later."""
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
 
 
 def has_answered(error: BaseException) -> bool:
-    """Whether a server is there and only asks for patience: at the start, one that is not there is likely misnamed."""
+    """Whether the error is passing and a server has sent it.
+
+    At the start, a server that does not answer probably has the wrong address.
+    """
     return is_passing(error) and isinstance(error, ApiError) and error.status != 0
 
 
@@ -83,10 +86,10 @@ def patiently(
     passing: Callable[[BaseException], bool] = is_passing,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Return the result of `action`, repeated with growing pauses while the API server is away or asks for patience.
+    """Return the result of `action`, repeated with growing pauses while its errors are passing.
 
-    `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the
-    last is raised; what `sleep` raises ends it before.
+    `notice` is called for each error that is waited out. At the deadline the last error is raised.
+    An error that `sleep` raises ends the wait early.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
@@ -105,49 +108,51 @@ def _failure(state: RetryCallState) -> BaseException:
 
 
 def _pause(state: RetryCallState) -> float:
-    """Doubling pauses, unless the server named one."""
+    """Return the pause that the server asks for, or one that doubles with each attempt."""
     failure = _failure(state)
-    named = failure.retry_after if isinstance(failure, ApiError) else None
-    return _GROWING(state) if named is None else min(named, 30.0)
+    if isinstance(failure, ApiError) and failure.retry_after is not None:
+        return min(failure.retry_after, _LONGEST_RETRY_AFTER)
+    return _GROWING(state)
 
 
 @dataclass
 class PatientApi:
-    """An API server with patience for its outages. For many threads.
+    """An API server whose outages are waited out. For many threads.
 
-    `notice` hears of each failure that is waited out. `seconds` is how long those who wait for a
-    usable answer do so together, counted from the first request in a row that failed, where they
-    set no deadline of their own. Askers, such as `STEPS` and the lock, are told apart: what one is
-    answered says nothing about the requests of another.
+    `notice` is called for each error that is waited out. `seconds` is how long requests without a
+    deadline of their own wait together, from the first failed request in a row. Each asker, such as
+    `STEPS` or the lock, has its own row: an answer to one says nothing about another's requests.
     """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # moments of the monotonic clock, by asker: when the first of a row was sent, and when the last
-    # failed
+    # By asker, in monotonic seconds: when the first request of the row was sent, and when the last
+    # one failed.
     _failures: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:
-        """Seconds of it that are left; all of them while the server answers."""
+        """Return how many of the `seconds` are left; all of them while the server answers."""
         now = self.clock.monotonic()
-        first = min(
-            (first for first, last in tuple(self._failures.values()) if now - last < _KNOWN),
-            default=now,
-        )
-        return max(0.0, self.seconds - (now - first))
+        began = now
+        for first_sent, last_failed in tuple(self._failures.values()):
+            if now - last_failed < _KNOWN:
+                began = min(began, first_sent)
+        return max(0.0, self.seconds - (now - began))
 
     @contextmanager
     def heard(self, asker: str) -> Iterator[None]:
-        """Hear whether what is asked within is answered; an error that it answers with is an answer, too."""
+        """Note whether the server answers the request within. An error answer is an answer, too."""
         sent = self.clock.monotonic()
         try:
             yield
         except ApiUnavailableError:
-            first, last = self._failures.get(asker, (sent, sent))
-            self._failures[asker] = first if sent - last < _KNOWN else sent, self.clock.monotonic()
+            first_sent, last_failed = self._failures.get(asker, (sent, sent))
+            if sent - last_failed >= _KNOWN:
+                first_sent = sent
+            self._failures[asker] = (first_sent, self.clock.monotonic())
             raise
         except ApiError:
             self.over(asker)
@@ -155,35 +160,39 @@ class PatientApi:
         self.over(asker)
 
     def over(self, asker: str) -> None:
-        """Note that it has answered this asker."""
+        """Note that the server has answered this asker."""
         self._failures.pop(asker, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Return the result of the request, repeated while the server is away; its last `ApiError` at the deadline.
+        """Return the result of the request, repeated while the server is unavailable.
 
-        It is asked in a hurry once patience is at its end.
+        The last `ApiError` is raised at the deadline. When no patience is left, an answer has only
+        a few seconds.
         """
 
         def once() -> T:
             with self.heard(STEPS):
-                return request(self.api if self.patience else self.api.within(_HURRIED_SECONDS))
+                api = self.api if self.patience else self.api.within(_HURRIED_SECONDS)
+                return request(api)
 
         return patiently(once, deadline or self.deadline(), self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """Return a deadline that many seconds from now; for several requests that share their patience."""
+        """Return a deadline for several requests, by default when no patience is left."""
         return Deadline(self.clock, self.patience if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
-        """Return the deadline of minor requests: `most` seconds from now, or when patience is at its end."""
+        """Return a deadline in `most` seconds, or earlier when no patience is left."""
         return self.deadline(min(most, self.patience))
 
 
 @dataclass
 class StopRequest:
-    """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back.
+    """A request to start no further node. Nodes in flight finish.
 
-    It is wished by whoever asks, or has asked for `ending`, and by itself at the `end`.
+    end: when the stop requests itself.
+    ending: another request, which counts as this one.
+    revert: nodes that are not rebooting yet are returned.
     """
 
     end: Deadline | None = None
@@ -193,44 +202,44 @@ class StopRequest:
     _last_acts: list[Callable[[], object]] = field(default_factory=list)
 
     def before_leaving(self, act: Callable[[], object]) -> None:
-        """Have this done where the process is to end at once; it has a few seconds."""
+        """Have this done before the process ends at once. It has a few seconds."""
         self._last_acts.append(act)
 
     def leave(self) -> None:
-        """Do what has to be done before the process ends at once; in a thread of its own, for it may hang."""
+        """Do what is due before the process ends. It may hang, so call it in its own thread."""
         for act in self._last_acts:
             with suppress(Exception):
                 act()
 
     def request(self) -> None:
-        """Wish it; more than once is the same as once."""
+        """Request the stop. Requests after the first change nothing."""
         self._event.set()
 
     @property
     def asked(self) -> bool:
-        """Whether somebody wished it."""
+        """Whether someone has requested the stop."""
         return self._event.is_set() or (self.ending is not None and self.ending.requested)
 
     @property
     def requested(self) -> bool:
-        """Whether somebody wished it, or time is up."""
+        """Whether someone has requested the stop, or its time has come."""
         return self.asked or (self.end is not None and self.end.expired)
 
     @property
     def reverting(self) -> bool:
-        """Whether nodes that are not rebooting yet are to be given back."""
+        """Whether nodes that are not rebooting yet are to be returned."""
         return self.revert and self.requested
 
     @property
     def why(self) -> StopRequested | DeadlineReached:
-        """Return why further nodes are not started, once it is wished."""
+        """Return why further nodes are not started, once the stop is requested."""
         return StopRequested() if self.asked or not self.end else DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep for `seconds`, or until it is wished; whether it was."""
+        """Sleep for `seconds`, or until the stop is requested; whether it is."""
         self._event.wait(seconds if self.end is None else min(seconds, self.end.remaining))
         return self.requested
 
 
 Guard = Callable[[], None]
-"""Return while this process may act; `FencedError` where it may not."""
+"""Returns while this process may act, and raises `FencedError` if it may not."""

@@ -1,4 +1,4 @@
-"""What was read, kept for a while: for many who ask for the same within seconds."""
+"""A value that is read once and used for some seconds by many threads."""
 
 import threading
 from collections.abc import Callable
@@ -12,30 +12,31 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """Read by `read`, and again once it is older than `seconds`; reading it takes at most that `share` of the time.
+    """A value of `read`, which is read again once it is older than `seconds`.
 
-    For many threads at once: one reads, the others wait for it.
+    Reading takes at most this `share` of the time. If several threads need the value, one reads it
+    and the others wait.
     """
 
     read: Callable[[], T]
     seconds: float
     clock: Clock
     share: float = 1.0
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    value: T = field(init=False)
-    until: float = float("-inf")
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _value: T = field(init=False)
+    _fresh_until: float = float("-inf")
 
     def forget(self) -> None:
-        """Have it read again, by whoever is next."""
-        with self.turn:
-            self.until = float("-inf")
+        """Have the value read again when it is next needed."""
+        with self._lock:
+            self._fresh_until = float("-inf")
 
     def now(self) -> T:
-        """Return the value, read again where it is too old."""
-        with self.turn:
+        """Return the value, read again if it is too old."""
+        with self._lock:
             began = self.clock.monotonic()
-            if began > self.until:
-                self.value = self.read()
-                took = self.clock.monotonic() - began
-                self.until = began + max(self.seconds, took / self.share)
-            return self.value
+            if began > self._fresh_until:
+                self._value = self.read()
+                seconds = self.clock.monotonic() - began
+                self._fresh_until = began + max(self.seconds, seconds / self.share)
+            return self._value

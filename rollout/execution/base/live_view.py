@@ -1,8 +1,8 @@
 """A live view of a few objects: one list, then one watch, in a thread of its own.
 
-Outages are ridden out: the view keeps what it knew, takes a watch up where it broke, and lists
-afresh only where the server answers that this cannot be. An object is gone when the server said so,
-or when a fresh list lacks it.
+During an outage the view keeps its objects. Afterwards it continues the watch where it broke, and
+lists again only if the server answers that it cannot continue. An object is gone when the server
+says so, or when a new list lacks it.
 """
 
 import threading
@@ -23,20 +23,20 @@ from rollout.ports import ClusterApi, Query
 T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
-# Whoever waits for what is seen here has a deadline: a server that is back is to be found soon.
+# Readers of a view have deadlines, so a server that is back must be found soon.
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
-# A watch that ends sooner was no watch: the next one is put off as after a failure.
+# After a watch that ends sooner, the next one waits as after a failure.
 _SHORTEST_WATCH = 1.0
 
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects of a source as they are now. Enter it to begin, leave it to end.
+    """The objects at a path as they are now. Enter it to begin, leave it to end.
 
-    Without `waits` it does not wait for the first answer of the server: until then it is empty and
-    `news` is 0. Outages are told by the cluster's own notice; `changed` is set whenever `items` has
-    changed, for others to clear.
+    Without `waits` it does not wait for the first answer of the server. Until then it is empty and
+    `news` is 0. Outages are reported by the cluster's own notice. `changed` is set whenever `items`
+    changes, and is cleared by its reader.
     """
 
     cluster: PatientApi
@@ -50,7 +50,7 @@ class LiveView(Generic[T]):
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
     _stale: bool = False
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _generation: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
     _stream: AbstractContextManager[Iterator[bytes]] | None = None
@@ -68,7 +68,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List afresh: for readers that have reason to doubt a watch that says nothing."""
+        """List again: for readers that doubt a watch that has been silent."""
         self._stale = True
         self._disconnect()
 
@@ -77,24 +77,24 @@ class LiveView(Generic[T]):
             self._stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
-        """Return what is there now, as far as the server has told."""
-        with self._turn:
+        """Return the objects that the server has reported."""
+        with self._lock:
             return tuple(self._objects.values())
 
     @property
     def news(self) -> int:
-        """A number that grows with all that is heard of the server."""
+        """Return a number that grows with each message of the server."""
         return self._generation
 
     def _list(self, api: ClusterApi) -> None:
         listing = read_list(api, self.path, self.shape, self.project, self.query)
-        with self._turn:
+        with self._lock:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
             self._stale = False
-            self._tell()
+            self._note_change()
 
-    def _tell(self) -> None:
+    def _note_change(self) -> None:
         self._generation += 1
         self.changed.set()
 
@@ -108,7 +108,7 @@ class LiveView(Generic[T]):
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _attempt(self) -> bool:
-        """List where what is known is not to be relied on, then watch; whether that went well, and needs no pause."""
+        """List if the objects may be stale, then watch; whether the next attempt needs no pause."""
         began = float("inf")
         try:
             if self._stale:
@@ -126,19 +126,20 @@ class LiveView(Generic[T]):
 
     def _watch(self) -> None:
         query = {**self.query, "resourceVersion": self._version}
-        self._stream = stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
+        stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
+        self._stream = stream
         if self._ended.is_set():
             return
         with stream as lines:
-            with self._turn:
-                self._tell()
+            with self._lock:
+                self._note_change()
             for line in lines:
                 if self._ended.is_set():
                     return
                 self._apply(decode_watch_line(line, self.shape, self.project, self.path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        with self._turn:
+        with self._lock:
             self._version = event.resource_version or self._version
             if event.object is None:
                 return
@@ -146,7 +147,7 @@ class LiveView(Generic[T]):
                 self._objects.pop(event.object.uid, None)
             else:
                 self._objects[event.object.uid] = event.object
-            self._tell()
+            self._note_change()
 
 
 def _has_lasted(began: float) -> bool:
@@ -156,14 +157,22 @@ def _has_lasted(began: float) -> bool:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
 ) -> LiveView[Pod]:
-    """Return the pods bound to a node."""
-    return LiveView(cluster, PODS, on_node(node), wire.WirePod, pod_projection(), deadline, changed)
+    """Return a view of the pods bound to a node."""
+    return LiveView(
+        cluster=cluster,
+        path=PODS,
+        query=on_node(node),
+        shape=wire.WirePod,
+        project=pod_projection(),
+        deadline=deadline,
+        changed=changed,
+    )
 
 
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, waits: bool = True
 ) -> LiveView[Node]:
-    """Return all Nodes, or those that a query selects."""
+    """Return a view of all Nodes, or of those that a query selects."""
     return LiveView(
         cluster=cluster,
         path=NODES,
@@ -178,5 +187,5 @@ def watch_nodes(
 def watch_node(
     cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True
 ) -> LiveView[Node]:
-    """One Node, or nothing once it is deleted."""
+    """Return a view of one Node, which is empty once it is deleted."""
     return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, waits=waits)

@@ -1,4 +1,4 @@
-"""Telling observers: the engine itself never prints."""
+"""Reports events to observers. The engine itself never prints."""
 
 import threading
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-# Within these an outage is not told of again.
+# An outage is not reported again within so many seconds.
 _QUIET_SECONDS = 30.0
 
 
 @dataclass
 class Reporter:
-    """Stamps events with the time and tells each observer, in order. What is waited for is told once.
+    """Sends events with their time to each observer, in order. A wait is reported once.
 
-    An observer that fails is told nothing more, and the rollout goes on without it.
+    An observer that fails gets no more events, and the rollout continues without it.
     """
 
     observers: Sequence[Observer]
@@ -42,22 +42,22 @@ class Reporter:
 
     @property
     def now(self) -> datetime:
-        """The time that an event made now would carry."""
+        """Return the time of an event that happens now."""
         return self.clock.now()
 
     def plan(self, plan: RolloutPlan) -> None:
-        """Tell of the plan that begins."""
+        """Report the plan that begins."""
         self.tell(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
-        """Tell of a wave that begins."""
+        """Report a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
         self.tell(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
 
     def settling(self, index: int, waiting_for: str) -> None:
-        """Tell what keeps the next wave waiting."""
-        if self._is_new("", (index, waiting_for)):
+        """Report what the next wave waits for."""
+        if self._note_wait("", (index, waiting_for)):
             self.tell(WaveSettling(self.now, index, waiting_for))
 
     def step(
@@ -75,27 +75,27 @@ class Reporter:
 
         `edge` is the move by which the node has entered the phase.
         """
-        if self._is_new(node, (phase, detail, endings)):
-            told_endings = dict(endings) if endings else UNSET
+        if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
                 at=self.now,
                 node=node,
                 phase=phase,
                 detail=detail,
-                endings=told_endings,
+                endings=dict(endings) if endings else UNSET,
                 version_staged=staged or UNSET,
                 edge=edge or UNSET,
                 activity=activity or UNSET,
             )
             self.tell(step)
 
-    def _is_new(self, about: str, wait: object) -> bool:
-        was = self._waits.get(about)
+    def _note_wait(self, about: str, wait: object) -> bool:
+        """Note what a node, or the rollout (empty), waits for; whether that is new."""
+        before = self._waits.get(about)
         self._waits[about] = wait
-        return was != wait
+        return before != wait
 
     def tell(self, event: StepEvent) -> None:
-        """Tell the observers an event that carries its time."""
+        """Send an event to the observers."""
         for observer in self.observers:
             try:
                 observer.notify(event)
@@ -103,30 +103,30 @@ class Reporter:
                 self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
-        """Tell of a node's end."""
+        """Report the end of a node's run."""
         self.tell(NodeFinished.of(self.now, result))
 
     def notice(self, message: str) -> None:
-        """Something about the whole run."""
+        """Report a message about the whole rollout."""
         self.tell(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
-        """Tell of the end."""
+        """Report the end of the rollout."""
         self.tell(RunFinished(self.now, result))
 
 
 @dataclass
 class OutageNotice:
-    """Tells of an API server that is away: once when it goes, not at every attempt."""
+    """Reports that the API server is unavailable, but not at every attempt."""
 
     report: Reporter
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:
-        """Hear of one failed attempt."""
+        """Report a failed attempt, unless another was reported shortly before."""
         now = self.report.now.timestamp()
-        with self._turn:
+        with self._lock:
             if now - self._noticed_at < _QUIET_SECONDS:
                 return
             self._noticed_at = now

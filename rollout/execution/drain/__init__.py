@@ -1,1 +1,1 @@
-"""How a node is emptied: evictions within the budgets, and what is told while they are waited for."""
+"""Drains a node within the disruption budgets, and reports what the drain waits for."""

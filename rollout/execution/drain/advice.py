@@ -1,4 +1,4 @@
-"""What to look at, and how to go on, for an evicted pod that stays: a description of the pod shows nothing wrong."""
+"""Commands and steps for an evicted pod that does not go, though its description looks well."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _LAST_RESORT = (
 
 
 def steps_for_stuck(pod: Pod) -> Sequence[str]:
-    """Return the steps for a pod that is past its grace period, in order: sentences and commands."""
+    """Return sentences and commands, in order, for a pod that is past its grace period."""
     where = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)

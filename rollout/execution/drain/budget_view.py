@@ -1,8 +1,7 @@
-"""The disruption budgets around a node, live: what may be asked for now without being refused.
+"""A live view of the disruption budgets around a node: how many evictions each allows now.
 
-A refused eviction costs a request and teaches nothing that the budget's status does not say. So
-evictions are held back until the status allows them; what was sent and does not show in the status
-yet is counted here.
+A refused eviction costs a request and tells nothing that the budget's status does not. So evictions
+wait until the status allows them. Evictions that the status does not show yet are counted here.
 """
 
 import threading
@@ -28,9 +27,9 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
-    Until `until` no more than `expected` is allowed, whatever the status says: it may be older than
-    what was sent. A budget that refused stays `closed` in the version it refused in; one that
-    refused though its status allows it (its controller lags behind) is tried again rarely.
+    Before `until`, at most `expected` evictions are allowed, because the status may be older than
+    the evictions that were sent. `closed` is the version in which the budget refused an eviction.
+    If its status allows one, its controller lags behind, and it is tried again at `retry_at`.
     """
 
     expected: int = 0
@@ -41,7 +40,7 @@ class _Account:
 
 
 class BudgetView:
-    """Budgets as they are now, and how many evictions each allows. Used by one thread."""
+    """The budgets, and how many evictions each allows now. Used by one thread."""
 
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
@@ -52,30 +51,33 @@ class BudgetView:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
-        if (news := self._view.news) == self._news:
+        """Read the watch again, and forget the budgets of pods, which may have changed too."""
+        news = self._view.news
+        if news == self._news:
             self._index = replace(self._index, by_uid={})
             return
-        self._news, listed = news, self._view.items()
-        self._seen = {budget.key: budget for budget in listed}
-        self._index = BudgetIndex.of(listed)
+        self._news = news
+        budgets = self._view.items()
+        self._seen = {budget.key: budget for budget in budgets}
+        self._index = BudgetIndex.of(budgets)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets that will be asked about this pod."""
+        """Return the budgets that an eviction of this pod has to respect."""
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
     def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
-        """More than one budget, where a pod that runs is under so many: then no server evicts it, ready or not."""
+        """Return the budgets of a running pod that has several, so that no API server evicts it."""
+        if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
+            return ()
         covering = self._index.covering(pod)
-        exempt = pod.finished or pod.terminating or pod.phase is PodPhase.PENDING
-        return covering if len(covering) > 1 and not exempt else ()
+        return covering if len(covering) > 1 else ()
 
     def named(self, key: str) -> Budget | None:
         """Return the budget of that namespace/name."""
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """How many evictions it allows now, as far as can be known without asking."""
+        """Return how many evictions the budget allows now, as far as its status tells."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.until = 0.0
@@ -88,7 +90,7 @@ class BudgetView:
         return account.expected if now < account.until else budget.disruptions_allowed
 
     def sent(self, budget: Budget, now: float) -> None:
-        """One eviction is on its way."""
+        """Note that an eviction is on its way."""
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
         account.expected = max(0, allowed - 1)
@@ -101,7 +103,7 @@ class BudgetView:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
     def refused(self, key: str, now: float, retry_after: float | None) -> bool:
-        """Wait for another version of a budget that said no; tell whether it is one that can be seen changing."""
+        """Note that a budget refused an eviction; whether this view will show when it changes."""
         budget = self._seen.get(key)
         if budget is None:
             return False
@@ -112,7 +114,7 @@ class BudgetView:
         return True
 
     def resync(self) -> None:
-        """List afresh: a watch that has long said nothing may have lost its server."""
+        """List the budgets again: a watch that is silent for long may have lost its server."""
         self._view.resync()
 
 
@@ -120,18 +122,26 @@ class BudgetView:
 def watch_budgets(
     cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: threading.Event
 ) -> Iterator[BudgetView]:
-    """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster.
+    """Watch the budgets of one namespace, or of the cluster if there are several.
 
-    Where budgets may not be seen, or are not served, every eviction is tried.
+    If budgets may not be read, or the API server has none, every eviction is tried.
     """
-    concerned = sorted(set(namespaces))
-    place = f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}" if len(concerned) == 1 else BUDGETS
-    # one that is not entered tells of none
-    view = LiveView(cluster, place, {}, wire.WireBudget, decode.budget, deadline, changed)
-    with ExitStack() as watching:
+    unique = sorted(set(namespaces))
+    path = f"{_POLICY}/namespaces/{unique[0]}/{_PLURAL}" if len(unique) == 1 else BUDGETS
+    view = LiveView(
+        cluster=cluster,
+        path=path,
+        query={},
+        shape=wire.WireBudget,
+        project=decode.budget,
+        deadline=deadline,
+        changed=changed,
+    )
+    with ExitStack() as stack:
         try:
-            if concerned:
-                watching.enter_context(view)
+            # A view that is not entered stays empty.
+            if unique:
+                stack.enter_context(view)
         except ApiError as error:
             if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
                 raise

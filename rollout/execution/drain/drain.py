@@ -1,4 +1,4 @@
-"""Drains one node: evicts every pod that has to leave within its budgets, and waits until it is gone.
+"""Drains one node: evicts each pod that has to leave, and waits until it is gone.
 
 The node's pods and the budgets around them are live views (a list and a watch each). So waiting
 costs no requests, a pod that another party removes disappears, and a pod that arrives late is seen.
@@ -35,7 +35,7 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The DaemonSets, read again for a pod of an unknown one: it may be younger than the last read."""
+    """The DaemonSets, read again for new pods, whose DaemonSet may be newer than the last read."""
 
     task: NodeTask
     deadline: Deadline
@@ -54,7 +54,7 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Evict every pod that has to leave, and wait until it is gone; `DrainError` names what is left.
+    """Evict each pod that has to leave, and wait until it is gone.
 
     Returns for each owner the most seconds that one of its pods took to terminate.
     """
@@ -154,7 +154,7 @@ class _Drain:
         return returning.worth_evicting(leaving)
 
     def _check_empty(self, waiting: Waiting, returning: ReturningPods) -> None:
-        """Look once more at the deadline, without the watch; `DrainError` with the pods that are left."""
+        """List the pods once more at the deadline; `DrainError` if some are left."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:

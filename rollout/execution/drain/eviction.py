@@ -1,12 +1,11 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod was read, and its UID and node compared, before it is sent; the UID goes along as a
-precondition. That order matters: an API server spends the budget before it compares the UID.
+The pod is read, and its UID and node are compared, before the eviction is sent with the UID as a
+precondition. Both are needed, because an API server spends the budget before it compares the UID.
 
-Of pods that an operator calls critical, an eviction waits until enough others of their rule are
-Ready. No API server keeps these rules. So what each of them covers is listed afresh right before an
-eviction, and what the drains of one process have asked for is counted as gone before the server
-shows it.
+The eviction of a critical pod waits until enough other pods of its rule are Ready. No API server
+knows these rules. So the pods of a rule are listed right before an eviction, and those that the
+drains of this process have evicted count as gone before the server shows it.
 """
 
 import re
@@ -28,73 +27,88 @@ from rollout.planning.drain.budgets import bypasses, critical_budget
 from rollout.ports import ClusterApi
 
 LOOK_AGAIN = 2.0
-"""Seconds for which a rule that keeps its pods is not looked at again, whoever asks."""
+"""Seconds for which a rule that allows no eviction is not checked again by any drain."""
 
-# Longer than any request lasts: what was asked for then is carried out, and seen, or never will be.
+# Longer than any request lasts: by then an eviction is carried out and visible, or never will be.
 _UNSEEN = 120.0
 
 
 @dataclass(slots=True)
 class CriticalPods:
-    """What the drains of one process have asked for, by UID, and the rules that let nothing go. For many threads.
+    """The critical pods that the drains of one process have evicted. For many threads.
 
-    Times are monotonic seconds of the clock: when it was asked for, and when it was looked at.
+    _evicted: when a pod was evicted, by UID, in monotonic seconds.
+    _closed: the budgets of rules that allow no eviction, and when they were checked.
     """
 
-    _asked: dict[str, float] = field(default_factory=dict)
-    _shut: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _evicted: dict[str, float] = field(default_factory=dict)
+    _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note that the pod goes now; or return the rule that keeps it, as a budget. `ApiError`."""
-        own = (rule for rule in rules if rule.namespace == pod.namespace)
-        covering = [rule for rule in own if parse_selector(rule.selector).matches(pod.labels)]
+        """Note that the pod is evicted now; or return the rule that forbids it, as a budget.
+
+        Raises:
+            ApiError: the pods of a rule cannot be listed.
+        """
+        covering = [rule for rule in rules if _covers(rule, pod)]
         for rule in covering:
-            shut, since = self._shut.get(rule, (None, 0.0))
-            if shut is not None and now - since < LOOK_AGAIN and not bypasses(pod, shut):
-                return shut
-        listed = [(rule, read_pods(api, rule.namespace, rule.selector)) for rule in covering]
-        with self._turn:
-            leaving = {
-                uid
-                for uid, since in self._asked.items()
-                if uid != pod.uid and now - since < _UNSEEN
-            }
-            for rule, pods in listed:
+            closed = self._closed_budget(rule, now)
+            if closed is not None and not bypasses(pod, closed):
+                return closed
+        pods_by_rule = {rule: read_pods(api, rule.namespace, rule.selector) for rule in covering}
+        with self._lock:
+            leaving = self._leaving_beside(pod, now)
+            for rule, pods in pods_by_rule.items():
                 budget = critical_budget(rule, pods, leaving)
                 if not bypasses(pod, budget) and not budget.disruptions_allowed:
-                    self._shut[rule] = budget, now
+                    self._closed[rule] = budget, now
                     return budget
             if covering:
-                self._asked[pod.uid] = now
+                self._evicted[pod.uid] = now
         return None
 
     def release(self, pod: Pod) -> None:
         """Note that the pod stays after all."""
-        with self._turn:
-            self._asked.pop(pod.uid, None)
+        with self._lock:
+            self._evicted.pop(pod.uid, None)
+
+    def _closed_budget(self, rule: Critical, now: float) -> Budget | None:
+        budget, checked_at = self._closed.get(rule, (None, 0.0))
+        return budget if now - checked_at < LOOK_AGAIN else None
+
+    def _leaving_beside(self, pod: Pod, now: float) -> set[str]:
+        """Return the UIDs of other pods whose eviction the server may not show yet."""
+        return {uid for uid, at in self._evicted.items() if uid != pod.uid and now - at < _UNSEEN}
+
+
+def _covers(rule: Critical, pod: Pod) -> bool:
+    if rule.namespace != pod.namespace:
+        return False
+    return parse_selector(rule.selector).matches(pod.labels)
 
 
 _TERMINATING = "NamespaceTerminating"
-# A 504 that is about one budget, which many change at once, and not about the server.
+# A 504 about one budget, which many change at once, and not about the server.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# A budget whose controller is behind with what it was told of: the server forbids what it will
-# allow once that is over.
+# The controller of a budget is behind. The server will allow the eviction once it has caught up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
+# The pods of these get a random suffix.
+_OWNERS_WITH_UNIQUE_NAMES = frozenset({"ReplicaSet", "DaemonSet", "Job", "ReplicationController"})
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class EvictionResult(StrEnum):
-    """What became of an eviction.
+    """The result of an eviction.
 
-    `denied`: an admission webhook or policy denied the request, or the pod's namespace is being
-    deleted. Asking again soon is of no use. A denial may have any status: KubeVirt answers 429
-    while it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403. `later`: a
-    conflict about this pod alone, which may pass at any moment. `away`: the API server is
-    unavailable or throttles this client, so no pod need be tried.
+    denied: an admission webhook or policy denied the request, or the pod's namespace is being
+        deleted. Another request soon is of no use. A denial may have any status: KubeVirt answers
+        429 while it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403.
+    later: a conflict about this pod alone, which may pass at any moment.
+    away: the API server is unavailable or throttles this client, so no pod need be tried.
     """
 
     ACCEPTED = "accepted"
@@ -108,10 +122,10 @@ class EvictionResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an eviction; `retry_after` in seconds.
+    """One eviction and its result; `retry_after` in seconds.
 
-    `budget` is the namespace/name of the one that blocked it, `figures` how many healthy pods it
-    needs and has, if known.
+    `budget` is the namespace/name of the budget that blocked it, `figures` how many healthy pods
+    that needs and has, if known.
     """
 
     pod: Pod
@@ -133,40 +147,43 @@ def request_removal(
     critical: CriticalPods | None = None,
     now: float = 0.0,
 ) -> Attempt:
-    """Evict (or, by `--disable-eviction`, delete) exactly this pod, unless a rule of the operator keeps it now.
+    """Evict exactly this pod, by its UID and node, unless a rule for critical pods forbids it now.
+
+    With `--disable-eviction` the pod is deleted, and no rule is checked.
 
     Args:
         api: The API server.
-        pod: As it was read; its UID and node are what identifies it.
-        policy: Grace period, and whether to delete.
-        again: It was asked for before: the pod is read once more first, whatever its name.
-        dry_run: Ask the server, and change nothing.
-        critical: What the drains beside this one have asked for of critical pods.
-        now: Seconds of the clock, for those.
+        pod: The pod as it was read.
+        policy: Grace period, rules, and whether to delete.
+        again: An earlier request may have been carried out, so the pod is read once more.
+        dry_run: Have the server check the request and change nothing.
+        critical: The critical pods that the drains of this process have evicted.
+        now: Monotonic seconds, for these.
     """
     critical = critical or CriticalPods()
     try:
-        if (again or _may_have_a_namesake(pod)) and not _still_there(api, pod):
+        if (again or _may_have_a_namesake(pod)) and not _is_still_there(api, pod):
             return Attempt(pod, EvictionResult.GONE)
-        kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
-        if kept is not None:
-            return _kept_by_rule(pod, kept)
+        if not policy.disable_eviction:
+            rule = critical.claim(api, pod, policy.critical, now)
+            if rule is not None:
+                return _attempt_kept_by(rule, pod)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
-        attempt = _meaning(pod, error)
+        attempt = _failed_attempt(pod, error)
         if attempt.answer is not EvictionResult.AWAY:
             critical.release(pod)
         return attempt
     return Attempt(pod, EvictionResult.ACCEPTED)
 
 
-def _kept_by_rule(pod: Pod, rule: Budget) -> Attempt:
+def _attempt_kept_by(rule: Budget, pod: Pod) -> Attempt:
     needs = rule.desired_healthy
     has = rule.current_healthy
     return Attempt(
-        pod,
-        EvictionResult.BLOCKED,
-        f"{rule.key} needs {needs} healthy pods and has {has}",
+        pod=pod,
+        answer=EvictionResult.BLOCKED,
+        message=f"{rule.key} needs {needs} healthy pods and has {has}",
         budget=rule.key,
         figures=(needs, has),
         retry_after=LOOK_AGAIN,
@@ -175,15 +192,10 @@ def _kept_by_rule(pod: Pod, rule: Budget) -> Attempt:
 
 def _may_have_a_namesake(pod: Pod) -> bool:
     """Whether another pod may get this name, on another node, before the eviction arrives."""
-    return pod.owner is None or pod.owner.kind not in (
-        "ReplicaSet",
-        "DaemonSet",
-        "Job",
-        "ReplicationController",
-    )
+    return pod.owner is None or pod.owner.kind not in _OWNERS_WITH_UNIQUE_NAMES
 
 
-def _still_there(api: ClusterApi, pod: Pod) -> bool:
+def _is_still_there(api: ClusterApi, pod: Pod) -> bool:
     current = read_pod(api, pod.namespace, pod.name)
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
@@ -198,54 +210,51 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> N
     if policy.disable_eviction:
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         return
-    metadata = {"name": pod.name, "namespace": pod.namespace}
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": metadata,
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": options,
     }
     api.create(f"{path}/eviction", body)
 
 
-def _meaning(pod: Pod, error: ApiError) -> Attempt:
-    if error.denial is not None:
-        return Attempt(
-            pod, EvictionResult.DENIED, error.message, retry_after=error.retry_after, error=error
-        )
-    if isinstance(error, ApiNotFoundError):
-        return Attempt(pod, EvictionResult.GONE)
-    if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
-        return _blocked_attempt(pod, error)
+def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
+    if error.denial is None:
+        if isinstance(error, ApiNotFoundError):
+            return Attempt(pod, EvictionResult.GONE)
+        if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
+            return _blocked_attempt(pod, error)
     return Attempt(
-        pod, _conflict_result(error), error.message, retry_after=error.retry_after, error=error
+        pod, _error_result(error), error.message, retry_after=error.retry_after, error=error
     )
 
 
-def _conflict_result(error: ApiError) -> EvictionResult:
-    """Tell a conflict about this pod or its budget from an outage, which concerns every pod."""
-    if error.is_forbidden and error.has_cause(_TERMINATING):
+def _error_result(error: ApiError) -> EvictionResult:
+    """Return whether an error is about this pod or its budget, or an outage for every pod."""
+    if error.denial is not None:
         return EvictionResult.DENIED
-    behind = error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND)
-    if (
-        behind
-        or isinstance(error, ApiConflictError)
-        or (is_passing(error) and _BUDGET_CONFLICT in error.message)
-    ):
+    if error.is_forbidden:
+        if error.has_cause(_TERMINATING):
+            return EvictionResult.DENIED
+        if any(sign in error.message for sign in _BUDGET_BEHIND):
+            return EvictionResult.LATER
+    if isinstance(error, ApiConflictError):
         return EvictionResult.LATER
-    return EvictionResult.AWAY if is_passing(error) else EvictionResult.REFUSED
+    if not is_passing(error):
+        return EvictionResult.REFUSED
+    return EvictionResult.LATER if _BUDGET_CONFLICT in error.message else EvictionResult.AWAY
 
 
 def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
-    message = next(
-        (cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message
-    )
+    messages = [cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE]
+    message = messages[0] if messages else error.message
     name = _BUDGET_NAME.search(message)
     figures = _FIGURES.search(message)
     return Attempt(
-        pod,
-        EvictionResult.BLOCKED,
-        message,
+        pod=pod,
+        answer=EvictionResult.BLOCKED,
+        message=message,
         budget=f"{pod.namespace}/{name[1]}" if name else "",
         figures=(int(figures[1]), int(figures[2])) if figures else None,
         retry_after=error.retry_after,
@@ -256,7 +265,11 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Have the pod evicted that this process runs in, and say so before, for it may end at once. `ApiError`."""
+    """Evict the pod that this process runs in. `say` is called before, because it may end at once.
+
+    Raises:
+        ApiError: the pod or its node cannot be read.
+    """
     pod = _own_pod(api, own)
     if pod is None:
         return
@@ -270,9 +283,11 @@ def move_elsewhere(
 
 
 def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """Return the pod to be moved; None where its node waits for nothing, or nobody would start another."""
+    """Return the pod to move; None if its node is not deferred, or no controller starts another."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
         return None
     pod = read_pod(api, namespace, name)
-    return None if pod is None or pod.owner is None or pod.terminating else pod
+    if pod is None or pod.owner is None or pod.terminating:
+        return None
+    return pod

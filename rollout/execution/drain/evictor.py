@@ -63,7 +63,10 @@ class Retry:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When a pod's eviction was accepted: `at` by the wall clock; the first and last time in monotonic seconds."""
+    """When the evictions of a pod were accepted.
+
+    `at` is the first time by the wall clock, `first` and `last` are in monotonic seconds.
+    """
 
     at: datetime
     first: float

@@ -1,9 +1,8 @@
-"""What a node's turn has at hand, and what the drains of one process know of each other.
+"""What the run of a node works with, and what the drains of one process know of each other.
 
-Where several drains want the permits of one budget, the node that is nearest to being empty goes
-first: then its reboot begins while the others still drain, where all would end together otherwise.
-A drain that has used up half of its time goes before those that have not. Nobody waits for a drain
-that lets a permit lie: after a few seconds it is taken.
+If several drains want the permits of one budget, the node with the fewest pods left goes first, so
+that its reboot begins while the others still drain. A drain that has used half of its time goes
+before those that have not. If a drain does not use a permit within a few seconds, another does.
 """
 
 import threading
@@ -19,13 +18,13 @@ from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Activity, Edge, Phase
 
-# Seconds that a permit is left to a drain which is to go first.
-_MOST_DEFERENCE = 3.0
+# For so many seconds a permit is left to a drain that goes first.
+_LONGEST_DEFERENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """Where a drain stands: how many pods are left, and of each budget how many could go at once if it let them.
+    """How far a drain is: how many pods are left, and how many permits of each budget it wants.
 
     `pressed`: half of its time is over.
     """
@@ -37,52 +36,60 @@ class DrainProgress:
 
 @dataclass(slots=True)
 class Precedence:
-    """The drains of one process. Used by all of their threads."""
+    """Which drain of this process goes first. Used by all of their threads.
+
+    _deferring: since when a node leaves the permits of a budget, by both, in monotonic seconds.
+    """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
     _demands: dict[str, DrainProgress] = field(default_factory=dict)
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def update(self, node: str, demand: DrainProgress) -> None:
-        """Where this node's drain stands now."""
-        with self._turn:
+        """Note how far the drain of this node is."""
+        with self._lock:
             self._demands[node] = demand
 
     def leave(self, node: str) -> None:
         """Forget this node: its drain has ended."""
-        with self._turn:
+        with self._lock:
             self._demands.pop(node, None)
-            self._deferring = {
-                known: since for known, since in self._deferring.items() if known[0] != node
-            }
+            for other, budget in list(self._deferring):
+                if other == node:
+                    del self._deferring[other, budget]
 
     def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node for which this one leaves a budget's permits, of which there are so many; empty: none."""
-        with self._turn:
+        """Return the node for which this one leaves the permits of a budget; empty if it does not.
+
+        `allowance` is the number of permits.
+        """
+        with self._lock:
             first = self._first(node, budget, allowance)
             if not first:
                 self._deferring.pop((node, budget), None)
                 return ""
             since = self._deferring.setdefault((node, budget), now)
-            return first if now - since < _MOST_DEFERENCE else ""
+            return first if now - since < _LONGEST_DEFERENCE else ""
 
     def closed(self, node: str, budget: str) -> None:
-        """Note that the budget lets nothing go now: those who are ahead have taken what there was."""
-        with self._turn:
+        """Note that the budget has no permits left: the drains ahead have taken them."""
+        with self._lock:
             self._deferring.pop((node, budget), None)
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
+        """Return the first node ahead of this one, if those ahead want all permits; else empty."""
         own = self._rank(node)
-        ahead = [other for other in self._demands if self._rank(other) < own]
-        wanting = {
-            other: wanted
-            for other in ahead
-            if (wanted := self._demands[other].wanted.get(budget, 0))
-        }
-        if not wanting or sum(wanting.values()) < allowance:
+        ahead = []
+        wanted = 0
+        for other, demand in self._demands.items():
+            permits = demand.wanted.get(budget, 0)
+            if permits and self._rank(other) < own:
+                ahead.append(other)
+                wanted += permits
+        if not ahead or wanted < allowance:
             return ""
-        return min(wanting, key=self._rank)
+        return min(ahead, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
         demand = self._demands[node]
@@ -91,12 +98,13 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """One node's turn: what was planned for it, for which rollout (its id), by which rules, and since when.
+    """The run of one planned node, as part of the rollout with this ID.
 
-    `started` is in monotonic seconds; `spent` is how many of its drain's time-out another process
-    has had. `returning` takes up the UIDs of owners whose pods the drain leaves, for they come back
-    however often they are evicted, and `moved` those of pods that were evicted or deleted.
-    `precedence` and `moved` are what the drains of one process have in common.
+    started: when it began, in monotonic seconds.
+    spent: how many seconds of the drain timeout an earlier process has used.
+    returning: UIDs of owners whose pods the drain leaves, because they keep coming back.
+    moved: UIDs of pods that were evicted or deleted; the drains of one process share it.
+    precedence: which drain goes first; the drains of one process share it.
     """
 
     planned: PlannedNode
@@ -123,7 +131,7 @@ class NodeTask:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Return how long the run has taken so far."""
         return self.now - self.started
 
     def step(
@@ -142,9 +150,9 @@ class NodeTask:
         )
 
     def node(self, deadline: Deadline | None = None) -> Node:
-        """Return the Node as it is now; an outage is waited out until the deadline."""
+        """Return the Node as it is now; waits for the API server until the deadline."""
         return self.cluster.ask(lambda api: read_node(api, self.name), deadline)
 
     def pods(self, deadline: Deadline | None = None) -> tuple[Pod, ...]:
-        """Return the pods that are bound to it, in the same way."""
+        """Return the pods bound to the node; waits for the API server until the deadline."""
         return self.cluster.ask(lambda api: read_node_pods(api, self.name), deadline)

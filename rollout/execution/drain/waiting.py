@@ -1,4 +1,4 @@
-"""Pods that terminate during a drain: how long they take, what is reported, and why some are left."""
+"""Pods that terminate during a drain: how long they take, and why some are left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Termination:
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports on the pods that are left, and lists them again if the watch has been silent for long.
+    """Reports the pods that are left, and lists them again if the watch has long been silent.
 
     going: since when each pod has been evicted or terminating, by UID, in monotonic seconds.
     quiet_since: when the pods last changed, in monotonic seconds.
@@ -160,7 +160,7 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
-        """List pods and budgets again, less and less often, if the watches have been silent for long."""
+        """List pods and budgets again, ever more rarely, if the watches have long been silent."""
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.last_state:
@@ -202,7 +202,7 @@ class Waiting:
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
     def see(self, remaining: Sequence[Pod]) -> Sequence[str]:
-        """Return the commands that show what keeps the first pod that does not just need more time."""
+        """Return the commands for the first pod that does not just need more time."""
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
         return self._steps_for(others[0]) if others else ()
@@ -218,7 +218,7 @@ class Waiting:
         )
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
-        """Return a drain timeout that would suffice; 0 if some pod is not just taking its grace period."""
+        """Return a drain timeout that would suffice; 0 if some pod is beyond its grace period."""
         in_grace = self._in_grace(remaining)
         if len(in_grace) < len(remaining):
             return 0
@@ -236,7 +236,7 @@ class Waiting:
         return (self.look_at(pod),)
 
     def look_at(self, pod: Pod) -> str:
-        """Return the command that shows what keeps it: its budget where that alone does."""
+        """Return the command that shows what keeps the pod, such as its only budget."""
         denial = self.held.denial_of(pod)
         if denial is not None and denial.kind is DenierKind.POLICY:
             return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"

@@ -45,10 +45,10 @@ class NodePlaybooks(Protocol):
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Why it failed, empty where it passed, or there is none for this occasion; `notice` hears of each task.
+        """Return why the playbook failed; empty if it passed, or if there is none.
 
-        `check` is called again and again while it runs: what it raises ends the playbook, and is
-        raised.
+        `notice` is called with each task. `check` is called repeatedly while the playbook runs; an
+        error that it raises ends the playbook, and is raised.
         """
         ...
 
@@ -71,7 +71,7 @@ class NodeEngine(Protocol):
         ...
 
     def is_shut(self, planned: PlannedNode) -> bool:
-        """Whether the node's windows are closed now: earlier waits may have lasted until the next day."""
+        """Whether the node's windows are closed now, for example after a long wait."""
         ...
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
@@ -83,11 +83,11 @@ class NodeEngine(Protocol):
         ...
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node may not boot into this staged version, which is None if it is unknown."""
+        """Return why the node may not boot into this staged version; None if it may."""
         ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Keep how the node ended for later rollouts. A failure is kept before the marks are removed."""
+        """Store for later rollouts how the node ended, a failure before its marks are removed."""
         ...
 
 
@@ -110,7 +110,7 @@ class HostAccess(Protocol):
         ...
 
     def at_end(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version to remember it by; None if its end says nothing about it."""
+        """Return the node with the version that its end is about; None if it is about none."""
         ...
 
 
@@ -181,13 +181,17 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def until_returned(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return the context for a step that begins in this phase: what is not rebooting yet may be wished back."""
+    """Return the context for a step in this phase.
+
+    Before the reboot, its check also fails when a stop returns nodes, or the Node is removed.
+    """
 
     def check() -> None:
         context.check()
         if context.engine.stop.reverting:
             raise GivenUpError
-        if context.watched and (why := context.watched.why_removed):
-            raise NodeRemovedError(f"not rebooted: {why} while it was {phase}")
+        removal = context.watched.why_removed if context.watched else ""
+        if removal:
+            raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")
 
     return replace(context, check=check) if phase in BEFORE_REBOOT else context

@@ -1,4 +1,4 @@
-"""How the run of a node ends if the node is not proven: what the error means, and what becomes of the Node."""
+"""Ends the run of a node that is not proven: what the error means, and what is left on the Node."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -149,7 +149,7 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Return the version that the host runs; empty if it is not back, or its reboot is not proven."""
+    """Return the version that the host runs; empty if it is not back or not proven."""
     if progress.version:
         return progress.version
     is_unproven = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
@@ -159,7 +159,7 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _findings(context: NodeContext, outcome: Outcome) -> Findings:
-    """Return what is seen of a failed node; nothing of one that was skipped or stopped on request."""
+    """Return what the cluster shows of a node that has failed; nothing for other outcomes."""
     if not outcome.is_failure:
         return Findings()
     findings = Findings()

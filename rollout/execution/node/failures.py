@@ -1,4 +1,4 @@
-"""How a node's run fails, and the outcome of each failure, which decides whether the node is returned."""
+"""How a node's run fails, and the outcome of each failure. It decides what is left on the node."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,18 @@ from rollout.wording import text
 # After these the node works as it did before, or better: it is uncordoned, and reported.
 _WORKS = frozenset(
     {
-        *(Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK),
-        *(Outcome.SKIPPED, Outcome.ABORTED),
+        Outcome.DRAIN_FAILED,
+        Outcome.REBOOT_REFUSED,
+        Outcome.NOT_REBOOTED,
+        Outcome.ROLLED_BACK,
+        Outcome.SKIPPED,
+        Outcome.ABORTED,
     }
 )
 
 
-class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a rollout, not an error of it
-    """A step that failed with an outcome of its own; `reason` and `finding` as of a `NodeResult`."""
+class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
+    """A step that failed with an outcome of its own. The rest is as in a `NodeResult`."""
 
     def __init__(
         self,
@@ -38,7 +42,7 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
 
 
 class NodeRemovedError(NodeFailure):
-    """Its machine was removed, or is about to be. Not a failure; rollout leaves nothing behind on it."""
+    """The machine was removed, or is about to be, which is not a failure of the node."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
@@ -59,11 +63,11 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
+    """Not admitted right before its cordon. Nothing is left on the node, and it is tried again."""
 
 
 class WithheldError(NodeFailure):
-    """Not rebooted, because its staged version is not admitted or nothing needs the reboot any more."""
+    """Not rebooted: its staged version is not admitted, or nothing needs the reboot any more."""
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """Whether the node is in service again once our cordon is gone."""
+    """Whether the node works as before, so that it may be uncordoned."""
     return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
 
 

@@ -1,4 +1,4 @@
-"""A Node that is deleted during its reboot, and how its run continues if the kubelet registers it again.
+"""Continues the run of a node whose Node is deleted during the reboot and registered again.
 
 Before the reboot is requested, a Node that is gone, or about to go, is left at once to whatever
 removes it. During the reboot it may come back: some cloud controllers delete the Node of a machine
@@ -47,7 +47,7 @@ class Absence:
     patience: Deadline | None = None
 
     def check(self) -> None:
-        """`NodeRemovedError` once the host of a Node that is gone has not come back for too long."""
+        """Raise `NodeRemovedError` if the Node is gone and its host stays away for too long."""
         watched = self.context.watched
         if watched is None or not watched.is_absent:
             self.patience = None
@@ -63,7 +63,7 @@ class Absence:
 
 
 def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
-    """Run `act`, which writes on the Node. If the Node was deleted, wait until it is registered and run it again.
+    """Run `act`, which writes on the Node. If the Node was deleted, wait for a new one and repeat.
 
     `phase` is the phase that the new Node is marked with.
     """
@@ -77,7 +77,7 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Cordon and mark the Node that the kubelet has registered in the new boot, as the earlier Node was."""
+    """Wait for the Node of the new boot, and cordon and mark it as the earlier Node was."""
     _await_registered(context, progress)
     known = {
         marks.STAGED_VERSION: progress.staged_version or None,
@@ -90,13 +90,13 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
 
 
 def ready_before_it(context: NodeContext) -> str | None:
-    """Return the mark of the pods that were ready before the reboot, as it stood on the Node that was deleted."""
+    """Return the mark of the pods that were ready before the reboot, from the deleted Node."""
     before = context.watched.seen if context.watched else None
     return before.annotations.get(marks.READY_BEFORE) if before else None
 
 
 def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) -> None:
-    """Cordon and mark the Node that was registered again, unless it is marked; `known` are marks of the one before."""
+    """Cordon and mark the new Node, unless it is marked. `known` are marks of the old one."""
 
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
@@ -117,12 +117,12 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
 
 
 def absence_seconds(timeout: float) -> float:
-    """Return for how long a host whose Node is gone may stay away, of the time that it has otherwise."""
+    """Return how many seconds a host may stay away if its Node is gone."""
     return min(_GONE_SECONDS, timeout / _GONE_PART)
 
 
 def has_other_machine(context: NodeContext) -> bool:
-    """Whether the Node of this name now belongs to another machine. False if that cannot be told."""
+    """Whether the Node of this name belongs to another machine now. False if that is unknown."""
     before = context.watched.seen if context.watched else None
     try:
         node = read_node(context.cluster.api, context.name)

@@ -1,4 +1,4 @@
-"""A node's host, asked over SSH: which boot it is in, and whether it is the machine that was planned."""
+"""A node's host over SSH: which boot it is in, and whether it is the planned machine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ SSH_SECONDS = 20.0
 
 @dataclass
 class RememberingShell:
-    """Passes everything on; `error` is why the host did not answer when it was last asked, None where it did."""
+    """A shell that remembers in `error` why the last command failed, None if it did not."""
 
     shell: HostShell
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the shell does."""
-        return self._remembering(lambda: self.shell.run(host, command, timeout=timeout))
+        return self._remember_error(lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
         self,
@@ -45,13 +45,13 @@ class RememberingShell:
         timeout: float,
     ) -> CommandResult | None:
         """As the shell does."""
-        return self._remembering(
+        return self._remember_error(
             lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
         )
 
-    def _remembering(self, ask: Callable[[], T]) -> T:
+    def _remember_error(self, run: Callable[[], T]) -> T:
         try:
-            answer = ask()
+            answer = run()
         except SshError as error:
             self.error = error
             raise
@@ -61,10 +61,7 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host that is asked over SSH, and the node that it has to be.
-
-    `probe_timeout` is in seconds. `probe` is what the host is asked.
-    """
+    """A host that is reached over SSH, and its planned node. `probe_timeout` is in seconds."""
 
     host: Host
     planned: PlannedNode
@@ -78,9 +75,9 @@ class SshHost:
         return self.shell.error
 
     def boot_now(self) -> BootFacts | None:
-        """Return facts of the boot that the host is in; None if it does not answer, or not as itself."""
+        """Return facts of the current boot; None if the planned machine does not answer."""
         try:
-            facts, _waiting = look(self)
+            facts, _ = look(self)
         except NodeFailure:
             return None
         return facts
@@ -95,16 +92,17 @@ def is_host_silent(error: SshError | None) -> bool:
 
 
 def is_login_refused(error: SshError | None) -> bool:
-    """Whether keys or credentials are the cause, the host's or ours: the host itself may be well."""
+    """Whether keys or credentials are the cause, so that the host itself may be well."""
     return isinstance(error, HostKeyError | SshAuthError)
 
 
 def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
-    """Facts of the boot that the host is in now, None where it gives none; and what is being waited for.
+    """Return facts of the current boot, None if there is no answer; and what to wait for.
 
-    `left` are the seconds until a deadline. Raises `NodeFailure` where whoever answers is not the
-    node's machine: no amount of waiting mends that, and nothing that such a host says may be
-    believed.
+    `left` is the number of seconds until a deadline.
+
+    Raises:
+        NodeFailure: another machine answers. Waiting does not help, and it cannot be trusted.
     """
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))
@@ -116,23 +114,25 @@ def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, st
         return None, str(error)
     facts = parse_boot(result)
     if facts is None or not facts.machine_id:
-        return None, "no boot id, or no machine id, in its answer"
-    if why := other_machine(host, facts):
+        return None, "its answer has no boot ID or no machine ID"
+    difference = other_machine(host, facts)
+    if difference:
         raise NodeFailure(
-            Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now."
+            Outcome.NOT_BACK, difference, hint=f"Find out what answers at {host.host.address} now."
         )
-    return facts, "still up with the boot id from before"
+    return facts, "still up with the boot ID from before"
 
 
 def other_machine(host: SshHost, facts: BootFacts) -> str:
-    """Why these facts are not of the machine that the node was planned for; empty where they are."""
+    """Return how the machine differs from the planned one; empty if it does not."""
     expected = host.planned.machine_id
     if facts.machine_id == expected:
         return ""
-    difference = (
-        f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
+    actual = facts.machine_id or "unreadable"
+    return (
+        f"another machine answers at {host.host.address}: machine ID {actual} instead of"
+        f" {expected or 'an unknown one'}"
     )
-    return f"another machine answers at {host.host.address}: {difference}"
 
 
 def in_boot_before(host: SshHost, facts: BootFacts) -> bool:
@@ -141,17 +141,17 @@ def in_boot_before(host: SshHost, facts: BootFacts) -> bool:
 
 
 def no_boot(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
-    """Judge a host that has not rebooted: one that still answers works as before, one that is away does not."""
-    facts, _waiting = look(host)
+    """Return the failure of a host that has not rebooted in time. One that still answers works."""
+    facts, _ = look(host)
     if facts is not None and in_boot_before(host, facts):
         return NodeFailure(
             Outcome.NOT_REBOOTED,
-            f"the host did not reboot within --reboot-timeout {timeout}: same boot id as before",
+            f"the host did not reboot within --reboot-timeout {timeout}: same boot ID as before",
             see=("systemd-inhibit --list on the host", "systemctl list-jobs on the host"),
         )
     if host.error and is_login_refused(host.error):
-        why = f"the host answers, but one cannot log in: {host.error}"
-        return NodeFailure(Outcome.NOT_BACK, why, hint=host.error.hint)
+        message = f"the host answers, but the login fails: {host.error}"
+        return NodeFailure(Outcome.NOT_BACK, message, hint=host.error.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
         f"not back within --reboot-timeout {timeout}: {last}",

@@ -24,7 +24,7 @@ class RestagedError(StepError):
 def is_as_admitted(
     context: NodeContext, targets: Mapping[Source, str], detection: Detection
 ) -> bool:
-    """Whether the host has staged what the node was admitted for. True if the host does not tell."""
+    """Whether the staged version is the admitted one. True if the host does not tell."""
     if detection.unanswered:
         return True
     # If update_engine alone asks for the reboot, no targets are marked.
@@ -34,7 +34,7 @@ def is_as_admitted(
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """`WithheldError` if nothing needs the reboot any more, or the staged version is not admitted."""
+    """Raise `WithheldError` if no reboot is needed any more, or the version is not admitted."""
     is_told = not detection.unanswered
     if context.planned.staged and is_told and not detection.needs_reboot:
         by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
@@ -44,7 +44,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """`WithheldError` if the node may not be booted into this version, None if its host does not tell it."""
+    """Raise `WithheldError` if the node may not boot into this version; None if it is unknown."""
     if objection := context.engine.objection(context.planned, version):
         raise WithheldError(finding=objection)
 

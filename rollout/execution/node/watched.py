@@ -1,4 +1,4 @@
-"""A watch of the Node in progress: autoscalers, cloud controllers and people delete Nodes at any time."""
+"""Watches the Node in progress, which others may delete at any time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch shows it. While the API server is unavailable, nothing is known and nothing waits.
+    """The Node as a watch shows it. Reading it never waits for the API server.
 
     `uid` is the UID of the planned Node, empty if unknown. `seen` is the planned Node as last seen.
     """
