@@ -61,26 +61,31 @@ class Families:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
         histogram = partial(_family, cluster, Histogram)
-        self.build = gauge("build_info", "The version of rollout that wrote this.", "version")
+        self.build = gauge("build_info", "Version of rollout that wrote these metrics.", "version")
         self.cluster = gauge(
             "cluster_info",
-            "API server, UID of kube-system, version.",
+            "API server, UID of kube-system, and Kubernetes version.",
             "server",
             "uid",
             "kubernetes",
         )
         self.reboot_required = gauge(
-            "reboot_required", "Whether an update waits for the node's reboot: 1 or 0.", "node"
+            "reboot_required",
+            "1 if the node has to be rebooted for an update, otherwise 0.",
+            "node",
         )
         self.version_held = gauge(
-            "version_held", "1 for each version that is held: no node is taken to it.", "version"
+            "version_held", "1 for each held version, which no node may reboot into.", "version"
         )
-        self.running = gauge("running", "Whether a rollout is under way: 1 or 0.")
+        self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool"
         )
         self.finished = gauge(
-            "finished_nodes", "Those of them that have ended, by outcome.", "outcome", "pool"
+            "finished_nodes",
+            "Planned nodes of the current or last rollout that are done, by outcome.",
+            "outcome",
+            "pool",
         )
         self.excluded = gauge(
             "excluded_nodes",
@@ -90,21 +95,21 @@ class Families:
         )
         self.phase_start = gauge(
             "node_phase_start_timestamp_seconds",
-            "When a node in flight came into its phase.",
+            "Unix time at which a node in flight entered its phase.",
             "node",
             "phase",
         )
-        self.wave = gauge("wave", "The wave that runs, or ran last; 0 before the first.")
-        self.waves = gauge("waves", "Waves of the current or last rollout.")
+        self.wave = gauge("wave", "Number of the current or last wave; 0 before the first.")
+        self.waves = gauge("waves", "Number of waves of the current or last rollout.")
         self.held_evictions = gauge(
-            "held_evictions", "Evictions that are held now, by budget.", "budget"
+            "held_evictions", "Evictions that wait now, by disruption budget.", "budget"
         )
         self.drain = histogram(
-            "drain_duration_seconds", "How long it took to empty nodes.", "pool", buckets=_DRAINS
+            "drain_duration_seconds", "How long drains took.", "pool", buckets=_DRAINS
         )
         self.reboot = histogram(
             "reboot_duration_seconds",
-            "From the reboot's command to Ready.",
+            "Time from the reboot command to Ready.",
             "pool",
             buckets=_REBOOTS,
         )
@@ -112,20 +117,26 @@ class Families:
             "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
         )
         self.late = gauge(
-            "deadline_late_seconds", "By how much the forecast misses operate.finish-by."
+            "deadline_late_seconds", "Seconds by which the forecast exceeds operate.finish-by."
         )
         self.pass_start = gauge(
-            "pass_start_timestamp_seconds", "When the pass under way began; 0: none is."
+            "pass_start_timestamp_seconds",
+            "Unix time at which the current pass started; 0 if none is running.",
         )
         self.passes = counter(
-            "passes_total", "Passes that ended; apply and resume are one each.", "result"
+            "passes_total",
+            "Passes that ended, by result; apply and resume are one pass each.",
+            "result",
         )
-        self.last_pass = gauge("last_pass_timestamp_seconds", "When the last pass ended.")
+        self.last_pass = gauge(
+            "last_pass_timestamp_seconds", "Unix time at which the last pass ended."
+        )
         self.last_result = gauge(
             "last_pass_result", "1 for the result of the last pass, 0 for the others.", "result"
         )
         self.last_success = gauge(
-            "last_success_timestamp_seconds", "When a pass last ended with nothing left."
+            "last_success_timestamp_seconds",
+            "Unix time of the last pass that left no node pending.",
         )
 
     @property

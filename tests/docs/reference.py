@@ -169,7 +169,7 @@ def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> 
         if set(rights) & set(apply_rights(LEASE_NAMESPACE))
         else "; with `--disable-eviction` alone"
     )
-    without = "; a rollout works without" if all(right.optional for right in rights) else ""
+    without = "; optional" if all(right.optional for right in rights) else ""
     return (
         f"`{resource}`",
         place,

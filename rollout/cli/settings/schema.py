@@ -255,7 +255,9 @@ class RebootSettings(SettingsTable):
     timeout: Duration = flag(
         _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
     )
-    ready_timeout: Duration = flag(_POLICY.ready_timeout, "How long to wait for it to become Ready")
+    ready_timeout: Duration = flag(
+        _POLICY.ready_timeout, "How long to wait for the node to become Ready"
+    )
     delay: Pause = setting(
         _POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot"
     )
@@ -374,8 +376,8 @@ class AlertsSettings(SettingsTable):
     )
     silence: AlertLabel = setting(
         "",
-        "Silence, in that Alertmanager, the alerts of a node while it is in flight: those in which"
-        " this label, such as node or instance, holds the node's name or address",
+        "Silence the alerts of a node in Alertmanager while the node is in flight; set this to the"
+        " label that has the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
         (), 'Consider only alerts that match these labels: severity=~"critical|page"'
@@ -447,12 +449,13 @@ class EvidenceSettings(SettingsTable):
         "require-evidence",
     )
     cluster: Principal = setting(
-        "", "The proving cluster: its cluster.name or UID, and the principal that signs"
+        "",
+        "Cluster whose evidence is required: its cluster.name or UID, also the principal of signatures",
     )
     allowed_signers: Path | None = setting(
         None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY"
     )
-    nodes: int = setting(1, "How many nodes of the proving cluster must run the version", least=1)
+    nodes: int = setting(1, "How many nodes of that cluster must run the version", least=1)
     hours: int = setting(
         24, "How many hours must have passed since the last of these nodes was rebooted", least=0
     )
@@ -498,7 +501,7 @@ class PoolSettings(SettingsTable):
     reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
-    ready_timeout: Duration | None = setting(None, "How long to wait for it to become Ready")
+    ready_timeout: Duration | None = setting(None, "How long to wait for the node to become Ready")
     window: tuple[Window, ...] = setting(
         (), "Start its nodes only in this window, and within gates.window"
     )

@@ -118,16 +118,16 @@ def plan_rights() -> tuple[Right, ...]:
     storage = "replicas.longhorn.io settings.longhorn.io"
     return (
         *_all("get list", "nodes", "see the nodes"),
-        *_all("list", "pods", "see what would have to move"),
+        *_all("list", "pods", "see which pods must be evicted"),
         *_all("get", "namespaces", _CLUSTER_PURPOSE, namespace=cluster, name=cluster),
-        *_all("list", "poddisruptionbudgets.policy", "keep disruption budgets"),
+        *_all("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
         *_all("list", "daemonsets.apps", "know which pods stay"),
         *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
         *optional("list", "deployments.apps", "see other reboot coordinators"),
-        *optional("list", plans, "see what the upgrade controller is to do"),
+        *optional("list", plans, "see which upgrades system-upgrade-controller plans"),
         *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
-        *optional("list", "namespaces", "know which namespaces affinities choose by labels"),
-        *optional("list", storage, "spare the last healthy replica of a volume"),
+        *optional("list", "namespaces", "resolve namespaceSelector in pod affinities"),
+        *optional("list", storage, "leave nodes with the last healthy replica alone"),
         *optional("list", "cephclusters.ceph.rook.io", "wait until Ceph is healthy"),
     )
 
@@ -148,10 +148,10 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *plan_rights(),
         *_all("watch", "nodes", "see nodes come back"),
         *_all("patch", "nodes", "cordon, uncordon and annotate"),
-        *_all("get", "pods", "know a pod by its identity before it is evicted"),
-        *_all("watch", "pods", "see pods leave"),
+        *_all("get", "pods", "check the UID of a pod before its eviction"),
+        *_all("watch", "pods", "see pods terminate"),
         evict,
-        *_all("get list", "replicasets.apps statefulsets.apps", "see that moved pods run again"),
+        *_all("get list", "replicasets.apps statefulsets.apps", "see that evicted pods run again"),
         *stored(
             "get create update", "leases.coordination.k8s.io", "one rollout at a time", name=record
         ),
@@ -160,13 +160,16 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         ),
         *stored("get", "configmaps", _MEMORY_PURPOSE, name=memory),
         *optional("update", "configmaps", "remember that for later rollouts", name=memory),
-        *optional("get", "configmaps", "know which hosts hold slots of FleetLock", name=slots),
-        *optional("update", "configmaps", "grant such slots, and take them away", name=slots),
+        *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
+        *optional("update", "configmaps", "grant and revoke these slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have proved", name=evidence),
         *_all(
-            "watch", "poddisruptionbudgets.policy", "see when a budget allows again", optional=True
+            "watch",
+            "poddisruptionbudgets.policy",
+            "see when a budget allows evictions again",
+            optional=True,
         ),
-        *events("create", "events", "report on the Node what happens to it"),
+        *events("create", "events", "report what happens to a Node"),
         *events("patch", "events", "update these reports"),
     )
 
