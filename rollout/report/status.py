@@ -1,4 +1,4 @@
-"""The rows of `status`, what earlier rollouts have left to remember, and what to do next: read at a glance."""
+"""Renders `rollout status`: the nodes, what is remembered about them, and what to do next."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,15 +34,16 @@ _WIDE = (
     Column("NOTE", note=True),
 )
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
-# What the operator has to see to on the host.
+_CORDONED = (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
+# Someone has to fix these on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
-# What is said before a held version is released, if no failed node is named.
+# When to release a held version, if no failed node is named.
 AFTER_THE_CAUSE = "After fixing the cause"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A further command, and the words that stand before it: `To go on without worker-2`.
+    """A command with a lead that says what it does or when, such as `To go on without worker-2`.
 
     `is_ours`: it is a command of this program. `starts_nodes`: held versions have to be released
     before it.
@@ -56,11 +57,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before.
+    """A sentence below the nodes, and the command that continues.
 
-    `lead` says when to run the command, such as `After fixing worker-2`; it is empty if nothing
-    comes first. `ways` are all ways on if there are several, the first one again, and empty
-    otherwise.
+    `is_first`: nothing else can start before it. `lead` says when to run the command, such as
+    `After fixing worker-2`, empty for now. `ways` are all alternatives if there are several,
+    beginning with this one.
     """
 
     sentence: str = ""
@@ -71,7 +72,7 @@ class FollowUp:
 
     @classmethod
     def of_ways(cls, sentence: str, ways: Sequence[Way], *, is_first: bool) -> "FollowUp":
-        """Return what leads on in several ways, the first of them before all."""
+        """Return the alternatives; the first is the recommended one."""
         return cls(sentence, ways[0].command, is_first, ways[0].lead, ways)
 
 
@@ -88,64 +89,94 @@ def status_text(
     closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Show one row a node, how many are in which state, and what to do next.
+    """Render a row for each node, the number of nodes by state, and what to do next.
 
-    `width` in columns, None for what few look for besides, which then has `room`: None for no
-    limit. With `only_pending` no row for nodes that nothing waits for; all of them count. `asked`
-    are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why
-    no node may be started now. `repeated` makes of a command the one about the same nodes.
-
-    But without a limit, what is said of more than half of the rows stands once below them.
+    `width` is the terminal's; None shows all columns, within `room` (None: no limit). With
+    `only_pending` only pending nodes have rows, but all count. `asked` are `detect.sources`.
+    `rollout` is about a rollout of these nodes, `closed` says why no node may be started now.
+    `repeated` adds to a command the flags that select the same nodes.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
-    remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
-    shown = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note(status, memory, now, is_wide=width is None) for status in shown]
+    follow_ups = [*_remembered(memory, statuses, now), FollowUp(closed), rollout]
+    rows = [status for status in statuses if status.is_pending or not only_pending]
+    notes = [_note(status, memory, now, is_wide=width is None) for status in rows]
     if width is None:
-        rows = [_wide_row(status, note) for status, note in zip(shown, notes, strict=True)]
-        table = table_text(_WIDE, rows, room, elsewhere="a wider terminal") if rows else ""
-        lines = [table, _counts(statuses)]
+        lines = [_wide_table(rows, notes, room), _counts(statuses)]
     else:
-        lines = _brief_lines(shown, notes, _counts(statuses), width)
-    lines += [said.sentence for said in (*remembered, rollout)]
+        lines = _brief_lines(rows, notes, _counts(statuses), width)
+    lines += [follow_up.sentence for follow_up in follow_ups]
     lines.append(_bad_versions_text(statuses))
     if rollout.lead:
-        # a node with a version that is held is not started before its release
-        releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
-        for way in rollout.ways:
-            before = releases if way.starts_nodes else ""
-            lines.append(
-                f"{way.lead}:\n{before}    {repeated(way.command) if way.is_ours else way.command}"
-            )
-    elif command := _next(statuses, asked, (*remembered, rollout)):
-        caution = next(
-            (f"{said.lead}:" for said in remembered if said.lead and said.command == command),
-            "Next:",
-        )
-        lines.append(f"{caution}\n    {repeated(command)}")
+        lines += _rollout_commands(follow_ups, rollout, repeated)
+    else:
+        lines.append(_next_command(statuses, asked, follow_ups, repeated))
     return wrap(joined("\n", *lines), width or room)
+
+
+def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | None) -> str:
+    if not rows:
+        return ""
+    cells = [_wide_row(status, note) for status, note in zip(rows, notes, strict=True)]
+    return table_text(_WIDE, cells, room, elsewhere="a wider terminal")
+
+
+def _rollout_commands(
+    follow_ups: Sequence[FollowUp], rollout: FollowUp, repeated: Callable[[str], str]
+) -> Iterator[str]:
+    """Yield the commands that continue a rollout, after the releases that they need."""
+    commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
+    releases = "".join(f"    {command}\n" for command in commands)
+    for way in rollout.ways:
+        before = releases if way.starts_nodes else ""
+        command = repeated(way.command) if way.is_ours else way.command
+        yield f"{way.lead}:\n{before}    {command}"
+
+
+def _next_command(
+    statuses: Sequence[NodeStatus],
+    asked: Sequence[Source],
+    follow_ups: Sequence[FollowUp],
+    repeated: Callable[[str], str],
+) -> str:
+    command = _next(statuses, asked, follow_ups)
+    if not command:
+        return ""
+    leads = [entry.lead for entry in follow_ups if entry.lead and entry.command == command]
+    lead = leads[0] if leads else "Next"
+    return f"{lead}:\n    {repeated(command)}"
 
 
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """Return the rows and their counts; of hosts that are all silent for one cause nothing but that."""
-    cause, alike = Counter(filter(None, notes)).most_common(1)[0] if any(notes) else ("", 0)
-    is_common = alike > 1 and alike * 2 > len(statuses)
-    of_hosts = all(
-        status.error for status, note in zip(statuses, notes, strict=True) if note == cause
-    )
-    line = f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}"
-    if is_common and of_hosts and alike == len(statuses):
-        return [line]
+    """Return the table, the counts, and the note that more than half of the rows share.
+
+    If all hosts are unreachable for one cause, nothing else is shown.
+    """
+    common, number = _most_common(notes)
+    if number < 2 or number * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
+        common = ""
     versions = list(map(_version, statuses))
-    told = versions if any(version != "?" for version in versions) else [""] * len(versions)
-    rows = [
-        (printable(status.node), status.state, version, "" if is_common and note == cause else note)
-        for status, version, note in zip(statuses, told, notes, strict=True)
-    ]
-    return [table_text(_COLUMNS, rows, width) if rows else "", counts, line if is_common else ""]
+    if not any(version != "?" for version in versions):
+        versions = [""] * len(versions)
+    rows = []
+    of_hosts = True
+    for status, version, note in zip(statuses, versions, notes, strict=True):
+        is_common = bool(common) and note == common
+        of_hosts = of_hosts and (bool(status.error) or not is_common)
+        rows.append((printable(status.node), status.state, version, "" if is_common else note))
+    subject = counted(len(statuses), "host" if of_hosts else "node")
+    line = f"{number} of {subject}: {common}" if common else ""
+    if common and of_hosts and number == len(statuses):
+        return [line]
+    return [table_text(_COLUMNS, rows, width) if rows else "", counts, line]
+
+
+def _most_common(notes: Sequence[str]) -> tuple[str, int]:
+    """Return the most common note that is not empty, and how many nodes have it."""
+    common = Counter(filter(None, notes)).most_common(1)
+    return common[0] if common else ("", 0)
 
 
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
@@ -163,7 +194,7 @@ def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
 
 
 class StatusSummary(TypedDict):
-    """How many nodes are meant, shown or not."""
+    """Counts of all nodes, with rows or without."""
 
     nodes: int
     needs_reboot: int
@@ -171,18 +202,18 @@ class StatusSummary(TypedDict):
 
 
 class StatusReport(TypedDict):
-    """How the nodes stand."""
+    """What `rollout status -o json` prints."""
 
     format_version: str
     nodes: Sequence[NodeStatus]
     summary: StatusSummary
 
 
-def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:
-    """Return the nodes that are `shown` as one object; all of them count."""
+def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:
+    """Return the nodes with rows as one object. Its summary counts all nodes."""
     return {
         "format_version": FORMAT_VERSION,
-        "nodes": shown,
+        "nodes": rows,
         "summary": {
             "nodes": len(statuses),
             "needs_reboot": sum(status.needs_reboot for status in statuses),
@@ -192,38 +223,50 @@ def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus])
 
 
 def _counts(statuses: Sequence[NodeStatus]) -> str:
-    """How many are in which state; in one sentence where nothing is to be done."""
+    """Return how many nodes are in each state, or their versions if all are up to date."""
+    nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
-        versions = ", ".join(
-            dict.fromkeys(or_nothing(status.running_version) for status in statuses)
-        )
-        return f"Up to date: {counted(len(statuses), 'node')} on {versions}."
-    return (
-        f"{counted(len(statuses), 'node')}:"
-        f" {', '.join(f'{number} {word}' for word, number in states.most_common())}"
-    )
+        versions = dict.fromkeys(or_nothing(status.running_version) for status in statuses)
+        return f"Up to date: {nodes} on {', '.join(versions)}."
+    counts = [f"{number} {state}" for state, number in states.most_common()]
+    return f"{nodes}: {', '.join(counts)}"
 
 
 def _next(
-    statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]
+    statuses: Sequence[NodeStatus], asked: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> str:
-    """Return the one command that leads on; empty where nothing is to be done."""
-    unknown = (not (status.judged or status.shows or status.is_rebooting) for status in statuses)
-    if any(unknown) or any(status.reason in _ON_THE_HOST for status in statuses):
+    """Return the command to run next; empty if there is nothing to do."""
+    if any(_needs_doctor(status) for status in statuses):
         return "rollout doctor"
-    if first := [other.command for other in others if other.is_first]:
-        return first[0]
-    silent = {source for status in statuses if not status.needs_reboot for source in status.shows}
+    urgent = [follow_up.command for follow_up in follow_ups if follow_up.is_first]
+    if urgent:
+        return urgent[0]
+    silent = _silent_sources(statuses)
     if silent:
-        sources = [source for source in Source if source in silent]
-        return f"rollout status {detect_flag(*asked, *sources)}"
-    commands = [other.command for other in others if other.command]
+        return f"rollout status {detect_flag(*asked, *silent)}"
+    commands = [follow_up.command for follow_up in follow_ups if follow_up.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
-    if any(_may_find_an_update(status, bad_versions(statuses)) for status in statuses):
+    bad = bad_versions(statuses)
+    if any(_may_find_an_update(status, bad) for status in statuses):
         commands.append("rollout check-update")
     return commands[0] if commands else ""
+
+
+def _silent_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
+    """Return the sources that idle hosts have and that were not asked."""
+    silent: set[Source] = set()
+    for status in statuses:
+        if not status.needs_reboot:
+            silent.update(status.shows)
+    return [source for source in Source if source in silent]
+
+
+def _needs_doctor(status: NodeStatus) -> bool:
+    """Whether the host gave no answer that explains the node, or has to be fixed itself."""
+    is_unknown = not (status.judged or status.shows or status.is_rebooting)
+    return is_unknown or status.reason in _ON_THE_HOST
 
 
 def bad_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
@@ -250,39 +293,33 @@ def _bad_versions_text(statuses: Sequence[NodeStatus]) -> str:
     return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 
-def _note(
-    status: NodeStatus,
-    memory: Memory,
-    now: datetime | None,
-    *,
-    is_wide: bool,
-) -> str:
-    """Tell how far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again.
+def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
+    """Return what the state does not say: progress, problem, and when the node is tried again.
 
-    Where it is not wide, the way out is left out, and what stands `below` for many.
+    A narrow table leaves out fixes, and causes that a sentence below the table gives.
     """
-    stage = status.progress
     if status.is_rebooting:
-        return printable(stage)
-    sentence = status.error or _worth_telling(status, status.message, now)
+        return printable(status.progress)
     failures = memory.nodes.get(status.node) if status.retry_after else None
-    ago = f"{elapsed(seconds_since(failures.at, now))} ago" if failures and now else ""
-    again = trouble(failures, ago) if failures else ""
+    failed = ""
+    if failures:
+        ago = f"{elapsed(seconds_since(failures.at, now))} ago" if now else ""
+        failed = trouble(failures, ago)
     if is_wide:
-        again = (
-            f"{again}: `rollout operate` tries it again after {status.retry_after}" if again else ""
-        )
-        return printable(joined("; ", stage, sentence, again))
+        problem = status.error or _explanation(status, status.message, now)
+        if failed:
+            failed = f"{failed}: `rollout operate` tries it again after {status.retry_after}"
+        return printable(joined("; ", status.progress, problem, failed))
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
-    sentence = status.note if status.error else _worth_telling(status, status.note, now)
-    if _is_said_below(status, memory):
-        sentence = ""
-    lead = again if again and not status.is_rolled_back else stage
-    return printable(joined("; ", lead, sentence))
+    problem = status.note if status.error else _explanation(status, status.note, now)
+    if _is_below_table(status, memory):
+        problem = ""
+    lead = status.progress if status.is_rolled_back or not failed else failed
+    return printable(joined("; ", lead, problem))
 
 
-def _is_said_below(status: NodeStatus, memory: Memory) -> bool:
+def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
     """Whether a sentence below the table gives the cause: all are paused, or the version is held."""
     if status.error:
         return False
@@ -293,35 +330,30 @@ def _is_said_below(status: NodeStatus, memory: Memory) -> bool:
     return is_held and why_held(memory, version) is not None
 
 
-def _worth_telling(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Why it would be left out, or was; what its state says already, or is our own doing, is not told again."""
+def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
+    """Return why the node is not in a plan, unless its state or its rollout says so already."""
     if status.update and status.reason in ("", ExclusionReason.NO_UPDATE):
-        told = _of_update(status.update, message, now)
-        if told:
-            return told
-    is_told = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
-    is_ours = status.under_way and status.reason in (
-        ExclusionReason.LEFT_CORDONED,
-        ExclusionReason.CORDONED,
-    )
-    if status.reason and not (is_told or is_ours):
+        explanation = _update_explanation(status.update, message, now)
+        if explanation:
+            return explanation
+    is_idle = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
+    is_own_cordon = status.under_way and status.reason in _CORDONED
+    if status.reason and not (is_idle or is_own_cordon):
         return message
     if status.deferred:
         return status.deferred
-    # update_engine's stands in the columns
+    # The columns have what update_engine says.
     return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
 
 
-def _of_update(update: UpdateStanding, message: str, now: datetime | None) -> str:
+def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
     """Return what explains the update state of a host; empty if the state says everything."""
     match update.state:
         case UpdateState.ROLLED_BACK:
-            ago = (
-                f", {elapsed(seconds_since(update.rolled_back_at, now))} ago"
-                if now and update.rolled_back_at
-                else ""
-            )
-            return f"from {update.rolled_back_from}{ago}"
+            ago = ""
+            if now and update.rolled_back_at:
+                ago = f"{elapsed(seconds_since(update.rolled_back_at, now))} ago"
+            return joined(", ", f"from {update.rolled_back_from}", ago)
         case UpdateState.BEHIND:
             return f"the cluster has {update.newest_version}"
         case UpdateState.CHECK_FAILED:
@@ -343,15 +375,18 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 def _remembered(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
-    """Yield what holds many nodes back, with what ends it; nothing where nothing does."""
-    if pause := all_paused(memory, now):
+    """Yield what is remembered and holds many nodes back, each with the command that ends it."""
+    pause = all_paused(memory, now)
+    if pause:
         yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")
-    if why := why_aborted(memory):
-        yield FollowUp(f"No unattended pass starts a node: {printable(why)}.")
-    if slip := memory.slip:
-        yield FollowUp(printable(f"{slip} (known since {slip.since})."))
+    aborted = why_aborted(memory)
+    if aborted:
+        yield FollowUp(f"No unattended pass starts a node: {printable(aborted)}.")
+    if memory.slip:
+        yield FollowUp(printable(f"{memory.slip} (known since {memory.slip.since})."))
     for version in memory.versions:
-        if held := why_held(memory, version):
+        held = why_held(memory, version)
+        if held:
             staged = sum(status.staged_version == version for status in statuses)
             sentence = f"{printable(capitalize(cause(held)))}; staged on {staged} of these."
             yield FollowUp(sentence, f"rollout release {shell_word(version)}", lead=AFTER_THE_CAUSE)

@@ -1,4 +1,4 @@
-"""An unfinished run in words, and as what `status --run` prints."""
+"""Renders an unfinished run, as text and as what `status --run -o json` prints."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, TypedDict
@@ -17,7 +17,7 @@ from rollout.report.sentences import capitalize, reason_counts
 from rollout.report.status import Way
 
 _MOST = 20
-# So many nodes of which the same is to be said have a line each.
+# Up to this many nodes in the same state have a line each.
 _FEW = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value
@@ -32,42 +32,36 @@ _PASSES_STOPPED = (
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
-    """Tell which run, of whom, since when, and how far it has come."""
+    """Say which run it is, who started it, since when, and how far it has come."""
     if unfinished.is_only_taints:
         return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
+    run = printable(unfinished.run)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
-        return (
-            f"{shortened(names)} {verb} still cordoned by the aborted rollout"
-            f" {printable(unfinished.run)}"
-        )
-    who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
-    since = (
-        f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
-    )
+        return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
+    counts = _counts(unfinished)
+    if is_of_fleetlock(unfinished):
+        state = "has left nodes over"
+        if unfinished.blocks:
+            state = "is taking hosts through their reboots"
+        return f"the FleetLock server {state}, run {run}: {counts}"
+    record = unfinished.record
+    name = f"the rollout {run}" if run else "a rollout of unknown id"
+    who = f"of {printable(record.started_by)}" if record.started_by else ""
+    since = f"since {printable(record.started_at)}" if record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING
     state = "ended unfinished" if has_ended else f"is {word}{_wave(unfinished)}"
-    if is_of_fleetlock(unfinished):
-        state = (
-            "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
-        )
-        return (
-            f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
-        )
-    name = (
-        f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
-    )
-    return f"{name}{who}{since} {state}: {_counts(unfinished)}"
+    return f"{joined(' ', name, who, since, state)}: {counts}"
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
-    """Name the nodes that still have marks."""
+    """Return the names of the nodes that still have annotations."""
     return [printable(begun.node.name) for begun in (*unfinished.begun, *unfinished.failed)]
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """Return what to do about the nodes that an abort had to leave: if they come back, and if they do not."""
+    """Return what to do about nodes that an abort left: if they come back, and if they do not."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -84,73 +78,68 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 
 
 def _wave(unfinished: Unfinished) -> str:
-    """Which wave it has come to; empty where no node is under way, or nobody knows the waves."""
-    turns = _turns(unfinished)
-    names = (begun.node.name for begun in unfinished.begun)
-    index, waves = max((turns[name] for name in names if name in turns), default=(0, 0))
-    return f", wave {index} of {waves}" if index else ""
+    """Return the latest wave in progress; empty if no node is, or the waves are unknown."""
+    waves = _waves_by_node(unfinished)
+    in_progress = [waves[entry.node.name] for entry in unfinished.begun if entry.node.name in waves]
+    if not in_progress:
+        return ""
+    index, total = max(in_progress)
+    return f", wave {index} of {total}"
 
 
-def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
-    """Which wave each planned node belongs to, and how many there are."""
+def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
+    """Return the wave of each planned node, and how many waves there are."""
     waves = unfinished.record.plan.waves if unfinished.record.plan else ()
-    return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
+    by_node = {}
+    for wave in waves:
+        for node in wave.nodes:
+            by_node[node.name] = (wave.index, len(waves))
+    return by_node
 
 
 def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, UnderWay]:
-    """Return how far it has come with each node that is not done, by name.
+    """Return how far the rollout is with each node that is not done, by name.
 
-    `down` has, by name, for how long nodes that reboot are down, in words. A node that failed and
-    is in service again counts as failed, as in the heading; of a node that was rolled back, the
-    version tells more.
+    `down` says, by name, for how long the hosts of rebooting nodes have been down. A node that
+    failed and is in service again counts as failed, as in the heading. For a node that was rolled
+    back, the version says more.
     """
-    begun = (*unfinished.begun, *unfinished.failed)
-    phases = {
-        name: Phase.FAILED
-        for name, outcome in unfinished.given_back.items()
-        if outcome in _FAILED_IN_SERVICE
-    }
-    phases |= {entry.node.name: entry.phase for entry in begun}
+    phases: dict[str, Phase] = {}
+    for name, outcome in unfinished.given_back.items():
+        if outcome in _FAILED_IN_SERVICE:
+            phases[name] = Phase.FAILED
+    for entry in (*unfinished.begun, *unfinished.failed):
+        phases[entry.node.name] = entry.phase
     if unfinished.blocks:
-        phases |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING)
-    turns = _turns(unfinished)
-    return {
-        name: UnderWay(phase, *turns.get(name, (0, 0)), down.get(name, ""))
-        for name, phase in phases.items()
-    }
-
-
-def _states(unfinished: Unfinished, down: Mapping[str, str]) -> dict[str, str]:
-    """Return the phases of the nodes that were begun, by name."""
-    nodes = {
-        begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)
-    }
-    return {name: joined(", ", phase, down.get(name, "")) for name, phase in nodes.items()}
+        for node in unfinished.untouched:
+            phases[node.name] = Phase.PENDING
+    waves = _waves_by_node(unfinished)
+    progress = {}
+    for name, phase in phases.items():
+        index, total = waves.get(name, (0, 0))
+        progress[name] = UnderWay(phase, wave=index, waves=total, down=down.get(name, ""))
+    return progress
 
 
 def ways_out(unfinished: Unfinished) -> str:
-    """Tell what can be done about it, in half a sentence."""
+    """Return the commands that continue or end the rollout, as a clause."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
         return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
-        return (
-            "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort`"
-            " returns the nodes"
-        )
+        status = "`rollout fleetlock status` shows it"
+        return f"{status}; where no server runs any more, `rollout abort` returns the nodes"
     if unfinished.record.problem:
         return "`rollout abort` returns the started nodes"
     if unfinished.only_failed_left:
-        return (
-            "`rollout resume --retry-failed` tries the failed nodes again, `rollout abort` ends it"
-            " without them"
-        )
+        retry = "`rollout resume --retry-failed` tries the failed nodes again"
+        return f"{retry}, `rollout abort` ends it without them"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
-    """Whether its nodes' hosts have asked for their reboots: what is known of that stands in slots, not in a record."""
+    """Whether the nodes' hosts asked for their reboots. Slots hold its state, and it has no record."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
@@ -163,12 +152,11 @@ def _counts(unfinished: Unfinished) -> str:
         "with marks that are not understood": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
-    counts = (
-        reason_counts({word: len(group) for word, group in groups.items() if group})
-        or "nothing in progress"
-    )
+    counts = reason_counts({word: len(group) for word, group in groups.items() if group})
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
-    return counts + (f" ({printable(problem)})" if problem else "")
+    return joined(
+        " ", counts or "nothing in progress", f"({printable(problem)})" if problem else ""
+    )
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -183,23 +171,21 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """Tell what resume is about to do with each node that was begun; `planned` are those of its plan, which is shown.
+    """Say what resume will do with each node in progress; its plan shows the `planned` nodes.
 
-    With `retry` those that failed are tried again.
+    With `retry` failed nodes are tried again.
     """
-    said = {begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.begun}
-    said |= {
-        result.node: f"left as it is: {printable(result.message)}" for result in inherited.stranded
-    }
-    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in said]
+    states = {begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.begun}
+    for result in inherited.stranded:
+        states[result.node] = f"left as it is: {printable(result.message)}"
+    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in states]
     failed += unfinished.given_back
-    lines = list(_lines(unfinished, lock, said, alive=lock.alive))
-    if left := [name for name in failed if name not in planned]:
-        words = (
-            "failed, and left out now"
-            if retry
-            else "failed, left as they are (--retry-failed tries them again)"
-        )
+    lines = list(_lines(unfinished, lock, states, alive=lock.alive))
+    left = [name for name in failed if name not in planned]
+    if left:
+        words = "failed, left as they are (--retry-failed tries them again)"
+        if retry:
+            words = "failed, and left out now"
         lines.append(f"  {words}: {shortened(left)}")
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
@@ -207,17 +193,18 @@ def resume_text(
 
 
 def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: float) -> str:
-    """Tell what abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
+    """Say what abort will do with each node; `wait` is how many seconds a reboot may take.
 
-    `unfinished` is None where nothing but slots of FleetLock is left.
+    `unfinished` is None if only FleetLock slots are left.
     """
     if unfinished is None:
         return "Slots of FleetLock that no node has marks of are freed."
-    said = {
-        begun.node.name: _undone(begun, wait) for begun in (*unfinished.begun, *unfinished.failed)
-    }
-    said |= {name: f"left as it is: {printable(why)}" for name, why in unfinished.unclear.items()}
-    lines = list(_lines(unfinished, lock, said, alive=lock.alive))
+    states = {}
+    for begun in (*unfinished.begun, *unfinished.failed):
+        states[begun.node.name] = _undo_text(begun, wait)
+    for name, why in unfinished.unclear.items():
+        states[name] = f"left as it is: {printable(why)}"
+    lines = list(_lines(unfinished, lock, states, alive=lock.alive))
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
     if not unfinished.record.is_missing:
@@ -228,100 +215,97 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     return "\n".join(lines)
 
 
-def _undone(begun: Begun, wait: float) -> str:
-    undo = (
-        "removes its annotations"
-        if begun.node.cordoned
-        else "uncordons it and removes its annotations"
-    )
-    stays = "; it stays cordoned, as it was before" if begun.node.cordoned else ""
-    waits = (
-        ""
-        if begun.phase in BEFORE_REBOOT
-        else f"waits up to {Duration(round(wait))} for it to be Ready, then "
-    )
-    return f"{begun.phase}; {waits}{undo}{stays}"
+def _undo_text(begun: Begun, wait: float) -> str:
+    waits = ""
+    if begun.phase not in BEFORE_REBOOT:
+        waits = f"waits up to {Duration(round(wait))} for it to be Ready, then "
+    if begun.node.cordoned:
+        undo = "removes its annotations; it stays cordoned, as it was before"
+    else:
+        undo = "uncordons it and removes its annotations"
+    return f"{begun.phase}; {waits}{undo}"
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
-    """Tell what came of an abort; `again` is the command that goes on with it where nodes are left."""
+    """Say what an abort did; `again` is the command that continues it if nodes are left."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
-    count = len(aborted.reverted)
-    returned = f"{counted(count, 'node')} returned: {shortened(aborted.reverted)}" if count else ""
-    nothing = (
-        ""
-        if count or left
-        else "No node had to be undone; what was left of the rollout was removed."
-    )
-    names = [printable(name) for name in aborted.left_cordoned]
-    ways = () if aborted.stopped or not left else _ways_after_abort(names)
-    return joined(
-        "\n",
-        returned or nothing,
-        f"The soft taint is removed from {_nodes(aborted.untainted)}" if aborted.untainted else "",
-        f"Left as they are: {listed(left, _MOST)}" if left else "",
-        _PASSES_STOPPED if aborted.stops_passes else "",
-        f"Next:\n    {again}" if left and aborted.stopped else "",
-        *(f"{way.lead}:\n    {again if way.is_ours else way.command}" for way in ways),
-    )
+    lines = []
+    if aborted.reverted:
+        nodes = counted(len(aborted.reverted), "node")
+        lines.append(f"{nodes} returned: {shortened(aborted.reverted)}")
+    elif not left:
+        lines.append("No node had to be undone; what was left of the rollout was removed.")
+    if aborted.untainted:
+        lines.append(f"The soft taint is removed from {_nodes(aborted.untainted)}")
+    if left:
+        lines.append(f"Left as they are: {listed(left, _MOST)}")
+    if aborted.stops_passes:
+        lines.append(_PASSES_STOPPED)
+    if left and aborted.stopped:
+        lines.append(f"Next:\n    {again}")
+    elif left:
+        names = [printable(name) for name in aborted.left_cordoned]
+        ready, gone = _ways_after_abort(names)
+        lines.append(f"{ready.lead}:\n    {again}")
+        lines.append(f"{gone.lead}:\n    {gone.command}")
+    return "\n".join(lines)
 
 
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
-    """Tell that there is none, and which was the last, where that is known."""
-    held = (
-        f" {printable(lock.holder)} holds the lock, and has begun nothing yet."
-        if lock.holder
-        else ""
-    )
-    outcomes = reason_counts(dict(sorted(last.outcomes.items()))) if last else ""
-    ended = (
-        f" The last was {printable(last.run)}, until {printable(last.at)}: {outcomes}."
-        if last
-        else ""
-    )
-    return f"No rollout is running or interrupted.{held}{ended}"
+    """Say that no rollout is running, and which was the last, if it is known."""
+    sentences = ["No rollout is running or interrupted."]
+    if lock.holder:
+        sentences.append(f"{printable(lock.holder)} holds the lock, and has begun nothing yet.")
+    if last:
+        outcomes = reason_counts(dict(sorted(last.outcomes.items())))
+        ended = f"{printable(last.run)}, until {printable(last.at)}"
+        sentences.append(f"The last was {ended}: {outcomes}.")
+    return " ".join(sentences)
 
 
 def run_text(
     unfinished: Unfinished, lock: LeaseSnapshot, down: Mapping[str, str], *, alive: bool | None
 ) -> str:
-    """Show the run, whether a process works on it, and its nodes under way or failed; `down` as in `under_way`."""
-    said = _states(unfinished, down)
-    said |= {name: f"not understood: {printable(why)}" for name, why in unfinished.unclear.items()}
-    title, *nodes = _lines(unfinished, lock, said, alive=alive)
+    """Render the run, whether a process works on it, and its nodes in progress or failed.
+
+    `down` is as in `under_way`.
+    """
+    states = {}
+    for begun in (*unfinished.begun, *unfinished.failed):
+        name = begun.node.name
+        states[name] = joined(", ", begun.phase.value, down.get(name, ""))
+    for name, why in unfinished.unclear.items():
+        states[name] = f"not understood: {printable(why)}"
+    title, *nodes = _lines(unfinished, lock, states, alive=alive)
     is_idle = alive is False and (unfinished.blocks or unfinished.is_only_taints)
-    return joined("\n", title, _idle(unfinished) if is_idle else "", *nodes)
+    return joined("\n", title, _idle_text(unfinished) if is_idle else "", *nodes)
 
 
 def _lines(
-    unfinished: Unfinished, lock: LeaseSnapshot, said: Mapping[str, str], *, alive: bool | None
+    unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    """Which run, what the lock tells of its holder, and a line a node, or one for many of which the same is said."""
+    """Yield the heading, the lock's holder, and each state with its nodes."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
-    if lock.holder and lock.has_ended:
-        yield (
-            f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this"
-            " machine"
-        )
-    elif lock.holder and lock.age is not None:
-        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago"
-    for words, names in grouped((words, name) for name, words in said.items()).items():
+    holder = printable(lock.holder)
+    if holder and lock.has_ended:
+        yield f"  {holder} held the lock, and has ended: it was a process on this machine"
+    elif holder and lock.age is not None:
+        yield f"  {holder} renewed the lock {elapsed(lock.age)} ago"
+    for state, names in grouped((state, name) for name, state in states.items()).items():
         if len(names) > _FEW:
-            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
+            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {state}"
         else:
-            yield from (f"  {printable(name)}: {words}" for name in names)
+            yield from (f"  {printable(name)}: {state}" for name in names)
 
 
-def _idle(unfinished: Unfinished) -> str:
-    """Tell that nobody works on it, and what can be done about it."""
-    if unfinished.blocks:
-        by_itself = (
-            "the next pass of rollout operate goes on with it; "
-            if unfinished.record.unattended
-            else ""
-        )
-        return f"  no process is working on it: {by_itself}{ways_out(unfinished)}"
-    return f"  {ways_out(unfinished)}"
+def _idle_text(unfinished: Unfinished) -> str:
+    """Say that no process works on it, and how to continue or end it."""
+    if not unfinished.blocks:
+        return f"  {ways_out(unfinished)}"
+    operate = ""
+    if unfinished.record.unattended:
+        operate = "the next pass of rollout operate goes on with it; "
+    return f"  no process is working on it: {operate}{ways_out(unfinished)}"
 
 
 class UnfinishedRun(TypedDict):
@@ -346,15 +330,19 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
     """Return the run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
         return None
+    state: Literal["running", "interrupted", "ended"] = "ended"
+    if alive:
+        state = "running"
+    elif unfinished.blocks:
+        state = "interrupted"
+    started = (*unfinished.begun, *unfinished.failed)
     return {
         "run": unfinished.run,
-        "state": "running" if alive else ("interrupted" if unfinished.blocks else "ended"),
+        "state": state,
         "operating": unfinished.record.unattended,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
-        "nodes": {
-            begun.node.name: begun.phase for begun in (*unfinished.begun, *unfinished.failed)
-        },
+        "nodes": {begun.node.name: begun.phase for begun in started},
         "failed": [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back],
         "done": unfinished.done,
         "not_begun": [node.name for node in unfinished.untouched],
@@ -382,7 +370,7 @@ class AbortReport(TypedDict):
 
 
 def abort_document(aborted: Aborted) -> AbortReport:
-    """Return what came of an abort, as one object."""
+    """Return the result of an abort as one object."""
     left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
     return {
         "run": aborted.run,
