@@ -184,9 +184,9 @@ def _sentences(line: AnyLine) -> Iterator[str]:
         case SummaryLine():
             counts = outcome_counts(
                 str(len(line.succeeded)),
-                len(line.failed),
-                len(line.not_done),
-                len(line.not_started),
+                failed=len(line.failed),
+                not_done=len(line.not_done),
+                not_started=len(line.not_started),
             )
             yield f"the end: {counts}"
             yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())

@@ -1,4 +1,4 @@
-"""Each event as one sentence, and counts as parts of one: the same words on a terminal and in a CI log."""
+"""Returns each event as a sentence: the same words on a terminal and in a CI log."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +39,8 @@ def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a type of event
-    """Tell what happened, safe to print."""
+def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a type of event
+    """Return what happened, safe to print."""
     match event:
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
@@ -49,31 +49,24 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
         case RunFinished():
             return result_counts(event.result)
         case WaveStarted():
-            return (
-                f"{wave_title(event.index, event.waves, event.in_flight)}:"
-                f" {shortened(event.nodes, most=8)}"
-            )
+            title = wave_title(event.index, event.waves, event.in_flight)
+            return f"{title}: {shortened(event.nodes, most=8)}"
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
-            return f"{printable(event.node)}: {event.phase}" + (
-                ", still down" if is_down(event) else _detail(event.detail)
-            )
+            detail = ", still down" if is_down(event) else _detail(event.detail)
+            return f"{printable(event.node)}: {event.phase}{detail}"
         case PodReleased():
             return f"{printable(event.node)}: {printable(event.pod)} may go"
         case PodsEvicted():
             return f"{printable(event.node)}: evicted {'; '.join(map(eviction_text, event.pods))}"
         case NodeFinished():
-            return (
-                _abort_text(event)
-                if event.outcome is Outcome.ABORTED
-                else f"{sign(event)} {brief_result(event)}"
-            )
+            if event.outcome is Outcome.ABORTED:
+                return _abort_text(event)
+            return f"{sign(event)} {brief_result(event)}"
         case VersionHeld():
-            return (
-                f"{printable(event.message)}. Next: rollout release"
-                f" {shell_word(printable(event.version))}"
-            )
+            release = f"rollout release {shell_word(printable(event.version))}"
+            return f"{printable(event.message)}. Next: {release}"
         case Notice():
             return printable(event.message)
         case _:
@@ -81,31 +74,31 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911 - one return a typ
 
 
 def extent(plan: RolloutPlan) -> str:
-    """Tell how large a plan is: `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both where pools differ."""
+    """Return how large a plan is.
+
+    `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both if pools differ.
+    """
     rolling = sum(wave.rolling is not None for wave in plan.waves)
-    waves = (
-        counted(len(plan.waves) - rolling, "wave")
-        if rolling < len(plan.waves) or not rolling
-        else ""
-    )
+    others = len(plan.waves) - rolling
+    waves = counted(others, "wave") if others or not rolling else ""
     parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
     return f"{counted(plan.summary.nodes, 'node')} in {joined(' and ', waves, parts)}"
 
 
 def wave_title(index: int, waves: int, in_flight: int | None) -> str:
-    """Write `wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
+    """Return `wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
     if in_flight is None:
         return f"wave {index} of {waves}"
     return f"part {index} of {waves}, {in_flight} in flight at most"
 
 
 def progress_text(view: RunView, now: float) -> str:
-    """Tell how the whole stands, at a monotonic reading."""
+    """Return how far the run is at a monotonic time."""
     failed = f", {view.failed} failed" if view.failed else ""
     figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
-    longest = min(view.in_flight, key=lambda node: node.entered, default=None)
-    if longest is None:
+    if not view.in_flight:
         return figures
+    longest = min(view.in_flight, key=lambda node: node.entered)
     took = elapsed(now - longest.entered)
     how = f", down for {took}" if is_down(longest) else f" for {took}{_detail(longest.detail)}"
     return f"{figures}; {phases(view.in_flight)}; {printable(longest.name)} is {longest.phase}{how}"
@@ -117,7 +110,7 @@ def is_down(node: NodeStep | NodeView) -> bool:
 
 
 def phases(nodes: Iterable[NodeView]) -> str:
-    """Tell how many nodes are in which phase, in the order of phases."""
+    """Return how many nodes are in which phase, in the order of phases."""
     counts = Counter(node.phase for node in nodes)
     return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
@@ -127,18 +120,19 @@ def _detail(detail: str) -> str:
 
 
 def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
-    """Tell what holds a pod, for how much longer it may, and why; so many seconds since that was told.
+    """Return what holds a pod, the time left `since` seconds after the event, and why.
 
-    What matters most comes first, for the line may be too short for it.
+    The most important parts come first, because a line may be too short.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
-    return f"held by {printable(event.held_by)} · {left} left · {pod_with_owner(event)}: {why_held(event)}"
+    holder = printable(event.held_by)
+    return f"held by {holder} · {left} left · {pod_with_owner(event)}: {why_held(event)}"
 
 
 def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
-    """Return the same in at most `width` columns. The least important parts are left out first.
+    """Return the same in at most `width` columns, without the least important parts.
 
-    What does not fit on one line gets two.
+    If even the shortest form does not fit, it takes two lines.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
     holder = printable(event.held_by)
@@ -155,19 +149,23 @@ def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str
         f"held by {holder} · {own}: {figures} · {left} left",
         f"held by {holder} · {own}: {figures}",
     )
-    if fitting := next((form for form in forms if len(form) <= width), ""):
-        return [fitting]
-    whole = f"held by {holder} · {own} · {figures} · {left} left"
-    return wrap(whole, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
+    for form in forms:
+        if len(form) <= width:
+            return [form]
+    shortest = f"held by {holder} · {own} · {figures} · {left} left"
+    return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
-def pod_with_owner(event: PodBlocked) -> str:
-    """Write a pod, and whose it is."""
-    return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
+def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
+    """Return `shop/cart-1 (ReplicaSet/cart)`."""
+    return joined(" ", printable(pod.pod), f"({printable(pod.owner)})" if pod.owner else "")
 
 
 def why_held(event: PodBlocked) -> str:
-    """Tell what a budget that refuses wants; one that has more has not counted its last evictions yet."""
+    """Return what a budget that refuses an eviction needs and has.
+
+    A budget that has more than it needs has not counted its last evictions yet.
+    """
     if event.needs is None or event.has is None:
         return printable(event.message)
     uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
@@ -175,101 +173,96 @@ def why_held(event: PodBlocked) -> str:
 
 
 def eviction_text(pod: EvictedPod) -> str:
-    """Write `shop/cart-1 (ReplicaSet/cart), gone after 3s`."""
-    owner = f" ({printable(pod.owner)})" if pod.owner else ""
+    """Return `shop/cart-1 (ReplicaSet/cart), gone after 3s`."""
     gone = "not gone yet" if pod.seconds is None else f"gone after {elapsed(pod.seconds)}"
-    return f"{printable(pod.pod)}{owner}, {gone}"
+    return f"{pod_with_owner(pod)}, {gone}"
 
 
 def _abort_text(result: NodeFinished) -> str:
-    """How an abort left a node, and what that took, not how long the rollout had been at it."""
+    """Return how an abort left a node, and how long the abort took."""
     took = elapsed(result.seconds)
     why = printable(result.message)
-    undone = (
-        f"left as it is after {took}: {why}"
-        if result.left_cordoned
-        else f"{why or 'returned'}, in {took}"
-    )
-    return f"{printable(result.node)}: {undone}"
+    if result.left_cordoned:
+        return f"{printable(result.node)}: left as it is after {took}: {why}"
+    return f"{printable(result.node)}: {why or 'returned'}, in {took}"
 
 
 def sign(result: NodeFinished) -> str:
-    """Return a sign of whether it went well. A node that was not touched has a neutral one."""
+    """Return a sign for the outcome. A node that was not touched has a neutral one."""
     if result.outcome is Outcome.SKIPPED:
         return "·"
     return "✔" if result.succeeded else "✘"
 
 
 def brief_result(result: NodeFinished) -> str:
-    """Tell how a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
+    """Return how a node ended, to stand beside its sign: `worker-1  on 4152.2.0  3m20s`."""
     if result.outcome is Outcome.SKIPPED:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
-    parts = (
-        result.node,
-        f"on {result.version}" if result.version else "done",
-        elapsed(result.seconds),
-        result.message,
-    )
-    return "  ".join(printable(part) for part in parts if part)
+    version = f"on {result.version}" if result.version else "done"
+    parts = (result.node, version, elapsed(result.seconds), result.message)
+    return joined("  ", *map(printable, parts))
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """Tell what is wrong with a node that did not succeed."""
-    stays = (
-        "; it stays cordoned"
-        if result.left_cordoned and result.outcome is not Outcome.STRANDED
-        else ""
-    )
-    return (printable(result.message) or result.outcome) + stays
+    """Return what is wrong with a node that did not succeed."""
+    failure = printable(result.message) or result.outcome.value
+    if result.left_cordoned and result.outcome is not Outcome.STRANDED:
+        return f"{failure}; it stays cordoned"
+    return failure
 
 
 def result_counts(result: RunResult) -> str:
-    """Tell how many nodes ended how."""
-    done = counted(len(result.succeeded), "node")
-    return outcome_counts(done, len(result.failed), len(result.not_done), len(result.not_started))
+    """Return how many nodes ended how."""
+    return outcome_counts(
+        counted(len(result.succeeded), "node"),
+        failed=len(result.failed),
+        not_done=len(result.not_done),
+        not_started=len(result.not_started),
+    )
 
 
-def outcome_counts(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
-    """Write `3 nodes succeeded, 1 failed`: what is none is not told of the others."""
-    others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
-    return ", ".join(
-        (f"{succeeded} succeeded", *(f"{count} {word}" for count, word in others if count))
+def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: int) -> str:
+    """Return `3 nodes succeeded, 1 failed`, without the counts that are 0."""
+    return joined(
+        ", ",
+        f"{succeeded} succeeded",
+        f"{failed} failed" if failed else "",
+        f"{not_done} not done" if not_done else "",
+        f"{not_started} not started" if not_started else "",
     )
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
-    """Tell how many nodes cannot be rebooted, and how many are left out, for which reasons; empty where none is."""
+    """Return how many nodes cannot be rebooted and are left out, by reason; empty for none."""
     reasons = reason_counts(Counter(node.reason for node in not_done))
     cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
     return joined("; ", cannot, f"left out: {reason_counts(left_out)}" if left_out else "")
 
 
 def reason_counts(reasons: Mapping[str, int]) -> str:
-    """Write `1 paused, 3 no-update`."""
+    """Return `1 paused, 3 no-update`."""
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
-    """Yield what was seen of a node that failed, a line each; conditions that say the same of the Node have one.
+    """Yield a line for each thing that was seen of a failed node.
 
-    A silent kubelet leaves them all alike.
+    Conditions that differ only in their type share a line: a silent kubelet changes all of them.
     """
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
-    alike = grouped(
+    types_by_condition = grouped(
         (replace(condition, type=""), printable(condition.type))
         for condition in findings.conditions
     )
-    for condition, types in alike.items():
-        why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
-        since = f" since {printable(condition.since)}" if condition.since else ""
-        subject = (
-            f"Node condition {types[0]} is"
-            if len(types) == 1
-            else f"Node conditions {', '.join(types)} are"
-        )
-        yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
+    for condition, types in types_by_condition.items():
+        subject = f"Node condition {types[0]} is"
+        if len(types) > 1:
+            subject = f"Node conditions {', '.join(types)} are"
+        since = f"since {printable(condition.since)}" if condition.since else ""
+        state = joined(" ", subject, printable(condition.status), since)
+        yield joined(": ", state, printable(condition.reason), printable(condition.message))
     if findings.console:
         yield f"console: {printable(findings.console)}"

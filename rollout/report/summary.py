@@ -1,4 +1,4 @@
-"""The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
+"""Renders the end of a run: each node that is not done, its cause and fix, then what to do."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -14,16 +14,14 @@ from rollout.report.sentences import absence_counts, capitalize, what_failed
 _MOST_ROWS = 18
 _MOST_NOT_DONE = 5
 _INDENT = "    "
-# Leads of commands that say enough alone.
-_GOES_ON = ("go on",)
 
 
-# What to do next: the words before a command, or a sentence alone; and the command.
+# What to do next: a lead with its command, or a sentence with an empty command.
 Step = tuple[str, str]
 
 
 class _FindingRow(NamedTuple):
-    """A finding: its node, or how many there are, what is wrong, and the fix where there is one."""
+    """A row: `node` names the nodes, or says how many there are; `text` is what is wrong."""
 
     sign: str
     node: str
@@ -39,10 +37,10 @@ def summary_text(
     unattended: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Show the end of a run that `took` so many seconds; `unattended`: a next pass goes on by itself.
+    """Render the end of a run that took `took` seconds; `unattended`: the next pass continues.
 
-    `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes
-    of a command the one about the same cluster.
+    Without a `width` every node has a row. `repeated` adds to a command the flags that select the
+    same cluster.
     """
     rows = (
         *_failures(result, width),
@@ -50,48 +48,46 @@ def summary_text(
         *_not_started(result, width),
     )
     steps = _next_pass(result) if unattended else (*_next_steps(result), *_without_failed(result))
-    pasted = ((lead, command and repeated(command)) for lead, command in steps)
-    return "\n".join(
-        (
-            wrap(_headline(result, took), width),
-            *_rows_text(rows, width),
-            *_steps_text(pasted, width),
-        )
-    )
+    commands = [(lead, repeated(command) if command else "") for lead, command in steps]
+    lines = [wrap(_headline(result, took), width)]
+    return "\n".join([*lines, *_rows_text(rows, width), *_steps_text(commands, width)])
 
 
 def _headline(result: RunResult, took: float) -> str:
-    """`9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
-    ended = {node.node for node in result.finished}
-    asked = (
-        ended | {node.node for node in result.not_started} | {node.node for node in result.not_done}
-    )
-    done = f"{len(result.succeeded)} of {counted(len(asked), 'node')} done" + (
-        f" in {elapsed(took)}" if took else ""
-    )
+    """Return `9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
+    nodes = {node.node for node in result.finished}
+    nodes.update(node.node for node in result.not_started)
+    nodes.update(node.node for node in result.not_done)
+    done = f"{len(result.succeeded)} of {counted(len(nodes), 'node')} done"
+    if took:
+        done += f" in {elapsed(took)}"
     versions = sorted({node.version for node in result.succeeded if node.version})
-    done += f", on {shortened(versions)}" if versions else ""
+    if versions:
+        done += f", on {shortened(versions)}"
     return f"{joined('; ', done, absence_counts((), result.left_out))}."
 
 
 def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
-    for failed in result.failed[:most]:
-        console = failed.findings.console
-        fixes = [printable(fix) for fix in (*(failed.fixes or (failed.hint,)), console) if fix]
-        yield _FindingRow("✘", printable(failed.node), what_failed(failed), fixes)
-    if left := len(result.failed[most:]):
+    for node in result.failed[:most]:
+        fixes = [*(node.fixes or (node.hint,)), node.findings.console]
+        yield _FindingRow(
+            "✘", printable(node.node), what_failed(node), [printable(fix) for fix in fixes if fix]
+        )
+    left = len(result.failed) - most
+    if left > 0:
         yield _FindingRow("✘", counted(left, "other node"), "failed too", ("rollout history",))
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
     """Yield a row a cause."""
-    groups = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
+    causes = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
+    groups = list(causes.items())
     most = _MOST_NOT_DONE if width else len(groups)
-    yield from (
-        _FindingRow("!", shortened(names), why) for why, names in list(groups.items())[:most]
-    )
-    if left := sum(map(len, list(groups.values())[most:])):
+    for cause, names in groups[:most]:
+        yield _FindingRow("!", shortened(names), cause)
+    left = sum(len(names) for _, names in groups[most:])
+    if left:
         yield _FindingRow("!", f"and {left} more", "not done either", ("rollout status",))
 
 
@@ -101,17 +97,12 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     Nodes in the rows of `_not_done` are left out.
     """
     not_done = {node.node for node in result.not_done}
-    left = [
-        (_why_left(node, "skipped"), node.node)
-        for node in result.skipped
-        if node.node not in not_done
-    ]
-    left += [
-        (_why_left(node, "not started"), node.node)
-        for node in result.not_started
-        if node.node not in not_done
-    ]
-    for text, names in grouped(left).items():
+    names_by_text: dict[str, list[str]] = {}
+    for word, nodes in (("skipped", result.skipped), ("not started", result.not_started)):
+        for node in nodes:
+            if node.node not in not_done:
+                names_by_text.setdefault(_why_left(node, word), []).append(node.node)
+    for text, names in names_by_text.items():
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
 
 
@@ -135,47 +126,48 @@ def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
 
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
-    """Each command alone on its line, below what is to be known before it."""
+    """Yield each command on a line of its own, below its lead."""
     before = ""
     for lead, command in steps:
         if lead in ("see", "go on"):
-            yield from () if lead == before else ("Next:",)
+            if lead != before:
+                yield "Next:"
         elif lead != "then":
             yield wrap(capitalize(lead) + (":" if command else ""), width)
-        yield from (f"{_INDENT}{command}",) if command else ()
+        if command:
+            yield f"{_INDENT}{command}"
         before = lead
 
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
-    """Tell what would be left after the real run; empty where that is nothing."""
+    """Say what would be left after the real run; empty if nothing would."""
+    lines = []
     absent = absence_counts(result.not_done, result.left_out)
-    lines = [wrap(f"Of the requested nodes: {absent}.", width)] if absent else []
-    steps = [("see", "rollout doctor")] if result.not_done else []
-    return "\n".join(
-        (
-            *lines,
-            *_rows_text(tuple(_not_done(result.not_done, width)), width),
-            *_steps_text(steps, width),
-        )
-    )
+    if absent:
+        lines.append(wrap(f"Of the requested nodes: {absent}.", width))
+    lines += _rows_text(tuple(_not_done(result.not_done, width)), width)
+    if result.not_done:
+        lines += _steps_text([("see", "rollout doctor")], width)
+    return "\n".join(lines)
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    """Tell what to look at, and what goes on then, as one line; empty where nothing is left."""
+    """Return what to look at and how to continue, as one line; empty if nothing is left."""
     steps = tuple(_next_pass(result) if unattended else _next_steps(result))
-    if len(steps) == 1 and steps[0][0] in _GOES_ON:
+    if len(steps) == 1 and steps[0][0] == "go on":
         return steps[0][1]
     return capitalize("; ".join(joined(": ", *step) for step in steps))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:
-    """Yield what is left for persons to look at, and what is not; nothing where nothing is left."""
+    """Yield what people have to look at, and what the next unattended pass continues."""
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     if len(result.not_done) > len(result.deferred) + held:
         yield ("see", "rollout doctor")
     if result.failed:
         yield ("see", "rollout status --run")
-    if release := _release(result):
+    release = _release(result)
+    if release:
         yield (_after_fixing(result), release)
     if result.not_started or result.deferred:
         but = ", but for held versions" if result.failed else ""
@@ -183,22 +175,24 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
-    """Yield what to look at, and what goes on after that is fixed; nothing where nothing is left."""
-    if any(node.outcome is Outcome.FENCED for node in result.failed):
-        yield from (("see", "rollout status --run"), ("then", "rollout resume"))
+    """Yield what to look at, and how to continue after it is fixed."""
+    if _is_fenced(result):
+        yield ("see", "rollout status --run")
+        yield ("then", "rollout resume")
         return
     go_on = _go_on(result)
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
         yield ("go on from another node", go_on)
         return
-    others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]
-    is_trouble = len(others) > len([node for node in others if node in result.failed_before])
+    is_trouble = _has_new_trouble(result)
     release = _release(result)
+    failed = _failed_names(result)
     if release or is_trouble:
         yield ("see", "rollout doctor" if is_trouble else "rollout status")
     if release:
-        yield from ((_after_fixing(result), release), ("then", go_on))
-    elif failed := _failed_names(result):
+        yield (_after_fixing(result), release)
+        yield ("then", go_on)
+    elif failed:
         yield (_after_fixing_failed(result, failed), go_on)
     elif is_trouble:
         yield (_after_fixing(result), go_on)
@@ -210,33 +204,48 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         yield (over, "rollout apply")
 
 
+def _is_fenced(result: RunResult) -> bool:
+    return any(node.outcome is Outcome.FENCED for node in result.failed)
+
+
+def _has_new_trouble(result: RunResult) -> bool:
+    """Whether nodes were not done for a reason other than a held version or an earlier failure."""
+    return any(
+        node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
+        for node in result.not_done
+    )
+
+
 def _failed_names(result: RunResult) -> str:
     """Name the nodes that failed in this process or before; empty if none did."""
-    names = [node.node for node in result.failed] + [node.node for node in result.failed_before]
-    return shortened(list(dict.fromkeys(names)), most=2) if names else ""
+    names = [node.node for node in result.failed]
+    names += [node.node for node in result.failed_before]
+    return shortened(list(dict.fromkeys(names)), most=2)
 
 
 def _after_fixing(result: RunResult) -> str:
-    """Name what has to be fixed first: the failed nodes, or if none failed, whatever keeps nodes from being started."""
+    """Name what to fix first: the failed nodes, or the cause if none failed."""
     return f"after fixing {_failed_names(result) or 'the cause'}"
 
 
 def _after_fixing_failed(result: RunResult, failed: str) -> str:
-    held = f"version {shortened(result.newly_held)} is held. " if result.newly_held else ""
-    return f"{held}{'after' if not held else 'After'} fixing {failed}"
+    if result.newly_held:
+        return f"version {shortened(result.newly_held)} is held. After fixing {failed}"
+    return f"after fixing {failed}"
 
 
 def _without_failed(result: RunResult) -> Iterator[Step]:
-    """Yield the command that continues without the failed nodes, because a dead host would fail forever."""
+    """Yield how to continue without the failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
-    if not failed or any(node.outcome is Outcome.FENCED for node in result.failed):
+    if not failed or _is_fenced(result):
         return
-    if result.not_started:
-        release = _release(result)
-        yield (f"to go on without {failed}", release or "rollout resume")
-        yield from (("then", "rollout resume"),) if release else ()
-    else:
+    if not result.not_started:
         yield (f"to end the rollout without {failed}", "rollout abort")
+        return
+    release = _release(result)
+    yield (f"to go on without {failed}", release or "rollout resume")
+    if release:
+        yield ("then", "rollout resume")
 
 
 def _go_on(result: RunResult) -> str:
@@ -249,7 +258,8 @@ def _go_on(result: RunResult) -> str:
 
 
 def _release(result: RunResult) -> str:
-    """Return the command that ends the holds which keep nodes from being started; empty where none does."""
+    """Return the command that releases the held versions; empty if none keeps a node back."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
-    versions = dict.fromkeys(filter(None, (*result.held, *held)))
-    return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""
+    versions = dict.fromkeys((*result.held, *held))
+    words = [shell_word(version) for version in versions if version]
+    return " ".join(["rollout release", *words]) if words else ""

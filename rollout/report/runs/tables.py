@@ -50,25 +50,23 @@ def headline(report: RunReport) -> str:
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
     succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
-    return (
-        f"{ending_text(report)}:"
-        f" {outcome_counts(succeeded, report.failed, len(report.not_done), len(report.not_started))}"
+    counts = outcome_counts(
+        succeeded,
+        failed=report.failed,
+        not_done=len(report.not_done),
+        not_started=len(report.not_started),
     )
+    return f"{ending_text(report)}: {counts}"
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """Yield what the head says: who did what, when, by which rules, and what came of it."""
     server = report.cluster.removeprefix("https://")
-    yield (
-        "Cluster",
-        (f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server),
-    )
+    cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
+    yield "Cluster", cluster
     yield "Begun", day(report.begun_at)
-    word = (
-        "Ended"
-        if report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
-        else "Last heard of"
-    )
+    has_ended = report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
+    word = "Ended" if has_ended else "Last heard of"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
