@@ -163,7 +163,7 @@ class LiveProgress:
         yield from (_in_a_line(f"{'':{indent}}{line}", "dim") for line in more)
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            told = now - node.heard[hold.event.pod]
+            told = now - node.blocked_at[hold.event.pod]
             for line in blocked_lines(hold.event, self._console.width - len(_INDENT), told):
                 yield _in_a_line(f"{_INDENT}{line}", _HELD)
         if len(held) > _MOST_HELD:
@@ -180,12 +180,12 @@ class LiveProgress:
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
         view = self._view
-        if view.told_at is None:
+        if view.planned_at is None:
             doing = sentence(view.notices[-1]) if view.notices else "starting"
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {doing}", "dim")
         ended = len(view.ended)
         failed = f", {view.failed} failed" if view.failed else ""
-        took = self._monotonic() - view.told_at
+        took = self._monotonic() - view.planned_at
         is_over = ended >= view.planned
         time_spent = elapsed(took)
         if (estimate := _at_this_pace(view)) and not is_over:
@@ -225,6 +225,6 @@ def _at_this_pace(view: RunView) -> float:
     }
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
-    if view.told_at is None or not (planned and done):
+    if view.planned_at is None or not (planned and done):
         return planned
-    return (max(node.entered for node in ended) - view.told_at) * sum(shares.values()) / done
+    return (max(node.entered for node in ended) - view.planned_at) * sum(shares.values()) / done

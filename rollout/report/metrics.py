@@ -120,7 +120,7 @@ class Metrics(Collector):
             skipped = self._is_skipped
             self._is_skipped = False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
-            self._view.let_go(at)
+            self._view.release_pods(at)
             shown.running().set(0)
             shown.pass_start().set(0)
             shown.passes(self._last_pass).inc()
@@ -146,7 +146,7 @@ class Metrics(Collector):
                 case RunFinished():
                     # plans that stand side by side have nodes under way still
                     shown.running().set(0)
-                    self._view.let_go(event.at)
+                    self._view.release_pods(event.at)
                 case _:
                     self._view.take(event)
 

@@ -1,8 +1,7 @@
-"""A run as its events tell it: the one fold of them, which board, logs, history and reports read.
+"""A run as its events describe it, for the board, logs, history and reports.
 
-It takes the engine's events as they come, and the lines of journals, which are the same types. What
-a journal tells of several processes is one run; what was open when one of them ended has ended with
-it.
+Events of the engine and lines of journals have the same types. A journal of several processes is
+one run: whatever is in progress when a process ends has ended with it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,12 +41,12 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Str
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """A node's way so far. `phase` is the one it is in, None where it is not under way.
+    """A node's progress. `phase` is None if the node is not in progress.
 
-    `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic
-    clock. `wave` is its place among the view's, from 1; `has_moved_pods`: some had to leave it.
-    `held` are evictions by pod, `heard` when they were last told of, by a monotonic clock. `end` is
-    None again where it was taken on anew.
+    `since` is when the phase began. `begun`, of the node, and `entered`, of the phase, are monotonic
+    times. `wave` counts the waves of the view from 1; `has_moved_pods`: pods had to leave the node.
+    `held` are evictions by pod, and `blocked_at` the monotonic times at which they were last
+    reported. `end` is None again if the node was taken up again.
     """
 
     name: str
@@ -60,20 +59,20 @@ class NodeView:
     entered: float = 0.0
     phases: list[PhaseReport] = field(default_factory=list)
     held: dict[str, BlockedEviction] = field(default_factory=dict)
-    heard: dict[str, float] = field(default_factory=dict)
+    blocked_at: dict[str, float] = field(default_factory=dict)
     has_moved_pods: bool = False
     version_staged: str = ""
     end: NodeFinished | None = None
 
-    def enter(self, event: NodeStep, heard: float) -> None:
-        """Go on to a phase, or stay in it."""
+    def enter(self, event: NodeStep, now: float) -> None:
+        """Enter a phase or stay in it, at a monotonic time."""
         if self.phase is not event.phase:
             if self.phase is None:
-                self.begun = heard
+                self.begun = now
             self.leave(event.at)
             self.phase = event.phase
             self.since = event.at
-            self.entered = heard
+            self.entered = now
             if event.phase in PART_OF:
                 self.end = None
         self.detail = event.detail
@@ -82,15 +81,14 @@ class NodeView:
         self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
 
     def leave(self, at: datetime) -> None:
-        """Be under way no more, with nothing held."""
+        """End the phase, and whatever holds its pods."""
         if self.phase and self.since and self.phase in PART_OF:
-            # clocks are set back now and then: nothing ends before it begins
+            # A clock may be set back, but no phase ends before it begins.
             self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
-        self.let_go(at)
+        self.release_pods(at)
 
-    def let_go(self, at: datetime) -> None:
-        """Have nothing of it held any more."""
+    def release_pods(self, at: datetime) -> None:
         for hold in self.held.values():
             hold.until = at
         self.held.clear()
@@ -98,19 +96,19 @@ class NodeView:
 
 @dataclass(slots=True)
 class RunView:
-    """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own.
+    """A run as its events describe it. Not safe for several threads.
 
-    `told_at` is the monotonic reading at which its last plan was told, None before that; `settling`
-    what is waited for right now. `summary` is that of its last command, None where that has not
-    ended, and `aborted` who undid it since. `evictions` are of all commands. `pod_endings` are how
-    many seconds pods took to end, by owner. `misunderstood` counts records.
+    `last_at` is the latest time of an event. `planned_at` is the monotonic time of the last plan,
+    None before it. `settling` is what the run waits for now. `summary` is that of the last command,
+    None if it has not ended, `aborted` who undid the run since. `evictions` are of all commands.
+    `pod_endings` are the seconds that pods took to end, by owner. `misunderstood` counts records.
     """
 
     begun_at: datetime | None = None
-    heard_at: datetime | None = None
+    last_at: datetime | None = None
     commands: list[JournalHeader | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
-    told_at: float | None = None
+    planned_at: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -130,60 +128,65 @@ class RunView:
 
     @property
     def records(self) -> Sequence[JournalHeader]:
-        """The processes that have worked on it."""
+        """The processes that have worked on the run."""
         return [entry for entry in self.commands if isinstance(entry, JournalHeader)]
 
     @property
     def planned(self) -> int:
-        """How many nodes its last plan has."""
+        """How many nodes the last plan has."""
         return self.plans[-1].summary.nodes if self.plans else 0
 
     @property
     def in_flight(self) -> Sequence[NodeView]:
-        """The nodes that are under way."""
+        """The nodes in progress."""
         return [node for node in self.nodes.values() if node.phase]
 
     @property
     def ended(self) -> Sequence[NodeFinished]:
-        """The ends of those that have ended."""
+        """How each node ended that is not in progress again."""
         return [node.end for node in self.nodes.values() if node.end]
 
     @property
     def failed(self) -> int:
-        """How many of these have failed."""
+        """How many nodes failed."""
         return sum(end.outcome.is_failure for end in self.ended)
 
     def take(  # noqa: C901, PLR0912 - one case a type of event
-        self, event: StepEvent | AnyLine | None, heard: float = 0.0
+        self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
-        """Take one event, heard at a monotonic reading; None is a record that is not understood."""
+        """Take one event at a monotonic time; None is a record that is not understood."""
         if event is None:
             self.misunderstood += 1
             return
         if isinstance(event, JournalHeader):
             self._begin(event)
         self.begun_at = self.begun_at or event.at
-        self.heard_at = max(event.at, self.heard_at or event.at)
+        self.last_at = max(event.at, self.last_at or event.at)
         match event:
-            case PlanReady() | PlanLine():
-                self.plans.append(event.plan if isinstance(event, PlanReady) else event.document)
-                self.told_at = heard
+            case PlanReady():
+                self.plans.append(event.plan)
+                self.planned_at = now
+            case PlanLine():
+                self.plans.append(event.document)
+                self.planned_at = now
             case WaveStarted():
                 self._wave(event)
             case WaveSettling():
                 self._settling(event)
             case NodeStep():
-                # a node that goes on says that whatever had to settle before it has settled
+                # A node continues only after the cluster has settled.
                 self.settling = None
-                self._node(event.node).enter(event, heard)
+                self._node(event.node).enter(event, now)
                 for owner, seconds in (event.endings or {}).items():
                     self.pod_endings.setdefault(owner, []).append(seconds)
-            case PodBlocked() | PodReleased():
-                self._hold(event, heard)
+            case PodBlocked():
+                self._hold(event, now)
+            case PodReleased():
+                self._release(event)
             case PodsEvicted():
                 self.evicted.append(event)
             case NodeFinished():
-                self._finish(event, heard)
+                self._finish(event, now)
             case VersionHeld() | Notice():
                 self.notices.append(event)
             case RunFinished() | SummaryLine() | AbortedRecord():
@@ -191,25 +194,25 @@ class RunView:
             case _:
                 return
 
-    def let_go(self, at: datetime) -> None:
-        """Have nothing held any more."""
+    def release_pods(self, at: datetime) -> None:
         for node in self.nodes.values():
-            node.let_go(at)
+            node.release_pods(at)
 
     def close(self) -> None:
-        """End the journal here: so does what has not ended in it."""
-        if self.heard_at:
-            self._interrupt(self.heard_at)
+        """End the journal, and whatever has not ended in it."""
+        if self.last_at:
+            self._interrupt(self.last_at)
 
     def _begin(self, event: JournalHeader) -> None:
         self.commands.append(event)
-        self.summary = self.aborted = None
-        if self.heard_at and event.at > self.heard_at:
-            self._interrupt(self.heard_at)
-            self.interruptions.append(Stretch(self.heard_at, event.at))
+        self.summary = None
+        self.aborted = None
+        if self.last_at and event.at > self.last_at:
+            self._interrupt(self.last_at)
+            self.interruptions.append(Stretch(self.last_at, event.at))
 
     def _interrupt(self, at: datetime) -> None:
-        """No process goes on with what is open."""
+        """End what is in progress, because no other process continues it."""
         for node in self.nodes.values():
             node.leave(at)
         self._settled(at)
@@ -219,12 +222,12 @@ class RunView:
         if isinstance(event, AbortedRecord):
             self.commands.append(event)
             self.aborted = event
-            self._give_back(event)
+            self._end_returned_nodes(event)
         elif isinstance(event, SummaryLine):
             self.summary = event
             self.evictions += event.evictions
 
-    def _give_back(self, event: AbortedRecord) -> None:
+    def _end_returned_nodes(self, event: AbortedRecord) -> None:
         """End the nodes that were in progress when the rollout was aborted. Failed nodes keep their end."""
         versions = event.versions or {}
         for name in event.reverted:
@@ -239,12 +242,6 @@ class RunView:
 
     def _wave(self, event: WaveStarted) -> None:
         self._settled(event.at)
-        estimates = (
-            {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves}
-            if self.plans
-            else {}
-        )
-        estimate = estimates.get(event.index) or None
         before = self._waves_before(event)
         self.waves.append(
             WaveReport(
@@ -255,11 +252,19 @@ class RunView:
                 in_flight=event.in_flight,
                 begun_at=event.at,
                 ended_at=event.at,
-                estimate_seconds=estimate,
+                estimate_seconds=self._estimate(event.index),
             )
         )
         for name in event.nodes:
             self._node(name).wave = len(self.waves)
+
+    def _estimate(self, index: int) -> int | None:
+        """Return the last plan's estimate for a wave in seconds, None if it has none."""
+        waves = self.plans[-1].waves if self.plans else ()
+        for wave in waves:
+            if wave.index == index:
+                return wave.estimate.seconds or None
+        return None
 
     def _waves_before(self, event: WaveStarted) -> int:
         """Return how many waves earlier processes have finished. Each process counts its own waves from 1.
@@ -278,45 +283,46 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _settled(self, at: datetime) -> None:
-        """Have the wave that had its last end settled by now."""
+        """End the settling of the wave whose last node has ended."""
         self.settling = None
         if self._settles:
             wave = self.waves[-1]
             wave.settle_seconds = max(0.0, round((at - wave.ended_at).total_seconds(), 3))
             self._settles = False
 
-    def _finish(self, event: NodeFinished, heard: float) -> None:
+    def _finish(self, event: NodeFinished, now: float) -> None:
         node = self._node(event.node)
         node.leave(event.at)
         node.end = event
-        node.entered = heard
+        node.entered = now
         if event.outcome.is_failure:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
             self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
             self._settles = True
 
-    def _hold(self, event: PodBlocked | PodReleased, heard: float) -> None:
+    def _hold(self, event: PodBlocked, now: float) -> None:
         node = self._node(event.node)
-        held = node.held
-        node.heard[event.pod] = heard
-        hold = held.get(event.pod)
-        if isinstance(event, PodReleased):
-            self.releases.append(event)
-            if hold:
-                hold.until = event.at
-                hold.released = True
-                del held[event.pod]
-        elif hold and hold.event.since == event.since:
+        node.blocked_at[event.pod] = now
+        hold = node.held.get(event.pod)
+        if hold and hold.event.since == event.since:
             hold.event = event
             hold.until = event.at
-        else:
-            held[event.pod] = BlockedEviction(event, event.at)
-            self.holds.append(held[event.pod])
+            return
+        hold = BlockedEviction(event, event.at)
+        node.held[event.pod] = hold
+        self.holds.append(hold)
+
+    def _release(self, event: PodReleased) -> None:
+        self.releases.append(event)
+        hold = self._node(event.node).held.pop(event.pod, None)
+        if hold:
+            hold.until = event.at
+            hold.released = True
 
 
 def run_view(entries: Iterable[AnyLine | None]) -> RunView:
-    """Fold the whole of a journal."""
+    """Return the view of a whole journal."""
     view = RunView()
     for entry in entries:
         view.take(entry)

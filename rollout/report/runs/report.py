@@ -48,12 +48,12 @@ def report_of(
     whether a process has it open, None where that is not known.
     """
     view = run_view(entries(journal))
-    if view.begun_at is None or view.heard_at is None or not (view.records or view.plans):
+    if view.begun_at is None or view.last_at is None or not (view.records or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
             hint="Is it a journal? --set output.journal=FILE writes one.",
         )
-    whole = Stretch(view.begun_at, view.heard_at)
+    whole = Stretch(view.begun_at, view.last_at)
     nodes = [*_nodes(view)]
     policy = _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
