@@ -1,11 +1,11 @@
-"""A run on a terminal: the whole in a line, a row for each node in flight below it, finished nodes above.
+"""Shows a run on a terminal: the total, a row for each node in flight, ended nodes above.
 
-Nothing here is timed by the cluster's clock: rows age by this process's own monotonic one.
+Rows age by the monotonic clock of this process, not by the cluster's clock.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from textwrap import wrap
 from typing import Self
@@ -35,7 +35,7 @@ from rollout.report.sentences import (
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
-# The line of the whole, that of nodes left out, and the cursor's.
+# The total, the count of nodes without room, and the cursor's line.
 _OTHER_LINES = 3
 _DETAIL_LINES = 2
 _LEAST_DETAIL = 20
@@ -61,7 +61,7 @@ class LiveProgress:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Draw on the console. `rephrase` changes each sentence above the display before it is printed."""
+        """Draw on the console. `rephrase` changes the sentences that are printed above the board."""
         self._rephrase = rephrase
         self._console = console
         self._monotonic = monotonic
@@ -97,56 +97,55 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _line(self, event: StepEvent) -> Text | None:
-        """Return what an event leaves above the board."""
+        """Return the line that an event leaves above the board, if it leaves one."""
         match event:
             case NodeFinished():
+                # One line is enough, because the end of the run reports a failure in full.
                 style = "green" if event.succeeded else "red"
-                # one line, whatever there is to say: the end of the run tells a failure whole
-                return Text.assemble(
-                    (f"{sign(event)} ", style),
-                    brief_result(event),
-                    no_wrap=True,
-                    overflow="ellipsis",
-                )
+                text = Text(no_wrap=True, overflow="ellipsis")
+                return text.append(f"{sign(event)} ", style).append(brief_result(event))
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
             case Notice() | VersionHeld():
                 return Text(self._rephrase(sentence(event)), style="yellow")
             case _:
-                pass
-        return None
+                return None
 
     def _render(self) -> RenderableType:
         with self._lock:
-            text = _REVERTING if self._stop.revert else _STOPPING
-            stopping = [Text(text, "bold yellow")] if self._stop.requested else []
-            return Group(self._total(), *self._rows(), *stopping)
+            lines = [self._total(), *self._rows()]
+            if self._stop.requested:
+                text = _REVERTING if self._stop.revert else _STOPPING
+                lines.append(Text(text, "bold yellow"))
+            return Group(*lines)
 
     def _rows(self) -> list[Text]:
-        """Lines for as many nodes as the terminal is high; the others as figures."""
+        """Return the lines of as many nodes as fit the terminal, and a count of the others."""
         nodes = self._view.in_flight
-        width = min(max((len(node.name) for node in nodes), default=0), self._console.width // 3)
-        room = max(
-            1,
-            self._console.height - _OTHER_LINES - (_STOPPING_LINES if self._stop.requested else 0),
-        )
-        # those that are held back, then those longest in their phase
+        longest = max((len(node.name) for node in nodes), default=0)
+        width = min(longest, self._console.width // 3)
+        other_lines = _OTHER_LINES
+        if self._stop.requested:
+            other_lines += _STOPPING_LINES
+        room = max(1, self._console.height - other_lines)
+        # Nodes whose pods are held come first, then the nodes that are longest in their phase.
         first = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
-        rows = dict[str, list[Text]]()
+        rows: dict[str, list[Text]] = {}
         for most in (_DETAIL_LINES, 1):
             rows = {node.name: list(self._row(node, width, most)) for node in first}
-            if len(rows) == len(nodes) and sum(map(len, rows.values())) <= room:
-                return [line for node in nodes for line in rows[node.name]]
+            is_complete = len(rows) == len(nodes)
+            if is_complete and sum(map(len, rows.values())) <= room:
+                return _lines_of(nodes, rows)
         heights = accumulate(map(len, rows.values()))
-        chosen = [name for name, height in zip(rows, heights, strict=True) if height < room] or [
-            first[0].name
-        ]
-        left = [node for node in nodes if node.name not in chosen]
-        lines = [line for node in nodes if node.name in chosen for line in rows[node.name]]
-        return [*lines, _in_a_line(f"  and {len(left)} more: {phases(left)}", "dim")]
+        names = [name for name, height in zip(rows, heights, strict=True) if height < room]
+        visible = names or [first[0].name]
+        rows = {name: rows[name] for name in visible}
+        rest = [node for node in nodes if node.name not in rows]
+        count = f"  and {len(rest)} more: {phases(rest)}"
+        return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
-        """Yield a node's line, what it waits for in `most` lines at most, and one for each pod that holds it up."""
+        """Yield a node's line, its detail in at most `most` lines, and the pods that hold it up."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -160,17 +159,18 @@ class LiveProgress:
         room = max(_LEAST_DETAIL, self._console.width - indent)
         first, *more = wrap(detail, room, max_lines=most, placeholder=" …") or [""]
         yield _in_a_line(row.append(first, "dim"))
-        yield from (_in_a_line(f"{'':{indent}}{line}", "dim") for line in more)
+        for line in more:
+            yield _in_a_line(f"{'':{indent}}{line}", "dim")
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            told = now - node.blocked_at[hold.event.pod]
-            for line in blocked_lines(hold.event, self._console.width - len(_INDENT), told):
+            since = now - node.blocked_at[hold.event.pod]
+            for line in blocked_lines(hold.event, self._console.width - len(_INDENT), since):
                 yield _in_a_line(f"{_INDENT}{line}", _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _detail(self, node: NodeView) -> str:
-        """Tell what a node waits for; that a host is silent while it reboots is as it should be."""
+        """Return what a node waits for. A host that reboots does not answer, as expected."""
         if not is_down(node):
             return node.detail
         plans = self._view.plans
@@ -178,31 +178,42 @@ class LiveProgress:
         return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
 
     def _total(self) -> Text:
-        """Which wave it is, and how far the whole has come, at the other end of the line."""
+        """Return the wave at the left, and how far the run is at the right."""
         view = self._view
         if view.planned_at is None:
-            doing = sentence(view.notices[-1]) if view.notices else "starting"
-            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {doing}", "dim")
-        ended = len(view.ended)
+            step = sentence(view.notices[-1]) if view.notices else "starting"
+            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
         failed = f", {view.failed} failed" if view.failed else ""
-        took = self._monotonic() - view.planned_at
-        is_over = ended >= view.planned
-        time_spent = elapsed(took)
-        if (estimate := _at_this_pace(view)) and not is_over:
-            time_spent += (
-                ", longer than estimated" if took > estimate else f" of about {elapsed(estimate)}"
-            )
-        figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
+        time_spent = self._time_spent(view.planned_at)
+        figures = f"{len(view.ended)} of {view.planned} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
             wave = sentence(view.settling)
         elif view.waves:
-            wave = wave_title(view.waves[-1].index, view.waves[-1].of, view.waves[-1].in_flight)
+            last = view.waves[-1]
+            wave = wave_title(last.index, last.of, last.in_flight)
         room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
-        lead = f"{excerpt(capitalize(wave), room):<{room}}{_INDENT}" if wave and room > 0 else ""
-        return Text.assemble(
-            lead, (figures, "red" if failed else ""), no_wrap=True, overflow="ellipsis"
-        )
+        text = Text(no_wrap=True, overflow="ellipsis")
+        if wave and room > 0:
+            text.append(f"{excerpt(capitalize(wave), room):<{room}}{_INDENT}")
+        return text.append(figures, "red" if failed else "")
+
+    def _time_spent(self, since: float) -> str:
+        took = self._monotonic() - since
+        estimate = _estimate_at_this_pace(self._view)
+        if not estimate or len(self._view.ended) >= self._view.planned:
+            return elapsed(took)
+        if took > estimate:
+            return f"{elapsed(took)}, longer than estimated"
+        return f"{elapsed(took)} of about {elapsed(estimate)}"
+
+
+def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
+    """Return the lines of the rows in the order of the nodes."""
+    lines: list[Text] = []
+    for node in nodes:
+        lines += rows.get(node.name, ())
+    return lines
 
 
 def _in_a_line(text: str | Text, style: str = "") -> Text:
@@ -211,20 +222,20 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
     )
 
 
-def _at_this_pace(view: RunView) -> float:
-    """How long all takes, in seconds, where a node's end is worth its share of what its wave was to take.
+def _estimate_at_this_pace(view: RunView) -> float:
+    """Return how long the run takes in seconds, by the pace so far; 0 without an estimate.
 
-    0 where the plan says nothing of it.
+    Each node is worth an equal share of its wave's estimate.
     """
     plan = view.plans[-1]
     planned = plan.estimate.seconds
-    shares = {
-        node.name: wave.estimate.seconds / len(wave.nodes)
-        for wave in plan.waves
-        for node in wave.nodes
-    }
+    shares = {}
+    for wave in plan.waves:
+        for node in wave.nodes:
+            shares[node.name] = wave.estimate.seconds / len(wave.nodes)
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
-    if view.planned_at is None or not (planned and done):
+    if view.planned_at is None or not planned or not done:
         return planned
-    return (max(node.entered for node in ended) - view.planned_at) * sum(shares.values()) / done
+    spent = max(node.entered for node in ended) - view.planned_at
+    return spent * sum(shares.values()) / done
