@@ -1,4 +1,4 @@
-"""From a run's events to what those are sent who do not watch it."""
+"""Makes notifications of a run's events."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -28,11 +28,10 @@ _WATCH = "rollout status --run"
 
 @dataclass(slots=True)
 class Noteworthy:
-    """What of a run's events is worth a notification. Not safe for several threads.
+    """Decides which events of a run are worth a notification. Not safe for several threads.
 
-    `held_after` is in seconds. `cluster` is what the cluster is to be called; empty: its server's
-    address. `unattended`: what is left for another time, the next pass takes up. `has_begun`: there
-    is a plan under way.
+    `held_after` is in seconds. `cluster` is the cluster's name, empty for its server's address.
+    `unattended`: the next pass continues with the nodes that are left. `has_begun`: a plan runs.
     """
 
     plan: RolloutPlan
@@ -46,26 +45,29 @@ class Noteworthy:
     _is_over: bool = False
 
     def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
-        """Yield the notifications that an event leads to; `stopped`: somebody has asked for the run's end."""
+        """Yield the notifications about an event; `stopped`: someone asked the run to stop."""
         for note in self._notes(event, stopped=stopped):
             yield self._stamped(note, event.at)
 
     def broken_off(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """End the run without its last event, by an error.
+        """Yield the notification about a run that an error ended.
 
-        Of a rollout that is under way its own process tells; an unattended pass that had no time to
-        begin is no news.
+        The process that works on another rollout reports on it. An unattended pass that had no time
+        to begin is not reported.
         """
-        no_news = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
-        if not self._is_over and not isinstance(error, no_news):
+        ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
+        if not self._is_over and not isinstance(error, ignored):
             self._is_over = True
             yield self._stamped(error_note(error), at)
 
     def _stamped(self, note: Note, at: datetime) -> Note:
         identity = self.plan.cluster
-        cluster = self.cluster or identity.server
         return replace(
-            note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id
+            note,
+            at=timestamp(at),
+            cluster=self.cluster or identity.server,
+            server=identity.server,
+            run=self.plan.plan_id,
         )
 
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
@@ -100,10 +102,11 @@ class Noteworthy:
         staged = sorted({node.staged_version for node in self.plan.nodes if node.staged_version})
         versions = f" to {shortened(staged)}" if staged else ""
         seconds = self.plan.estimate.seconds
+        takes = f", about {elapsed(seconds)}" if seconds else ""
         return Note(
             event=NotifyEvent.STARTED,
             title=f"rollout {'resumed' if self.resumed else 'started'}: {nodes}{versions}",
-            body=f"{nodes} in {waves}{f', about {elapsed(seconds)}' if seconds else ''}.",
+            body=f"{nodes} in {waves}{takes}.",
             next=_WATCH,
         )
 
@@ -114,60 +117,59 @@ class Noteworthy:
         return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
-        """Once for all that one budget, webhook or policy holds on a node."""
+        """Yield one notification for all pods of a node that the same budget or webhook holds."""
         key = (event.node, event.holder or event.pod)
         held = (event.at - event.since).total_seconds()
         if held < self.held_after or key in self._held:
             return
         self._held.add(key)
-        by = printable(event.held_by)
         left = elapsed(max(0.0, event.seconds_left))
+        cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}."
+        held_by = f"is held by {printable(event.held_by)} for {elapsed(held)}"
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,
             node=event.node,
-            title=f"{printable(event.node)} is held by {by} for {elapsed(held)}",
-            body=(
-                f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in"
-                f" {left}."
-            ),
-            next=_look_at(event),
+            title=f"{printable(event.node)} {held_by}",
+            body=f"{cannot}\nThe drain fails in {left}.",
+            next=_describe_command(event),
         )
 
     def _wave_done(self, last: NodeFinished) -> Iterator[Note]:
-        """Tell with the last of them that all nodes of the wave have ended."""
+        """Yield a notification if this was the last node of its wave to end."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return
-        ends = [end for name in wave.nodes if (end := self._view.nodes[name].end)]
-        if len(ends) < len(wave.nodes):
+        ends = [self._view.nodes[name].end for name in wave.nodes]
+        if not all(ends):
             return
-        failures = sum(end.outcome.is_failure for end in ends)
+        failures = sum(end is not None and end.outcome.is_failure for end in ends)
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
+        total = f"{len(self._view.ended)} of {planned} ended, {self._view.failed} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
             title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} ended{failed}",
-            body=(
-                f"Of the rollout: {len(self._view.ended)} of {planned} ended, {self._view.failed}"
-                " failed."
-            ),
+            body=f"Of the rollout: {total}.",
             next=_WATCH,
         )
 
 
-def _look_at(event: PodBlocked) -> str:
-    """Return the command that shows what holds the pod: its budget, where it is one alone."""
+def _describe_command(event: PodBlocked) -> str:
+    """Return the command that shows what holds the pod: its budget if there is exactly one."""
     is_one = bool(event.budget) and "," not in event.budget
+    kind = "pdb" if is_one else "pod"
     namespace, _, name = (event.budget if is_one else event.pod).partition("/")
-    return f"kubectl describe {'pdb' if is_one else 'pod'} -n {namespace} {name}"
+    return f"kubectl describe {kind} -n {namespace} {name}"
 
 
 def _failure_note(result: NodeFinished) -> Note:
     lines = [f"Phase {result.phase}: {printable(result.message)}"]
-    lines += [f"Hint: {printable(result.hint)}"] if result.hint else []
-    lines += ["It was left cordoned."] if result.left_cordoned else []
+    if result.hint:
+        lines.append(f"Hint: {printable(result.hint)}")
+    if result.left_cordoned:
+        lines.append("It was left cordoned.")
     return Note(
         event=NotifyEvent.NODE_FAILED,
         level=Level.FAILURE,
@@ -179,7 +181,7 @@ def _failure_note(result: NodeFinished) -> Note:
 
 
 def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
-    """Tell of a date that will be missed, with what takes longest."""
+    """Return the notification about a date that will be missed, and what takes longest."""
     longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
     return Note(
         event=NotifyEvent.DEADLINE,
@@ -191,7 +193,7 @@ def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def error_note(error: BaseException) -> Note:
-    """Tell of the end of a run by an error; of one that nobody expected only its type is told."""
+    """Return the notification about a run that an error ended; an unexpected one shows its type."""
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
@@ -203,7 +205,7 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
-    """Whether what is left is so for reasons that pass by themselves."""
+    """Whether nodes are left only for reasons that pass by themselves."""
     passing = all(node.is_for_later for node in result.not_started)
     return bool(result.not_started) and passing and not (result.failed or result.not_done)
 
@@ -216,19 +218,33 @@ _LEVELS = {
 
 
 def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
+    level = _LEVELS[state]
+    if unattended and state is RolloutState.INTERRUPTED:
+        level = Level.INFO
     has_ended = result.succeeded or result.failed or result.not_done or result.not_started
-    # why nodes were not begun; then what is odd about those that have succeeded
-    messages = [node.message for node in result.not_started]
-    messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
-    lines = [f"{printable(message)}." for message in messages[:1]]
-    for word, nodes in (("Failed", result.failed), ("Not done", result.not_done)):
-        lines += [f"{word}: {shortened([node.node for node in nodes])}."] if nodes else []
-    lines += [f"Left out: {reason_counts(result.left_out)}."] if result.left_out else []
+    counts = f": {result_counts(result)}" if has_ended else ""
     return Note(
         event=NotifyEvent.FINISHED,
-        level=Level.INFO if unattended and state is RolloutState.INTERRUPTED else _LEVELS[state],
+        level=level,
         state=state,
-        title=f"rollout {state}" + (f": {result_counts(result)}" if has_ended else ""),
-        body="\n".join(lines),
+        title=f"rollout {state}{counts}",
+        body="\n".join(_finish_lines(result)),
         next=next_step(result, unattended=unattended),
     )
+
+
+def _finish_lines(result: RunResult) -> Iterator[str]:
+    """Yield the first message and the nodes that are not done.
+
+    Messages about nodes that were not started come before those of nodes that succeeded.
+    """
+    messages = [node.message for node in result.not_started]
+    messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
+    if messages:
+        yield f"{printable(messages[0])}."
+    if result.failed:
+        yield f"Failed: {shortened([node.node for node in result.failed])}."
+    if result.not_done:
+        yield f"Not done: {shortened([node.node for node in result.not_done])}."
+    if result.left_out:
+        yield f"Left out: {reason_counts(result.left_out)}."
