@@ -1,4 +1,4 @@
-"""What `rollout doctor` found: a checklist for people, an object for programs."""
+"""Renders what `rollout doctor` found."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
-# addresses, fingerprints, times, percentages, counts: anything with a digit in it, but for the
-# names of annotations, which tell one thing from another
+# Words with a digit, such as addresses, fingerprints, times and counts. Names of annotations are
+# kept, because they distinguish findings.
 _VARYING = re.compile(
     r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*"
 )
 
 
 class DoctorReport(TypedDict):
-    """What `rollout doctor -o json` prints: whether nothing failed, each check, and how many there are by verdict."""
+    """What `rollout doctor -o json` prints. `ok`: no check failed."""
 
     ok: bool
     checks: Sequence[Check]
@@ -37,43 +37,47 @@ def doctor_text(
     width: int | None = None,
     way_on: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
-    """Show a line for each finding, with its fix, and how many checks passed; `every` folds nothing, and has those too.
+    """Render a line for each finding with its fix, the counts, and the next command.
 
-    `width` in columns, None for no limit. `way_on` is what leads on.
+    `every` also lists checks that passed, and groups nothing.
     """
-    lines = [
-        line
-        for _, group in groupby(checks, key=lambda check: check.check)
-        for line in _group(list(group), every)
-    ]
-    listed = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
+    lines: list[str] = []
+    for _, group in groupby(checks, key=lambda check: check.check):
+        lines += _group(list(group), every=every)
+    findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
+    end = [wrap(_figures(checks, every=every), width), wrap(way_on.sentence, width)]
+    if way_on.command:
+        end.append(f"{way_on.lead or 'Next'}:\n    {way_on.command}")
+    end += [f"{way.lead}:\n    {way.command}" for way in way_on.ways[1:]]
+    return joined("\n\n", findings, joined("\n", *end))
+
+
+def _figures(checks: Sequence[Check], *, every: bool) -> str:
     tallies = tally(checks)
+    passed = tallies[Verdict.PASS]
     where = "" if every else " (-v lists them)"
+    if len(checks) == passed:
+        return f"All {len(checks)} checks passed{where}."
     others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
-    figures = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {others}."
-    if len(checks) == tallies[Verdict.PASS]:
-        figures = f"All {len(checks)} checks passed{where}."
-    lead = f"{way_on.lead}:" if way_on.lead else "Next:"
-    command = f"{lead}\n    {way_on.command}" if way_on.command else ""
-    command = joined("\n", command, *(f"{way.lead}:\n    {way.command}" for way in way_on.ways[1:]))
-    end = [wrap(figures, width), wrap(way_on.sentence, width), command]
-    return joined("\n\n", listed, joined("\n", *end))
+    return f"{counted(passed, 'check')} passed{where}, {others}."
 
 
-def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came
+def _group(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
+    """Yield the lines of one check. Findings that differ only in names and figures are grouped."""
     if every:
-        good = (check for check in checks if check.verdict is Verdict.PASS)
-        yield from (
-            _line(check.verdict, check.check, f"{check.subject}: {check.message}") for check in good
-        )
+        for check in checks:
+            if check.verdict is Verdict.PASS:
+                yield _line(check.verdict, check.check, f"{check.subject}: {check.message}")
     for verdict in _WORST_FIRST:
-        bad = [check for check in checks if check.verdict is verdict]
-        # what says the same but for names, addresses and figures, together
-        shapes = (
-            (place if every else (_shape(check.message, check), _shape(check.fix, check)), check)
-            for place, check in enumerate(bad)
-        )
-        for alike in grouped(shapes).values():
+        findings = [check for check in checks if check.verdict is verdict]
+        if every:
+            groups = [[check] for check in findings]
+        else:
+            shapes = [
+                (_shape(check.message, check), _shape(check.fix, check)) for check in findings
+            ]
+            groups = list(grouped(zip(shapes, findings, strict=True)).values())
+        for alike in groups:
             yield from _finding(alike)
 
 
@@ -93,28 +97,30 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
-    """Yield the fix, its commands below on lines of their own: of each subject, or of the first of many."""
+    """Yield the fix and its commands, for each subject, or for the first of many."""
     fixes = [_Fix.of(text) for text in dict.fromkeys(check.fix for check in alike)]
+    first = fixes[0]
     is_for_all = len(fixes) <= _MOST_SUBJECTS and all(
-        fix.lead == fixes[0].lead and fix.commands for fix in fixes
+        fix.lead == first.lead and fix.commands for fix in fixes
     )
-    shown = fixes if is_for_all else fixes[:1]
-    whose = f" (of {printable(alike[0].subject)})" if len(shown) < len(fixes) else ""
-    lead = joined(" ", f"fix{whose}:", printable(shown[0].lead))
+    is_example = len(fixes) > 1 and not is_for_all
+    subject = f" (of {printable(alike[0].subject)})" if is_example else ""
+    lead = joined(" ", f"fix{subject}:", printable(first.lead))
     yield f"  {'':{_NAME_WIDTH}} {lead}"
-    yield from (f"    {printable(command)}" for fix in shown for command in fix.commands)
+    for fix in fixes if is_for_all else [first]:
+        yield from (f"    {printable(command)}" for command in fix.commands)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fix:
-    """A fix: what is said before its commands, and these."""
+    """A fix: a lead, and the commands below it."""
 
     lead: str
     commands: Sequence[str] = ()
 
     @classmethod
     def of(cls, text: str) -> "_Fix":
-        """Split the commands from the end of the text, which follow a colon, with semicolons between them."""
+        """Split the commands from the end of the text: a colon before, semicolons between them."""
         if is_command(text) and ", or " not in text:
             return cls("", (text,))
         lead, _, end = text.rpartition(": ")

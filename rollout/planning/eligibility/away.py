@@ -1,10 +1,9 @@
-"""Which nodes are away, and whether one more may go: by --max-unavailable, control plane, and storage.
+"""Which nodes are unavailable, and whether one more may be.
 
-Of the control plane none of the nodes may go while another is away, or is not well. Beside that its
-static pods have budgets without a PDB: of etcd a majority of the members stays, of the API servers
-one. So has storage on the cluster's own nodes, in its copies that are well: of a Longhorn volume
-one healthy replica stays; of a Ceph cluster one node's OSDs may be away, and none while copies are
-lacking. Asked by plans, rollouts and FleetLock alike, and again right before the cordon.
+--max-unavailable limits all nodes, or those of a pool. A control-plane node needs all others Ready,
+a majority of etcd, and another API server. Storage needs its copies: one healthy replica of each
+Longhorn volume, and the OSDs of all but one node of a Ceph cluster. Plans, rollouts and FleetLock
+use these rules, also right before a cordon.
 """
 
 from collections import Counter
@@ -62,15 +61,15 @@ def is_away(node: Node) -> bool:
 
 
 def is_claimed(node: Node) -> bool:
-    """Whether a process is about to cordon it, or was: it is marked, and gives way where there is no room for all."""
+    """Whether a process is about to cordon it, or was. It gives way if there is no room for all."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    """How many nodes may be away: of all, and of the pools that have a limit of their own.
+    """How many nodes may be away: of all, and by pool of those that have their own limit.
 
-    `members` says of every node to which of these pools it belongs.
+    `members` is the pool of each node.
     """
 
     most: int
@@ -81,23 +80,20 @@ class AwayLimit:
     def of(
         cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
-        """Percentages are of the `total`; of pools, of those of the nodes that were asked for, by name.
+        """Return the limits in nodes. Percentages are of the `total`, or of a pool's requested nodes.
 
-        All other nodes are in the pool that their labels say.
+        `asked_for` are the pools of the requested nodes, by name; labels say those of the others.
         """
-        pools = pools_of(policy)
         sizes = Counter(asked_for.values())
-        own = {
-            pool.name: pool.max_unavailable
-            for pool in policy.pools
-            if pool.max_unavailable is not None
-        }
-        limits = {name: most.of(sizes[name]) for name, most in own.items()}
-        members = {**pools.members(nodes), **asked_for}
+        limits = {}
+        for pool in policy.pools:
+            if pool.max_unavailable is not None:
+                limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
+        members = {**pools_of(policy).members(nodes), **asked_for}
         return cls(policy.max_unavailable.of(total), limits, members)
 
     def beside(self, away: Collection[Node]) -> "AwayLimit":
-        """Return what these leave of it; below one where they use it up."""
+        """Return what the nodes that are away leave of the limit; it may be negative."""
         gone = Counter(self.members.get(node.name, "") for node in away)
         left = {name: most - gone[name] for name, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=left)
@@ -105,8 +101,12 @@ class AwayLimit:
     def blockers(
         self, away: Sequence[Node], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield nodes that use up the limit, or that of a pool; `planned` are pools with nodes to take."""
-        reasons = {node.name: reason for node in away if (reason := why_away(node))}
+        """Yield the nodes that use up the limit, or that of a pool with `planned` nodes."""
+        reasons: dict[str, NodeAway] = {}
+        for node in away:
+            reason = why_away(node)
+            if reason:
+                reasons[node.name] = reason
         if self.most < 1 and planned:
             for name, reason in reasons.items():
                 finding = LimitUsedUp(reason, policy.max_unavailable)
@@ -118,7 +118,7 @@ class AwayLimit:
                 yield blocker(name, f"node/{name}", LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
-        """Return who uses up the limit, or that of this node's pool; None if the node may go as well."""
+        """Return the limit that the other nodes use up; None if the node may be away as well."""
         others = sorted(name for name in away if name != node)
         if len(others) >= self.most:
             return UnavailableLimit(self.most, tuple(others))
@@ -132,17 +132,18 @@ class AwayLimit:
     def full(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Nodes that wait for room, by who uses it up."""
-        return grouped((why, node) for node in waiting if (why := self.why_full(node.name, away)))
+        """Return the nodes that have to wait, by the limit that is used up."""
+        reasons = [(self.why_full(node.name, away), node) for node in waiting]
+        return grouped((reason, node) for reason, node in reasons if reason)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Its nodes, each with why it is away, and their static pods; k3s has no static pods.
+    """The control-plane nodes, each with why it is away, and their static pods.
 
-    `voters` are the nodes that should have a member of etcd: those with its role. Where none has
-    it, those that run one and those whose kubelet is silent, all others run none; or every node,
-    where fewer than two run one.
+    `voters` are the nodes that should have an etcd member: those with its role. If none has the
+    role, they are the nodes that run a member or are not Ready, or every node if fewer than two run
+    one. k3s has no static pods.
     """
 
     nodes: Mapping[str, NodeAway | None]
@@ -151,26 +152,23 @@ class ControlPlane:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
-        """Find its nodes and static pods; those that have ended for good, and were meant to, are no part of it."""
+        """Find the nodes and static pods. Static pods that have succeeded are not expected to run."""
         members = [node for node in nodes if is_control_plane(node, policy)]
-        names = {node.name: why_away(node) for node in members}
-        labelled = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
-        own = (
+        reasons = {node.name: why_away(node) for node in members}
+        static_pods = [
             pod
             for pod in pods
-            if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED
-        )
-        expected = sorted(own, key=lambda pod: pod.key)
-        running = {pod.node for pod in expected if _is(pod, _ETCD)}
-        silent = {node.name for node in members if not node.is_ready}
-        return cls(
-            names,
-            labelled or frozenset(running | silent if len(running) > 1 else names),
-            tuple(expected),
-        )
+            if pod.mirror and pod.node in reasons and pod.phase is not PodPhase.SUCCEEDED
+        ]
+        static_pods.sort(key=lambda pod: pod.key)
+        voters = {node.name for node in members if _ETCD_ROLE in node.labels}
+        running = {pod.node for pod in static_pods if _is(pod, _ETCD)}
+        if not voters and len(running) > 1:
+            voters = running | {node.name for node in members if not node.is_ready}
+        return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
-        """Return why this node may not go.
+        """Return why the node may not be away.
 
         Another node is away, a static pod elsewhere is not Ready, or a quorum would be lost.
         """
@@ -195,7 +193,7 @@ class ControlPlane:
                 yield f"pod/{pod.key}", StaticPodUnready(pod.node, pod.unready_since)
 
     def _without_majority(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
-        """Yield what etcd would lack. A single member never has a majority without it, and may go."""
+        """Yield what etcd would lack. A single member may go, because it never keeps a majority."""
         pods, well = self._members(_ETCD)
         voters = self.voters | pods.keys()
         left = well - {node}
@@ -217,7 +215,7 @@ class ControlPlane:
             yield f"pod/{pods[node].key}", LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
-        """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
+        """Return the component's static pods by node, and the nodes on which they are Ready."""
         pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
 
@@ -229,10 +227,9 @@ def _is(pod: Pod, component: str) -> bool:
 def storage_blockers(
     node: str, stored: Iterable[StoredData], away: Collection[str] = (), begun: Collection[str] = ()
 ) -> Iterator[Blocker]:
-    """Yield what would lose too many copies without this node, those that are `away` counted as gone already.
+    """Yield the data that would lose too many copies without this node and those `away`.
 
-    Of data with a copy on a node that is `begun` nothing is said: it is well again once that node
-    is back.
+    Data with a copy on a `begun` node is skipped: it recovers when that node is back.
     """
     for data in stored:
         if node not in data.well or not data.nodes.isdisjoint(begun):
@@ -244,16 +241,19 @@ def storage_blockers(
 
 
 def is_storage(key: str) -> bool:
-    """Whether a key of a load is stored data's: its kind has a group, as no owner's and no budget's has."""
+    """Whether a key of a load is that of stored data, whose kind alone contains a group."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 
 
 def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return what a node takes of stored data until it is back, by its object."""
+    """Return the copies that are unavailable while the node is, by object."""
     return {data.object: 1 for data in stored if node in data.nodes}
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return how many nodes of each may be away at a time; one at least, for what may not go at all is blocked."""
+    """Return how many nodes of each object may be away at a time.
+
+    It is at least one, because a node that may not be away at all has a blocker.
+    """
     return {data.object: max(1, data.spare) for data in stored}
