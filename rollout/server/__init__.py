@@ -1,4 +1,4 @@
-"""FleetLock over HTTP: hosts that reboot by themselves ask here, and are answered by the rules of a rollout.
+"""FleetLock over HTTP: hosts that reboot by themselves ask here, under the rules of a rollout.
 
 * `http`, with its `connections`: the wire
 * `protocol`: what a client sends, and what it is answered
@@ -10,6 +10,6 @@
 * `worker`: the replica that holds the Lease takes each slot's node through its run
 * `steps`: the steps of a node whose host asks by itself
 
-Every replica answers from what stands on the cluster; the one that holds the Lease cordons, drains
+Every replica answers from the state in the cluster; the one that holds the Lease cordons, drains
 and uncordons.
 """

@@ -1,9 +1,7 @@
-"""Whether a host that holds no slot may have one: whatever would keep its node out of a rollout now is a denial.
+"""Whether a host without a slot gets one: whatever keeps its node out of a rollout denies it.
 
-What costs nothing is asked first, and the cluster last; the limits are judged again where the slot
-is written, on the slots as they are then and on a fresh list of nodes. A host whose drain could
-never end takes no slot: the forecast is the plan's own, and what a plan only warns of is waited out
-by the drain.
+The cheapest checks come first. The limits are checked again when the slot is written, on the
+current slots and nodes. A host whose drain could never end gets no slot, by the forecast of a plan.
 """
 
 import secrets
@@ -45,10 +43,10 @@ from rollout.wording import text
 
 _NAMED = 3
 _FRESH_FORECAST = 2.0
-# Of a core, what reading the cluster may take: 30,000 pods take 4 s.
+# The share of a core that reading the cluster may take: 30,000 pods take 4 s.
 _SHARE = 0.1
 
-# Seconds for which an answer of the cluster is good enough to say no by.
+# Seconds for which an answer of the cluster is fresh enough for a denial.
 _FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _FRESH_COORDINATORS = 60.0
@@ -61,47 +59,47 @@ _KINDS = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
-    """How many of these, which are all, may be away."""
+    """Return how many nodes may be unavailable; `nodes` are all nodes of the cluster."""
     meant = pools_of(policy).members(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(meant), meant, nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """The limits that hold for a cluster of these nodes, by name."""
+    """The limits for a cluster of these nodes, by name."""
 
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        """`Denied` where all of a group's slots are held."""
-        number = 0
+        """`Denied` if all slots of the group are held."""
+        members = 0
         if rules.slots.is_share:
-            wanted = parse_selector(rules.selector)
-            number = sum(
-                wanted.matches(node.labels)
-                for node in select_nodes(self.nodes.values(), self.selection)
-            )
-        most = rules.slots.of(number)
+            selector = parse_selector(rules.selector)
+            for node in select_nodes(self.nodes.values(), self.selection):
+                members += selector.matches(node.labels)
+        most = rules.slots.of(members)
         if slots.taken(group) >= most:
-            holders = [slot.node for slot in slots.held if slot.group == group]
-            held = (
-                f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
-            )
-            raise Denied(AnswerKind.SEMAPHORE_FULL, held)
+            holders = shortened([slot.node for slot in slots.held if slot.group == group], _NAMED)
+            message = f"all {most} slots of the group {group} are held, by {holders}"
+            raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """`Denied` where the node may not be away beside those that are."""
-        away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
+        """`Denied` if the node may not be unavailable together with those that are."""
+        away = set(slots.nodes)
+        for name, member in self.nodes.items():
+            if is_away(member):
+                away.add(name)
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
         full = limit.why_full(node.name, away)
         if full:
             raise Denied(AnswerKind.MAX_UNAVAILABLE, text(full))
-        for other in sorted(slots.nodes & self.nodes.keys()):
-            self._check_beside(self.nodes[other], node)
+        for name in sorted(slots.nodes & self.nodes.keys()):
+            self._check_pair(self.nodes[name], node)
 
-    def _check_beside(self, other: Node, node: Node) -> None:
+    def _check_pair(self, other: Node, node: Node) -> None:
+        """`Denied` if the node may not reboot while the other holds a slot."""
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
@@ -117,7 +115,7 @@ class SlotLimits:
 
 
 def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Take this slot; the same slots where its node holds one already, `Denied` where there is no room."""
+    """Add this slot, unless its node holds one already; `Denied` if the limits are reached."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -126,7 +124,7 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 
 
 class SlotAdmission:
-    """Decides on hosts that hold no slot. For many threads at once."""
+    """Decides whether hosts get a slot. For many threads."""
 
     def __init__(self, world: ServerContext) -> None:
         self._settings = settings = world.settings
@@ -148,21 +146,30 @@ class SlotAdmission:
             clock,
             _SHARE,
         )
-        # a forecast moves pods to and fro in the rooms of the one reading
+        # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
 
     def take(self, ask: Ask, name: str, rules: GroupRules) -> Slots:
-        """Take a slot for this node; `Denied` where it may not have one, `ApiError` where that cannot be told."""
+        """Take a slot for this node, or raise `Denied`. Raises `ApiError`."""
         self._check_cheaply(ask, name, rules)
-        # what is good enough for a no is none for a yes: a pause, or a failure, may have come since
+        # A cached memory may deny but not admit: a pause or a failure may have come since.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, name)
         candidate = self._eligible(node)
         self._check_rivals()
         run = f"{RUN_PREFIX}{secrets.token_hex(6)}"
-        at = timestamp(self._world.now)
-        slot = Slot(ask.group, node.name, node.uid, ask.id, run, at, node.boot_id, version_of(node))
+        since = timestamp(self._world.now)
+        slot = Slot(
+            group=ask.group,
+            node=node.name,
+            node_uid=node.uid,
+            id=ask.id,
+            run=run,
+            since=since,
+            boot_id=node.boot_id,
+            version=version_of(node),
+        )
         self._check_gates(node, slot)
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
@@ -172,7 +179,7 @@ class SlotAdmission:
         return self._world.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
-        """By what is known already, but for a look at the slots and the Lease now and then."""
+        """Check what is known already; only the slots and the Lease are read now and then."""
         slots = self._world.book.seen(_FRESH / 2)
         nodes = self._machines.nodes
         limits = self._limits(nodes)
@@ -183,9 +190,11 @@ class SlotAdmission:
             )
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
-        if closed := self._schedule.in_pool(policy, pool).why_closed(self._world.clock.now()):
+        closed = self._schedule.in_pool(policy, pool).why_closed(self._world.clock.now())
+        if closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
-        if other := self._world.leadership.other:
+        other = self._world.leadership.other
+        if other:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
         limits.check_away(slots, nodes[name])
@@ -200,32 +209,37 @@ class SlotAdmission:
             require_memory(memory)
         except BlockedError as error:
             raise Denied(AnswerKind.API_ERROR, error.message) from error
-        if pause := all_paused(memory, self._api.server_time()):
+        pause = all_paused(memory, self._api.server_time())
+        if pause:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _eligible(self, node: Node) -> Candidate:
-        """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
+        """Return the node as a candidate of a plan; `Denied` if a plan would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
         selection = self._settings.selection
         limit = policy.failures_allowed(len(select_nodes(self._machines.nodes.values(), selection)))
-        now, memory = self._api.server_time(), self._memory.now()
-        rules = EligibilityInputs(
-            now, memory, selection, limit, policy.include_held, unattended=True
+        inputs = EligibilityInputs(
+            now=self._api.server_time(),
+            memory=self._memory.now(),
+            selection=selection,
+            limit=limit,
+            include_held=policy.include_held,
+            unattended=True,
         )
-        candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), rules)
-        if objection := exclusion(candidate):
-            raise Denied(
-                _KINDS.get(objection.reason, AnswerKind.NODE_EXCLUDED),
-                f"{node.name}: {objection.message}",
-            )
-        is_unknown = not facts.update.new_version
-        if is_unknown and (held := why_maybe_held(facts.running_version, rules)):
-            raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(held)}")
+        candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), inputs)
+        objection = exclusion(candidate)
+        if objection:
+            kind = _KINDS.get(objection.reason, AnswerKind.NODE_EXCLUDED)
+            raise Denied(kind, f"{node.name}: {objection.message}")
+        if not facts.update.new_version:
+            held = why_maybe_held(facts.running_version, inputs)
+            if held:
+                raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(held)}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        """No rollout of a person or a pass is left unfinished."""
+        """`Denied` if a rollout of a person or a pass is unfinished."""
         others = (
             node
             for node in nodes.values()
@@ -237,16 +251,17 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        """No other reboot coordinator is at work."""
+        """`Denied` if another reboot coordinator is at work."""
         nodes = tuple(self._machines.nodes.values())
         snapshot = ClusterSnapshot(
             NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now()
         )
-        if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
+        at_work = rivals(snapshot, self._settings.policy.gates.ignored_rivals)
+        if at_work:
             raise Denied(AnswerKind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """Check that its drain can end, by one reading of the cluster for all hosts that ask within some seconds."""
+        """`Denied` if the drain could never end. Hosts that ask together share one forecaster."""
         forecaster = self._forecaster.now()
         with self._forecasting:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
@@ -259,7 +274,7 @@ class SlotAdmission:
             )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
-        """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
+        """`Denied` if a gate holds the node: a window, blocking pods or alerts."""
         policy = self._settings.policy
         clock = self._world.clock
         plan = plan_of(node, slot, self._settings.selection, policy, clock.now())

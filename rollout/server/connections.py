@@ -1,9 +1,9 @@
-"""Where is listened, and who is connected: so many in all, and so many of one address.
+"""The listening socket, and limits on connections: in total, and per address.
 
-They are counted from the moment that they are accepted, for the server needs files to reach the API
-server as well. Whoever has not sent a whole ask is silent: it is closed after a while (aiohttp
-itself waits for a head without an end), and at once where it is the longest silent one, and there
-are as many as there may be when one more comes.
+Connections count from when they are accepted, because the server needs file descriptors for the API
+server, too. A connection that has not sent a whole request is silent. It is closed after a while,
+because aiohttp itself waits for a head without an end. At the limit, a new connection closes the
+one that is silent for longest.
 """
 
 import asyncio
@@ -21,14 +21,12 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.addresses import normalize_address
 
-# Seconds for which a connection may say nothing, or less than a request.
+# Seconds for which a connection may be silent.
 IDLE_SECONDS = 15.0
 _MOST = 1024
-# Of the files that this process may open, the part that is left for everything but connections of
-# hosts.
+# One in so many file descriptors is left for everything but connections of hosts.
 _OWN_PART = 2
-# Of all that there may be, the part that one address may have: many hosts may share one, behind a
-# load balancer.
+# One address may have one in so many connections: hosts behind a load balancer share an address.
 PART_OF_ONE = 2
 # Seconds for the handshake of TLS; asyncio would wait for a minute.
 _HANDSHAKE = 10.0
@@ -47,7 +45,7 @@ class Listening:
     key: Path | None = None
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return what it is served with; `InputError` where the files cannot be used."""
+        """Return the TLS context, None without a certificate. Raises `InputError`."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -61,54 +59,54 @@ class Listening:
     async def serving(
         self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> asyncio.Server:
-        """Serve each connection by a protocol of its own; `InputError` where nothing can be listened on."""
+        """Serve each connection with a new protocol; `InputError` if the address cannot be used."""
         loop = asyncio.get_running_loop()
         timeout = _HANDSHAKE if tls else None
         try:
             return await loop.create_server(
                 protocol,
-                self.host or None,
-                self.port,
+                host=self.host or None,
+                port=self.port,
                 ssl=tls,
                 ssl_handshake_timeout=timeout,
                 backlog=_BACKLOG,
             )
         except OSError as error:
-            raise InputError(
-                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
-            ) from error
+            why = error.strerror or error
+            raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
     async def follow(self, served: ssl.SSLContext) -> None:
-        """Have new connections get what is in the files, as Kubernetes replaces those of a Secret, until cancelled."""
-        told = ""
+        """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
+        problem = ""
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)
+            earlier_problem = problem
             try:
-                # a certificate without its key would spoil the one that is served with
+                # Loading a certificate that does not fit its key would break the current one.
                 if self.tls() and self.certificate:
                     served.load_cert_chain(self.certificate, self.key)
-                told = ""
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with the new one, the old one is served with
-                if told != (told := str(error)):
+                problem = ""
+            except Exception as error:  # noqa: BLE001 - the old certificate still works
+                problem = str(error)
+                if problem != earlier_problem:
                     _LOGGER.warning("warning: the old certificate stays in use: %s", error)
 
 
 class OpenConnections:
-    """Those that are open; in the server's event loop alone. `most` is how many there may be."""
+    """The open connections, at most `most`. Used only in the server's event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_one = max(1, most // PART_OF_ONE)
-        # since when they are silent, in seconds of the loop's clock: the longest silent first
+        # The loop's time since when each is silent, the longest silent first.
         self._open: dict[web.RequestHandler, float] = {}
         self._asking: set[web.RequestHandler] = set()
 
     def opened(self, server: web.Server) -> web.RequestHandler:
-        """Return what serves one more; where there are too many, in all or of one address, the longest silent go."""
+        """Return a handler for a new connection; close the longest silent ones at the limit."""
         handler = server()
         self._open[handler] = self._now
-        # many are accepted at once: in its turn, which is the loop's next, the addresses of those
-        # before it are known
+        # Many are accepted at once: the addresses of the earlier ones are known in the next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
@@ -130,14 +128,14 @@ class OpenConnections:
         handler.force_close()
 
     def _forget(self) -> None:
-        """Those that are gone; one in its handshake has no transport yet."""
+        """Remove closed connections. A connection in its TLS handshake has no transport yet."""
         for handler, since in list(self._open.items()):
             if handler.transport is None and self._now - since > _HANDSHAKE:
                 del self._open[handler]
 
     @contextmanager
     def asking(self, request: web.BaseRequest) -> Iterator[None]:
-        """While this lasts, its connection is of use; and from its end on it may be silent for a while again."""
+        """Keep the request's connection open, which counts as silent from the exit on."""
         handler = request.protocol
         self._asking.add(handler)
         try:
@@ -148,7 +146,7 @@ class OpenConnections:
                 self._open[handler] = self._now
 
     async def watch(self) -> None:
-        """Close what is silent for too long, until this is cancelled."""
+        """Close connections that are silent for too long, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget()
@@ -158,13 +156,13 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return who is connected; empty before that is known."""
+    """Return the peer's address; empty before it is known."""
     peer = handler.transport.get_extra_info("peername") if handler.transport else None
     return normalize_address(str(peer[0])) if peer else ""
 
 
 def most_connections() -> int:
-    """How many there may be at once: half of the files that this process may open, once it may open all it can."""
+    """Raise the limit of open files; return how many connections may be open at once."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return _MOST
