@@ -147,7 +147,7 @@ class Clock(Protocol):
     """Time. All waiting goes through it, so that tests can skip it."""
 
     def now(self) -> datetime:
-        """Return the local wall time in UTC, for people; never compare it with another machine's."""
+        """Return the wall time in UTC, for people; never compare it with another machine's."""
         ...
 
     def monotonic(self) -> float:

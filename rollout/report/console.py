@@ -1,4 +1,4 @@
-"""What moves and has colours on a terminal: a console for many threads, its progress, and painted text.
+"""A console with colors and progress, which many threads can use.
 
 Rich writes a line where the board stands that was drawn before: of two who write at once, one takes
 the same board for it, and parts of boards are left standing between the lines. So all that goes
@@ -34,7 +34,7 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """Standard error, or standard output, as text comes: nothing in it is markup. Whoever draws on it holds `turn`.
+    """Standard error or output, without markup. Hold `turn` to draw on it.
 
     Rich takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log.
     """
@@ -52,7 +52,7 @@ class SharedConsole(Console):
         self.turn = threading.RLock()
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature
-        """Leave the cursor as it is: a process that Ctrl-Z stops, or a kill ends, could not give it back."""
+        """Leave the cursor visible, because a stopped or killed process could not restore it."""
         return False
 
     def show(self, line: Text) -> None:
@@ -62,7 +62,7 @@ class SharedConsole(Console):
 
 
 class ReflowingRender(LiveRender):
-    """A live display that is erased completely even if a narrower terminal has wrapped the lines drawn before."""
+    """A live display that is erased completely even after the terminal became narrower."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
@@ -99,7 +99,7 @@ class ReflowingRender(LiveRender):
 
 
 def share_console(live: Live) -> None:
-    """Let a live display share its console with lines that are printed above it. Call it before the start.
+    """Let a live display share its console with lines printed above it. Call it first.
 
     It is erased completely, even if the terminal's width changes.
     """
@@ -117,7 +117,7 @@ def print_above(live: Live, line: Text) -> None:
 
 
 def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
-    """Show what is being done, as `reading the nodes`, on a terminal while the context is open; nothing elsewhere."""
+    """Show the activity, such as `reading the nodes`, on a terminal during the context."""
     progress = _progress(console, TextColumn(doing, markup=False), SpinnerColumn())
     progress.add_task(doing, total=None)
     return progress
@@ -125,7 +125,7 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on a terminal while the context is open, nothing elsewhere; called for each answer, on any thread."""
+    """Show a bar on a terminal during the context; call the result for each answer."""
     doing = "asking hosts"
     with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)

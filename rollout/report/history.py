@@ -92,7 +92,7 @@ _COLUMNS = (
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
-    """Show one row a run. `width` in columns; None for no limit, and what is the same of all as well.
+    """Render a row per run. `width` is in columns, None for no limit and all columns.
 
     `here` is the address of the current cluster, empty if there is none.
     """
@@ -123,7 +123,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
-    """Show one run: what it was, then what its `records` tell as a log of it does; with `details` every word."""
+    """Render one run: its facts, then its timeline, in full with `details`."""
     news = LogFilter()
     lines = [
         line
@@ -152,7 +152,7 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Yield times of the day; where a day begins, its date; what belongs to a line stands below it."""
+    """Yield lines with the time of day, and a line with the date when a day starts."""
     day = ""
     for line in lines:
         at = line.at.astimezone()

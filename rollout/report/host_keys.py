@@ -1,4 +1,4 @@
-"""The keys that hosts showed, for the operator to compare with what their consoles say; the same as JSON."""
+"""Render the host keys, as text to compare with the consoles, or as JSON."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class HostKeyRow:
-    """What one host showed. `before` are the fingerprints that the file has for it, `error` why it showed nothing."""
+    """One key of a host. `before` are its fingerprints in the file, `error` why it has no key."""
 
     node: str
     host: str
@@ -41,7 +41,7 @@ class HostKeysReport:
 
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
-    """Show a row a host, the keys that others had before, why hosts showed none, and how many there are of each.
+    """Render a row per host, the keys from before, the errors, and the counts.
 
     `width` in columns, None for no limit.
     """

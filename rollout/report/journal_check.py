@@ -86,7 +86,7 @@ class CheckedJournal:
 
 
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
-    """Check the records of a journal, each with its line. Records that are not understood are skipped."""
+    """Check the records of a journal, each with its line number; unknown records are skipped."""
     numbered = tuple(records)
     lines = entries(record for _, record in numbered)
     check = _Check()
@@ -105,7 +105,7 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node as one process has told it. `passed` are its phases since it was started or taken up."""
+    """A node in one process. `passed` are its phases since it was started or taken up."""
 
     phase: Phase = Phase.PENDING
     passed: set[Phase] = field(default_factory=set)
@@ -116,7 +116,7 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """What one process has told so far. `selected`: percentages are of so many nodes, None if unknown."""
+    """One process so far. `selected` is the base of percentages in nodes, None if unknown."""
 
     selected: int | None = None
     limit: AwayLimit | None = None

@@ -1,4 +1,4 @@
-"""The JSON lines of a run, a type each: what `apply -o json` and `resume -o json` write, and journals keep.
+"""The JSON lines of a run, as `apply -o json` and journals have them.
 
 Most are the engine's events as they are (`model/progress`); here are the others. The schema that
 the documents publish is made from these types, and reports read journals by them. Fields and types
@@ -179,7 +179,7 @@ def record_of(line: AnyLine) -> Record:
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
-    """Yield each record as its line; None for one that is not understood. What a newer version adds is passed over."""
+    """Yield the line of each record, None if it is unknown. Unknown fields are ignored."""
     for record in records:
         try:
             entry = msgspec.convert(record, AnyLine)
@@ -192,7 +192,7 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
 
 
 class JsonLines:
-    """Writes the version of this format, then every event as one line, at once. Safe to call from many threads."""
+    """Writes the format version, then a line per event. Safe to use from many threads."""
 
     def __init__(self, stream: IO[str], at: datetime) -> None:
         self._stream = stream

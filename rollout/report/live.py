@@ -61,7 +61,7 @@ class LiveProgress:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Draw on the console. `rephrase` changes the sentences that are printed above the board."""
+        """Draw on the console. `rephrase` changes the sentences above the board."""
         self._rephrase = rephrase
         self._console = console
         self._monotonic = monotonic

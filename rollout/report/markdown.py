@@ -1,4 +1,4 @@
-"""A plan and a run as Markdown, for merge requests, tickets and summaries of jobs (GitHub's flavour, as GitLab's).
+"""Render a plan and a run as Markdown, for GitHub and GitLab.
 
 What a cluster or a host wrote stands in spans of code alone, unless it is a mere number: there it
 is no link, no HTML, no mention of a person and no reference to an issue, whoever shows it.
@@ -37,12 +37,12 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a number, a share, a time or a duration as it is, and everything else as a span of code."""
+    """Return a number, share, time or duration unchanged, and anything else as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
-    """Return a span of code; longer marks than any within enclose it, and spaces keep those at its ends from theirs."""
+    """Return a span of code, with enough backticks around those in the text."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

@@ -1,4 +1,4 @@
-"""Every metric that there is, with what it means and its labels: documents, alert rules and tests go by these.
+"""All metrics with help texts and labels, as documents and alert rules name them.
 
 Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words;
 budgets that hold now. Each metric has the label `cluster` as well, which comes first.
@@ -25,7 +25,7 @@ Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[Instrument]):
-    """A metric of the library's; `labels` are those beside `cluster`. Called with these, it is one series.
+    """A metric. `labels` exclude `cluster`; call it with their values to get a series.
 
     A series is exposed from the first call on.
     """
@@ -146,7 +146,7 @@ class Families:
 
 
 class FleetLockMetrics(Collector):
-    """Counts answers, and asks the server for the rest. Safe to call from many threads, but collected by one."""
+    """Counts answers, and reads the rest from the server. Many threads may count."""
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]

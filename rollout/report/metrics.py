@@ -1,4 +1,4 @@
-"""What events make of the metrics: the instruments of Prometheus' library, and the text that is exposed."""
+"""Turn events into Prometheus metrics, and write the exposition text."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from rollout.report.run_view import NodeView, RunView
 
 
 class PassResult(StrEnum):
-    """How a pass ended: the words of its exit code; or skipped, where an operating process was not to do anything."""
+    """How a pass ended: a word per exit code, or skipped if `operate` had nothing to do."""
 
     OK = "ok"
     ERROR = "error"
@@ -46,7 +46,7 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
 class Metrics(Collector):
-    """An observer, and a collector of what it has seen, of one `cluster`. Safe to call from many threads.
+    """Observes events of one `cluster` and collects metrics. Safe to use from many threads.
 
     `generation` grows with each change; it is 0 before there is anything to tell.
     """
@@ -78,7 +78,7 @@ class Metrics(Collector):
     def observe_hosts(
         self, observations: Mapping[str, HostObservation], *, among_others: bool = False
     ) -> None:
-        """Take which nodes wait for a reboot, by what their hosts have said; one that could not be judged is neither.
+        """Set which nodes need a reboot. Nodes for which this is unknown get no value.
 
         What was known is forgotten, unless there are others which were not asked.
         """
@@ -101,12 +101,12 @@ class Metrics(Collector):
                     shown.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
-        """Take by how much the forecast is later than the date that was given; infinite for never."""
+        """Set the seconds by which the forecast exceeds the deadline; infinite for never."""
         with self._changing() as shown:
             shown.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
-        """Begin a pass: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
+        """Begin a pass, so that a pass that hangs is visible. This alone sends nothing."""
         with self._lock:
             self._shown.pass_start().set(at.timestamp())
 
@@ -151,7 +151,7 @@ class Metrics(Collector):
                     self._view.take(event)
 
     def _plan(self, event: PlanReady) -> None:
-        """Begin anew, but for nodes of other plans that are under way beside this one, as where hosts ask to reboot.
+        """Start over, but keep the nodes in flight of other plans, as FleetLock has them.
 
         Of an operating process there are none: what an earlier pass has left, the new plan takes
         up.
@@ -186,7 +186,7 @@ class Metrics(Collector):
         return sorted(set(self._pools.values())) or [""]
 
     def _step(self, event: NodeStep) -> None:
-        """Measure what a new phase ends: a drain that emptied its node, or a reboot that this process began."""
+        """Measure the drain or the reboot that a new phase ends."""
         before = self._view.nodes.get(event.node, NodeView(event.node)).phase
         self._view.take(event)
         if event.phase is before:
@@ -242,7 +242,7 @@ class Metrics(Collector):
         return self.generation > 0 and self._last_pass is not PassResult.ERROR
 
     def remember(self, text: str) -> None:
-        """Take over what an earlier process has exposed of this cluster: it stands until it is known anew.
+        """Take over the metrics of an earlier process, until newer values are known.
 
         `ValueError`, or another error of the parser, for what is no such text.
         """
@@ -259,7 +259,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return the metric that outlives failures, alone; nothing where there was no success yet."""
+        """Return only the metric of the last success; empty before the first success."""
         with self._lock:
             metric = self._or_before(self._shown.last_success)
         return [metric] if metric.samples else []

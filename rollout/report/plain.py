@@ -71,7 +71,7 @@ class LogFilter:
         return is_told
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
-        """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""
+        """Lets each phase pass once, its details sometimes, and waits of a cordoned node at once."""
         before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
             is_wait = event.phase in _BETWEEN and event.activity is Activity.WAITING
@@ -88,7 +88,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
+    """Writes events as lines. Safe to use from many threads; as a context it also fills silence."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class PlainLines:
                 self._write(event.at, sentence(event), now)
 
     def _fill(self) -> None:
-        """Say how the whole stands where nobody has heard anything for a while: some CI systems end silent jobs."""
+        """Write a summary after a silence, because some CI systems end silent jobs."""
         while not self._ended.wait(_QUIET_SECONDS / 4):
             # whoever has closed the pipe wants to hear nothing more
             with self._lock, suppress(OSError, ValueError):
@@ -141,7 +141,7 @@ class PlainLines:
         self._stream.flush()
 
     def _line(self, at: datetime, text: str) -> str:
-        """Return a line with its time: the time of day on a terminal, with date and zone in a log."""
+        """Return a line with the time of day; in a log with date and timezone."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
         # A terminal would break the line in the middle of a word.

@@ -101,7 +101,7 @@ def plan_text(
 
 
 def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
-    """Remove the findings about nodes of another rollout, which the screen reports in a sentence."""
+    """Remove findings about nodes of another rollout, which have their own sentence."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -205,7 +205,7 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
-    """Yield each host whose last update, or last check for an update, failed: a sentence, the node."""
+    """Yield a sentence and the node of each host whose last update or check failed."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:

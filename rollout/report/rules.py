@@ -1,4 +1,4 @@
-"""The rules of a plan, as they stand now, and of a recorded run: in the words that an operator writes them with."""
+"""Render the rules of a plan or a recorded run in the words of the settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield a line a rule that the operator has not left alone, and with its sign each that gives up safety."""
+    """Yield a line per rule that is not a default, with a mark if it gives up safety."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     if changed := changed_rules(policy_document(without_times)):
         yield f"Rules: {changed}"
@@ -106,7 +106,7 @@ _WHICH = ("name", "namespace", "selector")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    """Return the rules that are not defaults, as they would be written on a command line; empty for none."""
+    """Return the rules that are not defaults as flags; empty if all are defaults."""
     usual = dict(flat_rules(policy_document(_USUAL)))
     # Earlier documents have counts as text.
     changed = (

@@ -228,7 +228,7 @@ class RunView:
             self.evictions += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """End the nodes that were in progress when the rollout was aborted. Failed nodes keep their end."""
+        """End the nodes in flight when the rollout is aborted. Failed nodes keep their end."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._node(name)
@@ -267,7 +267,7 @@ class RunView:
         return None
 
     def _waves_before(self, event: WaveStarted) -> int:
-        """Return how many waves earlier processes have finished. Each process counts its own waves from 1.
+        """Return how many waves earlier processes finished; each process counts from 1.
 
         A wave that continues with nodes of the last one keeps its number.
         """

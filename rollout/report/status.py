@@ -320,7 +320,7 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
 
 
 def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
-    """Whether a sentence below the table gives the cause: all are paused, or the version is held."""
+    """Whether a sentence below the table names the cause: all paused, or version held."""
     if status.error:
         return False
     if status.is_paused:

@@ -139,7 +139,7 @@ def ways_out(unfinished: Unfinished) -> str:
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
-    """Whether the nodes' hosts asked for their reboots. Slots hold its state, and it has no record."""
+    """Whether the hosts asked for their reboots, so that slots replace the record."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 

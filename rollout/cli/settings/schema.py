@@ -354,7 +354,7 @@ class OutputSettings(SettingsTable):
         is_prose: bool = False,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Print a result as a document, as the names of its `nodes`, or as text; prose is wrapped."""
+        """Print a result as a document, as the names of its `nodes`, or as wrapped text."""
         if self.format is OutputFormat.NAME:
             terminal.show_names(nodes)
         elif self.as_json:

@@ -297,7 +297,8 @@ def display(
 ) -> Iterator[Observer]:
     """Yield the observer that shows a run.
 
-    It writes JSON lines, a `live` display on a terminal, or plain lines. `names_pods`: each evicted pod is shown.
+    It writes JSON lines, a `live` display on a terminal, or plain lines. With `names_pods` it
+    shows each evicted pod.
     """
     console = error_console()
     if as_json:

@@ -1,1 +1,1 @@
-"""Who takes part, and why not: hosts, marks, memory, rivals, pools, the limit, the control plane, windows."""
+"""Decide which nodes may start, and why the others may not."""

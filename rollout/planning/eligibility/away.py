@@ -80,7 +80,7 @@ class AwayLimit:
     def of(
         cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
-        """Return the limits in nodes. Percentages are of the `total`, or of a pool's requested nodes.
+        """Return the limits in nodes. Percentages refer to `total`, or to a pool's requested nodes.
 
         `asked_for` are the pools of the requested nodes, by name; labels say those of the others.
         """
@@ -152,7 +152,7 @@ class ControlPlane:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
-        """Find the nodes and static pods. Static pods that have succeeded are not expected to run."""
+        """Find the nodes and their static pods; static pods that succeeded need not run."""
         members = [node for node in nodes if is_control_plane(node, policy)]
         reasons = {node.name: why_away(node) for node in members}
         static_pods = [

@@ -87,7 +87,7 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
-    """Return the nodes that a plan was made for, each with its pool: its percentages are of them."""
+    """Return the requested nodes with their pools. Percentages refer to these nodes."""
     named = {entry.node: entry.pool for entry in plan.excluded} | {
         node.name: node.pool for node in plan.nodes
     }
@@ -263,7 +263,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Which of the nodes a process in a pod stands on; None where it is none of them, or nothing says which.
+    """Return the node that this process runs on; None if it is none of these or unknown.
 
     What the downward API says goes before the kernel, and that before the Pod as the API server has
     it: a namesake of it may live in another cluster.

@@ -30,7 +30,7 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return what these nodes prove of a version, or of the latest that was booted; `InputError` for nothing."""
+    """Return the evidence of these nodes for a version, or for the latest one; or raise InputError."""
     ends = [
         (node, result)
         for node in nodes

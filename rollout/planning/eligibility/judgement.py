@@ -1,4 +1,4 @@
-"""Whether a node may start, judged by what is remembered: pauses, held versions, evidence, rests."""
+"""Whether a node may start, by pauses, held versions, evidence and backoff."""
 
 import re
 from collections.abc import Iterable, Iterator

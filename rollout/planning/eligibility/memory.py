@@ -146,12 +146,12 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether a host has asked for a reboot and given it up. It counts, so that it is not drained again and again."""
+    """Whether the host canceled its reboot. It counts, so that the node is not drained again and again."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
-    """Whether the update may be at fault: the node went down for it, and did not come back with it, or not well."""
+    """Whether the update may be at fault: the node rebooted for it and did not come back healthy."""
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
@@ -182,7 +182,7 @@ def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Those that failed last; of the others those that are held, with as many of their nodes as are told."""
+    """Keep the versions that failed last. Held versions go last, with a limited number of nodes."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     older = (
         (version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since
@@ -194,7 +194,7 @@ def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, Versio
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
-    """Its failures are over; and where it was taken despite the hold of its version, so is the hold."""
+    """Clear the failures of the node, and the hold of a version that it succeeded with."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     known = memory.versions.get(ended.version)
     if known is None:

@@ -1,4 +1,4 @@
-"""Pools: nodes with rules of their own. A node belongs to the first that matches it, or to the last, `default`.
+"""Pools are sets of nodes with their own rules. The first pool that matches a node has it.
 
 Pools come from the operator's settings file alone; a saved plan and the record carry them in their
 rules.
@@ -25,7 +25,7 @@ _OVERRIDES = tuple(
 
 
 class Pools:
-    """Which node belongs where, and what holds for it; without pools the rollout's rules hold for all."""
+    """Which node belongs to which pool, and its rules. Without pools all nodes have the same."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -77,7 +77,7 @@ def _merge(policy: Policy, pool: Pool) -> Policy:
 
 
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
-    """Names such that each comes after those in its `after`, else as written; `UsageError` where there is no order.
+    """Return the names so that each follows its `after`; `UsageError` if that is impossible.
 
     The default pool comes last.
     """
@@ -124,7 +124,7 @@ def _check(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
-    """By pool, in order, all that have to have ended before it begins; of the default pool, every other."""
+    """Return, for each pool in order, the pools that must be done before it starts."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

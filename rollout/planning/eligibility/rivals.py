@@ -1,4 +1,4 @@
-"""Other reboot coordinators in the cluster: two that reboot the same nodes break each other's limits."""
+"""Find other reboot coordinators, which would break the limits of this one."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -26,7 +26,7 @@ def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Nodes on which the system-upgrade-controller's pods are at work, each with the name of one."""
+    """Return the nodes with a running pod of the system-upgrade-controller, and its name."""
     return {
         node: pod.key
         for pod in pods

@@ -141,7 +141,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts.
+    """A node's state. `reason` is why a plan leaves it out, `error` why its host gave no facts.
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how
     often it failed since it last succeeded, `retry_after` when an unattended rollout tries it again
@@ -203,7 +203,7 @@ class NodeStatus:
 
     @property
     def is_rebooting(self) -> bool:
-        """Whether a rollout has asked its host to reboot, which then refuses connections as it has to."""
+        """Whether a rollout asked its host to reboot, so that it refuses connections for a while."""
         return self.phase == Phase.REBOOTING
 
     @property
@@ -213,7 +213,7 @@ class NodeStatus:
 
 
 def _state(status: NodeStatus) -> NodeState:
-    """Return a rollout's phase, what keeps the node out of a plan, or whether it waits for a reboot."""
+    """Return the phase, why a plan leaves the node out, or whether it waits for a reboot."""
     if status.phase:
         return NodeState(status.phase)
     if status.error and status.reason in _BEFORE_ITS_HOST:
@@ -241,7 +241,7 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return rows in the natural order of names. `own_rules` are the pools; the mappings are by Node name."""
+    """Return rows in natural order of names. The mappings are by Node name."""
     pools = pools_of(Policy(pools=own_rules))
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):

@@ -54,7 +54,7 @@ _UPDATING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Hosts that get the same updates. `channel` is an update group or a channel, empty if neither is known."""
+    """Hosts that get the same updates. `channel` is empty if the update group is unknown."""
 
     os_id: str
     channel: str = ""
@@ -71,7 +71,7 @@ class KnownVersions:
     def of(
         cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]
     ) -> "KnownVersions":
-        """Return the versions that the hosts report. For hosts that were not asked, their Nodes name them."""
+        """Return the versions of the hosts, from their Nodes if they were not asked."""
         present: dict[Stream, set[str]] = {}
         replaced: dict[Stream, set[str]] = {}
         for node in nodes:
@@ -88,7 +88,7 @@ class KnownVersions:
         return cls(_frozen(present), _frozen(replaced))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the host's stream; empty if the versions cannot be compared."""
+        """Return the newest version of the stream; empty if versions cannot be compared."""
         stream = _stream(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id not in _CHANNELS:
@@ -169,7 +169,7 @@ def _channel(os_id: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, which compare in its order; empty if it is not written in numbers."""
+    """Return the numbers of a version, for comparison; empty if it has other parts."""
     match = _NUMBERS.fullmatch(version)
     return tuple(map(int, match[1].split("."))) if match else ()
 

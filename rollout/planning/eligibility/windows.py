@@ -60,7 +60,7 @@ _FREEZE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Days of each week, counted from Monday, 0; of the month the first, …, the fourth or the last where one is named.
+    """Weekdays from Monday, 0, either all of them or the first, …, last one of each month.
 
     `ordinal` 0 is every one of them.
     """
@@ -79,7 +79,7 @@ class Weekdays:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """All days from the first to the last, as ISO 8601 writes them; without their years, those of each year."""
+    """The days from the first to the last, in ISO 8601; every year if they have no year."""
 
     first: str
     last: str
@@ -110,7 +110,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window, or freeze, as written. Without a `length` it is the whole day, however long its clocks make it."""
+    """A window or freeze as written. Without a `length` it covers the whole day."""
 
     days: tuple[Days, ...]
     start: time
@@ -126,7 +126,7 @@ class Window:
         return _timed(match, f"the window {text!r}")
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        """Its openings that begin on the days from the one moment to the other, as this window's clocks count days."""
+        """Yield the openings that start on these days, in the timezone of the window."""
         day, last = (moment.astimezone(self.zone).date() for moment in (begin, end))
         while day <= last:
             if any(days.has(day) for days in self.days):
@@ -150,7 +150,7 @@ class DatedFreeze:
     zone: ZoneInfo
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        """Itself, where it touches the days from the one moment to the other: they count whole, as a window's."""
+        """Yield the period itself if it overlaps these days, which count as whole days."""
         first, last = (
             moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end)
         )
@@ -230,7 +230,7 @@ def _length(written: str, where: str) -> Duration:
 
 
 def check_zone(name: str, where: str = "") -> str:
-    """Return the name of a timezone, of what is `where`; `UsageError` where the IANA database has no such name."""
+    """Return the name of a timezone; `UsageError`, with `where`, if it is not in the IANA database."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = (
@@ -248,14 +248,14 @@ def _zone(name: str, where: str) -> ZoneInfo:
 
 @cache
 def _zone_names() -> frozenset[str]:
-    """Return the IANA database's own names: what a machine has besides, as `localtime`, is another time elsewhere."""
+    """Return the names in the IANA database, without names such as `localtime` of this machine."""
     return frozenset(
         resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
     )
 
 
 def parse_days(written: str, where: str) -> tuple[Days, ...]:
-    """Read what separates by commas; `where` is what they are of, for the `UsageError` that says what is wrong."""
+    """Read a list separated by commas; `where` names its setting in a `UsageError`."""
     days = tuple(_part(part.strip(), where) for part in written.split(","))
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
@@ -350,7 +350,7 @@ class Schedule:
         return bool(self.windows or self.freezes or self.own)
 
     def current(self, now: datetime) -> Opening | None:
-        """Return the opening that `now` lies in, with those that follow it without a gap; None where none may begin."""
+        """Return the current opening, joined with those that follow without a gap; or None."""
         return next(
             (opening for opening in self._around(now, _AHEAD[0]) if opening.holds(now)), None
         )
@@ -360,7 +360,7 @@ class Schedule:
         return self._first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        """Whether any opening of two years ahead is long enough for something that takes so many seconds."""
+        """Whether any opening of the next two years is at least this many seconds long."""
         return (
             self._first(
                 now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
@@ -404,7 +404,7 @@ class Schedule:
         return [opening for opening in self._around(now, _AHEAD[-1]) if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
-        """All openings around these two moments, those that touch made one, without what is frozen of them."""
+        """Return the openings around these times, joined if they touch, without freezes."""
         start = begin - _BACK
         opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
         if self.own:
@@ -416,13 +416,13 @@ class Schedule:
         return self.openings(now, now + timedelta(days=days))
 
     def _first(self, now: datetime, wanted: Callable[[Opening], bool]) -> Opening | None:
-        """Return the first opening of those around and after `now`, looked for ever further ahead."""
+        """Return the first opening around or after `now`, searching further and further ahead."""
         openings = (opening for days in _AHEAD for opening in self._around(now, days))
         return next(filter(wanted, openings), None)
 
 
 def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
-    """Return their openings that begin on these days, by the clocks of each, those that touch made one."""
+    """Return the openings that start on these days, joined if they touch."""
     return join(opening for period in periods for opening in period.openings(begin, end))
 
 

@@ -105,7 +105,7 @@ class NodeReport:
 
 @dataclass(slots=True)
 class WaveReport:
-    """A wave that was begun: `ended_at` is the end of its last node, `settle_seconds` what passed until the next wave.
+    """A started wave. `ended_at` is the end of its last node, `settle_seconds` the time after it.
 
     `waited_for` is what had to settle; `estimate_seconds` is None where the plan had none.
     """
@@ -147,7 +147,7 @@ class BlockedEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictionReport:
-    """A pod that was evicted from a node; `seconds` is None if it was not gone when its drain ended."""
+    """A pod that was evicted; `seconds` is None if it was not gone at the end of the drain."""
 
     node: str
     pod: str
@@ -158,7 +158,7 @@ class EvictionReport:
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
-    """A process that worked on the run, or undid it; `version` and `format_version` are empty for that."""
+    """A process of the run; `version` and `format_version` are empty for an abort."""
 
     command: str
     by: str
@@ -169,7 +169,7 @@ class CommandReport:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """Where time went. `seconds` are of the run's own time: where nodes did several things at once, each has its share.
+    """A part of the run's time. If nodes did several things at once, each gets its share.
 
     `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty for what no node
     does.

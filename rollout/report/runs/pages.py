@@ -1,4 +1,4 @@
-"""A run as a page: one file that fetches nothing, runs nothing, and shows foreign text as text; and its timeline.
+"""Render a run as a page: one file without scripts or links to other files.
 
 Whatever a template prints is escaped, and its control and direction characters are made visible;
 the page's own policy forbids every source but its one style. The timeline's bars, marks and ticks
@@ -61,7 +61,7 @@ class TimelineRow(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Rows on one axis, by the wave they are of. `ticks` are places and times, `shades` open windows."""
+    """Rows of a timeline, by wave. `ticks` are positions and times, `shades` open windows."""
 
     title: str
     span: str
@@ -178,7 +178,7 @@ _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "w
 
 
 def run_page(report: RunReport) -> str:
-    """Draw the page of a run: its timeline first, then what failed, and figures where they say something."""
+    """Render the page: first the timeline, then the failures, then figures."""
     begun = report.begun_at.astimezone()
     return _rendered(
         title=f"{tables.title(report)}: {tables.headline(report)}",

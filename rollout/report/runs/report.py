@@ -1,4 +1,4 @@
-"""What a journal's records tell: a report of the run, with what is not told and where the time went.
+"""Make a report of a run from the records of its journal.
 
 And how long things took, for the forecast: drains, reboots, and until a wave had settled. Moments
 are a wall clock's, which is set back or on at times, and goes on while a machine sleeps. What spans
@@ -42,7 +42,7 @@ def report_of(
     unreadable: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Report on one run's records; `InputError` where they tell nothing. `origin` names them in errors.
+    """Report on one run; `InputError` if its records are empty. `origin` names them in errors.
 
     `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is
     whether a process has it open, None where that is not known.
@@ -216,7 +216,7 @@ def _parts(
     openings: Sequence[Stretch] | None,
     interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
-    """Each part that took any time, in the order of a node's way; `openings` is None without windows.
+    """Yield each part that took time, in order; `openings` is None without windows.
 
     The run is cut at every moment at which anything changes; nodes that do several things at once
     share that time.
@@ -268,7 +268,7 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
 
 
 def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
-    """When the windows of these rules were open in the run; None where there are none to be read."""
+    """Return when the windows were open during the run; None if there are none."""
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None
@@ -296,7 +296,7 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """Read what the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
+    """Read the journals of runs on the cluster with the UID `cluster`; skip all others."""
     owners = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
@@ -345,7 +345,7 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
 def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
-    """When it was begun, empty, and its host asked to reboot, under this one process; None where a clock lies."""
+    """Return the times of start, drained and reboot in one process; None if a clock was changed."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     # waits between cordon and drain are reckoned by their flags
     begun = next(
@@ -367,7 +367,7 @@ def _node_times(
 
 
 def _process_at(view: RunView, at: datetime) -> datetime:
-    """When the process began that was at work then: what an earlier one has begun is not seen whole."""
+    """Return when the process at that time started; earlier work is only partly recorded."""
     return max(
         (record.at for record in view.records if record.at <= at), default=view.begun_at or at
     )

@@ -1,4 +1,4 @@
-"""The tables of a report, for pages and Markdown alike: headings and rows of text, which whoever shows them escapes."""
+"""The tables of a report, for pages and Markdown, which escape the texts."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -101,7 +101,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _unmoved(report: RunReport) -> Iterator[str]:
-    """Yield why there were fewer evictions than planned, and why more; nothing if the journal names no pod."""
+    """Yield why there were fewer or more evictions than planned, if the journal names pods."""
     if not report.evicted:
         return
     evicted = Counter(pod.node for pod in report.evicted)
