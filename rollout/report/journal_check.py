@@ -317,7 +317,9 @@ def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
 
 
 _SENTENCES: Mapping[Rule, str] = {
-    Rule.TRANSITION: "{node} moved from {phase} by {edge}, which the transition table does not allow",
+    Rule.TRANSITION: (
+        "{node} moved from {phase} by {edge}, which the transition table does not allow"
+    ),
     Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {most}",
     Rule.DRAINED: "{node} was not drained when its reboot was requested",
     Rule.PROVEN: "{node} ended in the phase {phase}, and its boot was not proven",

@@ -71,7 +71,7 @@ class LogFilter:
         return is_told
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
-        """Lets each phase pass once, its details sometimes, and waits of a cordoned node at once."""
+        """Lets each phase pass once, its details rarely, and waits of cordoned nodes at once."""
         before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
             is_wait = event.phase in _BETWEEN and event.activity is Activity.WAITING

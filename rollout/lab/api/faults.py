@@ -151,7 +151,8 @@ _DENIED: Final = 'admission webhook "evictions.lab" denied the request: the pod 
 _HTML: Final = "text/html; charset=utf-8"
 _LOGIN_PAGE: Final = b"""<!DOCTYPE html>
 <html><head><title>Sign in</title></head>
-<body><form method="post" action="/login"><input name="user"><input name="password"></form></body></html>
+<body><form method="post" action="/login"><input name="user"><input name="password"></form></body>
+</html>
 """
 _HALF_EVENT: Final = (
     b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'

@@ -30,7 +30,7 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence of these nodes for a version, or for the latest one; or raise InputError."""
+    """Return the evidence for a version, or for the latest one; `InputError` if there is none."""
     ends = [
         (node, result)
         for node in nodes

@@ -146,12 +146,12 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether the host canceled its reboot. It counts, so that the node is not drained again and again."""
+    """Whether the host canceled its reboot. This counts, or it would be drained again and again."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
-    """Whether the update may be at fault: the node rebooted for it and did not come back healthy."""
+    """Whether the update may be at fault: the node did not come back healthy with it."""
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False

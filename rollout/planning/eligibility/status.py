@@ -203,7 +203,7 @@ class NodeStatus:
 
     @property
     def is_rebooting(self) -> bool:
-        """Whether a rollout asked its host to reboot, so that it refuses connections for a while."""
+        """Whether a rollout asked its host to reboot, which then refuses connections."""
         return self.phase == Phase.REBOOTING
 
     @property

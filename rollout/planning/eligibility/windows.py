@@ -44,7 +44,8 @@ _DAYS_HINT = (
 
 _DAYS = r"(?P<days>[A-Za-z0-9][A-Za-z0-9.,\s-]*?)"
 _WRITTEN = re.compile(
-    rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
+    rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})"
+    r"\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
 )
 _MOMENT = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}"
 _MOMENTS = re.compile(rf"(?P<begin>{_MOMENT})\.\.(?P<end>{_MOMENT})(?:\s+(?P<zone>\S+))?")
@@ -230,7 +231,7 @@ def _length(written: str, where: str) -> Duration:
 
 
 def check_zone(name: str, where: str = "") -> str:
-    """Return the name of a timezone; `UsageError`, with `where`, if it is not in the IANA database."""
+    """Return the name of a timezone; `UsageError`, with `where`, if IANA does not have it."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = (
