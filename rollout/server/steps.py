@@ -1,14 +1,14 @@
-"""The steps of a node whose host asks by itself, and the access to such a host: none.
+"""The steps of a node whose host asks FleetLock for its reboot.
 
-The phases and transitions are those of a rollout over SSH. What a rollout does over SSH, the host
-does by itself, and its steps wait for it. The proof is what the kubelet reports: another boot ID of
-the same machine, and Ready.
+The phases and transitions are those of a rollout over SSH. The host reboots by itself, and the
+steps wait for it. The proof is what the kubelet reports: another boot ID of the same machine, and
+Ready.
 
-* drained: nothing is left on the node, and its volumes are detached or were waited for. The host may
-  be granted its reboot.
-* rebooting: the reboot is granted, as the replica that answered the host has written. The boot ID is
-  watched.
-* ready: the kubelet of the new boot reports Ready. The host's report of steady state is waited for.
+* drained: no pods are left on the node, and its volumes are detached or timed out. The host may be
+  granted its reboot.
+* rebooting: the replica that answered the host has granted the reboot. The steps watch the boot ID.
+* ready: the kubelet of the new boot reports Ready. The steps wait for the host to report steady
+  state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,19 +53,19 @@ from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregi
 from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
-# How often a drained node is looked at for pods that came since, and how long that look may take.
+# How often to check a drained node for new pods, and how long that check may take.
 _LOOK_EVERY = 5.0
 _MOST_DRAINS = 3
-# A host whose slot is taken away by hand may have been granted a moment ago: it is given this long
-# to go down.
+# A host whose slot an operator releases may have been granted its reboot a moment ago. It gets this
+# long to go down.
 _SAFE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """A slot whose node is taken through its run, and whose host asks by itself.
+    """A slot whose node goes through its run. Writing the slot raises `ApiError`.
 
-    What writes on the slot raises `ApiError`. `planned` is the node at the start of this run.
+    `planned` is the node at the start of this run.
     """
 
     slot: Slot
@@ -80,15 +80,15 @@ class HeldSlot:
 
     @property
     def error(self) -> None:
-        """Nobody asks the host."""
+        """None: no session with the host exists that could fail."""
 
     def boot_now(self) -> None:
-        """Nobody asks the host."""
+        """Return None: the host cannot be asked."""
 
     def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted, which was the staged one.
+        """Return the node with the version that it booted as its staged version.
 
-        Of a host that is not back, the version is the one that FLUO's agent announced. None if the
+        If the host is not back, the version is the one that FLUO's agent announced. None if the
         Node was deleted: another Node may have its name by now.
         """
         planned = self.planned
@@ -105,31 +105,31 @@ class HeldSlot:
 
     @property
     def now(self) -> Slot:
-        """The slot as it was seen last; as it was at first where it is gone, which its guard tells."""
+        """The slot as last read. If it is gone, the slot at the start; the guard reports that."""
         return self.book.latest.of_run(self.slot.run) or self.slot
 
     def close(self) -> None:
-        """Give no grant any more."""
+        """Close the slot, so that no reboot is granted any more."""
         self.book.change(lambda slots: slots.changed(self.slot.run, closing=True))
 
     def reopen(self) -> None:
-        """Wait for its host after all, with a time of its own."""
+        """Wait for the host again, with a new timeout."""
         self.book.change(
             lambda slots: slots.changed(self.slot.run, closing=False, awaited=Awaited.NOTHING)
         )
 
     def waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """For how many seconds this has been waited for, whichever server began to; from now on where none has."""
+        """Return for how many seconds servers have waited for this; start the count if none has."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         run = self.slot.run
-        begun = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
-        slot = context.cluster.ask(lambda _api: self.book.change(begun)).of_run(run)
+        change = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
+        slot = context.cluster.ask(lambda _api: self.book.change(change)).of_run(run)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
     @property
     def steps(self) -> Mapping[Phase, Step]:
-        """The steps of a node whose host asks by itself."""
+        """The step of each phase."""
         return {
             Phase.PENDING: _begin,
             Phase.CORDONED: start_drain,
@@ -141,13 +141,15 @@ class HeldSlot:
         }
 
     def _empty(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drained is what may be granted: so the whole last look comes before that is written.
+        """Drain the node and check it for the last time, then mark it drained.
 
-        A node that was drained before another server has taken it up waits for its host all the
-        while.
+        A drained node may be granted its reboot, so the check comes before the mark. The time that
+        earlier servers spent on the drain counts, unless the node was drained once already.
         """
-        is_first = self.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
-        task = replace(context, spent=self.waited(context, Awaited.DRAIN) if is_first else 0.0)
+        spent = 0.0
+        if self.now.awaited in (Awaited.NOTHING, Awaited.DRAIN):
+            spent = self.waited(context, Awaited.DRAIN)
+        task = replace(context, spent=spent)
         for attempt in range(_MOST_DRAINS):
             drain(task)
             if not (attempt or progress.drains):
@@ -163,10 +165,10 @@ class HeldSlot:
         return progress.move(Edge.EVICTED)
 
     def _closing(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
-        """Take a step during which a grant may be given: a node is given back only once none can be any more.
+        """Take a step during which a reboot may be granted.
 
-        The slot is closed, and the Node read after that: a grant that was written before stands,
-        and is waited for.
+        If the step fails, close the slot before the Node is read and returned: from then on no
+        reboot is granted. A grant that was written earlier stands, and its reboot is awaited.
         """
         try:
             return wait(context, progress)
@@ -174,62 +176,55 @@ class HeldSlot:
             raise
         except RolloutError as error:
             self.close()
-            node = self._looked_at(context)
-            if (
-                progress.phase is Phase.DRAINED
-                and node.annotations.get(marks.PHASE) == Phase.REBOOTING
-            ):
+            node = self._read_node(context)
+            was_granted = progress.phase is Phase.REBOOTING
+            if not was_granted and _has_grant(node):
                 self.reopen()
                 return progress.move(Edge.REBOOT_REQUESTED)
-            if progress.phase is Phase.REBOOTING and (node.is_ready or self.now.released):
-                node = self._after_last_grant(context)
+            if was_granted and (node.is_ready or self.now.released):
+                node = self._await_last_grant(context)
                 if not (node.is_ready or self.now.released):
-                    # it goes down now
+                    # The host is going down.
                     self.reopen()
                     return replace(progress, edge=None)
-            if _has_rebooted(context, node) and _is_same(context, node):
+            if _has_rebooted(context, node) and _is_same_machine(context, node):
                 self.reopen()
                 mark_phase(context, Phase.REBOOTING)
-                if progress.phase is Phase.REBOOTING:
+                if was_granted:
                     return replace(progress, edge=None)
                 return progress.move(Edge.REBOOT_REQUESTED)
-            if (
-                isinstance(error, GivenUpError)
-                and progress.phase is Phase.REBOOTING
-                and not node.is_ready
-            ):
+            if isinstance(error, GivenUpError) and was_granted and not node.is_ready:
                 raise _not_rebooted(node, self.timeout) from None
             raise error from None
 
-    def _after_last_grant(self, context: NodeContext) -> Node:
-        """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
+    def _await_last_grant(self, context: NodeContext) -> Node:
+        """Return the Node once a host that was granted its reboot has had time to go down.
 
-        The slot says since when, so that a server that is restarted goes on waiting, and does not
-        begin anew. An operator's word leaves a host that is down by then where it is.
+        The slot records the start of the wait, so that a restarted server continues it. If an
+        operator has released the slot, a host that is down does not end the wait.
         """
-        for node in self._looks(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
+        for node in self._poll(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
             if _has_rebooted(context, node) or not (node.is_ready or self.now.released):
                 break
         return node
 
-    def _looks(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node as it is, again and again, until this has been waited for so long; at least once."""
+    def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
+        """Yield the current Node at least once, until the wait has taken this many seconds."""
         deadline: Deadline | None = None
         while True:
             context.check()
-            yield self._looked_at(context)
+            yield self._read_node(context)
             if deadline and deadline.expired:
                 return
             if deadline is None:
-                deadline = context.cluster.deadline(
-                    max(0.0, seconds - self.waited(context, awaited))
-                )
+                remaining = max(0.0, seconds - self.waited(context, awaited))
+                deadline = context.cluster.deadline(remaining)
             deadline.pause(_PAUSE)
 
-    def _looked_at(self, context: NodeContext) -> Node:
-        """Return the Node as it is now; of a host that was granted its reboot, the one that it registers again."""
+    def _read_node(self, context: NodeContext) -> Node:
+        """Return the Node; if it was deleted during its reboot, the one that the host registers."""
         try:
-            return _looked_at(context, self.now.node_uid)
+            return _read_node(context, self.now.node_uid)
         except NodeFailure:
             if not self._may_return(context):
                 raise
@@ -243,28 +238,28 @@ class HeldSlot:
             is_released=lambda: self.now.released,
         )
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_it(context)})
-        # marked first: whoever goes on from here finds it either way
+        # The mark comes first: a server that continues from here finds the node by either.
         context.cluster.ask(
             lambda _api: self.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
         )
         return context.node()
 
     def _may_return(self, context: NodeContext) -> bool:
-        """Whether its host was granted its reboot, as the slot says or, of a moment ago, the Node that is gone."""
-        before = context.watched.seen if context.watched else None
-        return self.now.awaited in IN_REBOOT or (
-            before is not None and before.annotations.get(marks.PHASE) == Phase.REBOOTING
-        )
+        """Whether the host was granted its reboot, by the slot or by the Node as last watched."""
+        if self.now.awaited in IN_REBOOT:
+            return True
+        deleted = context.watched.seen if context.watched else None
+        return deleted is not None and _has_grant(deleted)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        """Until the host asks again; pods that come meanwhile are drained again, a slot it forgets is taken back."""
+        """Wait for the host to ask again; drain again if new pods arrive."""
         refill = _Refill(context)
         detail = "waiting for its host to ask again"
         context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
-        for node in self._looks(context, Awaited.ASK, self.timeout):
+        for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.now.released:
                 raise GivenUpError
-            if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+            if _has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
             if _has_rebooted(context, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
@@ -280,19 +275,16 @@ class HeldSlot:
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
-        """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
+        """Wait until the kubelet reports another boot of the same machine, within --slot-timeout.
 
-        A host that reports steady state while its kubelet is up in the boot from before has given
-        its reboot up.
+        A host that reports steady state from its old boot has given up its reboot.
         """
         refill = _Refill(context)
-        for node in self._looks(context, Awaited.BOOT, self.timeout):
+        for node in self._poll(context, Awaited.BOOT, self.timeout):
             if _has_rebooted(context, node):
-                if not _is_same(context, node):
-                    message = (
-                        "another machine reports as this Node now: machine id"
-                        f" {node.machine_id or 'none'}"
-                    )
+                if not _is_same_machine(context, node):
+                    machine_id = node.machine_id or "none"
+                    message = f"another machine reports as this Node now: machine id {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
@@ -312,24 +304,24 @@ class HeldSlot:
     def _drain_again(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
-        """Its host has its whole time once more when the node is drained."""
+        """Drain the node again; its host gets its whole timeout once more."""
         again = drain_again(context, progress, refilled)
         self.reopen()
         return again
 
     def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
-        for node in self._looks(context, Awaited.READY, context.policy.ready_timeout):
-            if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
+        """Wait until the kubelet of a new boot reports Ready; the host may reboot several times."""
+        timeout = context.policy.ready_timeout
+        for node in self._poll(context, Awaited.READY, timeout):
+            is_rebooted = _has_rebooted(context, node) and _is_same_machine(context, node)
+            if node.is_ready and is_rebooted:
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).move(Edge.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-        raise _not_ready(
-            context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}"
-        )
+        raise _not_ready(context, f"the Node is not Ready within --ready-timeout {timeout}")
 
     def _finish(self, context: NodeContext, progress: Progress) -> Progress:
-        """Give the node back once its host has reported, or the slot's time is up: it is proven to be back anyway."""
+        """Return the node when its host has reported, or after --slot-timeout: it has rebooted."""
         context.step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
         boot = _boot_of(node)
@@ -337,41 +329,40 @@ class HeldSlot:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
-        for node in self._looks(context, Awaited.REPORT, self.timeout):
+        """Return the Ready Node when its host has reported steady state, or after the timeout."""
+        for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.now.returned or self.now.released):
                 break
         if not node.is_ready:
-            raise _not_ready(
-                context, "the Node was Ready once it had rebooted, and is not any more"
-            )
+            raise _not_ready(context, "the Node was Ready after its reboot, and is not any more")
         return node
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
-    """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
+    """Check the node and its gates, then cordon it."""
     context.check()
-    node = _looked_at(context, context.planned.node_uid)
+    node = _read_node(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    if objection := context.engine.objection(context.planned, staged_version_of(node) or None):
+    version = staged_version_of(node)
+    objection = context.engine.objection(context.planned, version or None)
+    if objection:
         raise NotStartedError(finding=objection)
-    context.engine.before_node(at_version(context, staged_version_of(node)))
+    context.engine.before_node(at_version(context, version))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
-    """Judge a host that was to reboot: one still up in its old boot works as before, one that is away does not."""
+    """Return the failure of a host that was granted its reboot and has not rebooted."""
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
+    message = f"the host is not back within --slot-timeout {timeout}"
     hint = (
-        "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the"
-        " network?"
+        "Check its console: is it stuck in firmware, the boot loader,"
+        " or waiting for a disk or the network?"
     )
-    return NodeFailure(
-        Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint
-    )
+    return NodeFailure(Outcome.NOT_BACK, message, hint=hint)
 
 
 def _not_ready(context: NodeContext, message: str) -> NodeFailure:
@@ -383,8 +374,8 @@ def _boot_of(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
 
 
-def _looked_at(context: NodeContext, uid: str) -> Node:
-    """Return the Node as it is now; raise if it is not the Node that the slot was taken for."""
+def _read_node(context: NodeContext, uid: str) -> Node:
+    """Return the Node. Raises `NodeFailure` if it is not the Node with this UID."""
     try:
         node = context.node()
     except ApiNotFoundError:
@@ -398,29 +389,33 @@ def _has_rebooted(context: NodeContext, node: Node) -> bool:
     return bool(node.boot_id) and node.boot_id != context.planned.boot_id
 
 
-def _is_same(context: NodeContext, node: Node) -> bool:
-    """Whether the Node is the machine that has asked: one that was installed anew is another."""
+def _has_grant(node: Node) -> bool:
+    return node.annotations.get(marks.PHASE) == Phase.REBOOTING
+
+
+def _is_same_machine(context: NodeContext, node: Node) -> bool:
+    """Whether the machine that asked reports as this Node; a reinstalled host is another."""
     return node.machine_id == context.planned.machine_id
 
 
 @dataclass(slots=True)
 class _Refill:
-    """Looks at a drained node now and then; an API server that is away is no reason to call it refilled."""
+    """Checks a drained node at intervals. It ignores an API server that does not answer."""
 
     context: NodeContext
-    again: Deadline | None = None
+    next_check: Deadline | None = None
 
     def check(self) -> None:
-        """Look whether it may still be rebooted.
+        """Check whether the node may still be rebooted.
 
         Raises:
-            RefilledError: pods have come.
-            DrainError: the node is not ours to drain any more.
-            WithheldError: what it would boot into is held by now.
+            RefilledError: pods have arrived.
+            DrainError: the node is not this run's to drain any more.
+            WithheldError: the version that it would boot is held by now.
         """
-        if self.again is not None and not self.again.expired:
+        if self.next_check is not None and not self.next_check.expired:
             return
-        self.again = self.context.cluster.deadline(_LOOK_EVERY)
+        self.next_check = self.context.cluster.deadline(_LOOK_EVERY)
         try:
             node = look_again(self.context, self.context.cluster.deadline(_LOOK_EVERY))
         except ApiError as error:
