@@ -141,7 +141,11 @@ class PolicyGates:
         return self._command("wave", _about(wave, self.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Check all conditions, the cheapest first."""
+        """Return what keeps the node from starting now; the cheapest condition is checked first.
+
+        `refusal` repeats the checks right before the cordon, because much may change in between:
+        the node is observed, its command runs, and it is marked.
+        """
         for condition in self._conditions:
             hold = condition(node)
             if hold.finding and not hold.final and condition in self._bounded:
@@ -156,7 +160,10 @@ class PolicyGates:
         return OPEN
 
     def refusal(self, node: PlannedNode) -> Finding | None:
-        """Check all conditions, the cheapest last, because they must hold until the cordon."""
+        """Return what keeps the node from its cordon, though `hold` let it start.
+
+        The slow conditions are checked first, so that little time passes until the cordon.
+        """
         if self.memory is not None:
             self.memory.expire()
         for condition in reversed(self._conditions):

@@ -20,7 +20,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
-from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.model.cluster import Node
 from rollout.model.finding import Finding
 from rollout.model.plan import PlannedNode, Rolling, Wave
@@ -199,7 +199,7 @@ class World(AbstractContextManager["World"]):
     def run(self, rules: Rolling | None = None, *, limit: int, failures: int = 1) -> None:
         nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
         wave = Wave(1, nodes, "", rolling=rules)
-        admission = WaveAdmission(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
+        progress = WaveProgress(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
@@ -213,4 +213,4 @@ class World(AbstractContextManager["World"]):
         )
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(waves, "NodeThreads", lambda *_: self)
-            runner.run(admission)
+            runner.run(progress)

@@ -263,11 +263,11 @@ def test_time_that_is_up_stops_and_says_why() -> None:
     clock = SetClock()
     stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
     assert not stop.requested
-    assert not stop.reverting
+    assert not stop.returns_nodes
     assert not stop.wait(0)
     clock.seconds = 60
     assert stop.requested
-    assert stop.reverting
+    assert stop.returns_nodes
     assert stop.wait(1000)
     assert not stop.asked
     assert stop.why == DeadlineReached()

@@ -16,7 +16,7 @@ from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
-    until_returned,
+    in_phase,
 )
 from rollout.execution.node.failures import NodeFailure, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase
@@ -287,7 +287,7 @@ def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
     phase: Phase, watching: Watching, server: StandaloneApi
 ) -> None:
     context = watching(Answers([said(OLD)]))
-    check = until_returned(context, phase).check
+    check = in_phase(context, phase).check
     check()
     delete(server, context)
     with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
@@ -306,7 +306,7 @@ def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
     with pytest.raises(
         NodeFailure, match="the cluster autoscaler is about to remove it"
     ) as skipped:
-        until_returned(context, Phase.DRAINING).check()
+        in_phase(context, Phase.DRAINING).check()
     assert skipped.value.reason is ExclusionReason.DELETING
 
 

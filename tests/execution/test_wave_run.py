@@ -16,7 +16,7 @@ from rollout.execution.gates import OPEN
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
-from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
@@ -177,7 +177,7 @@ class Hanging:
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
         nothing = cast("Any", None)
-        runner.run(WaveAdmission(Wave(1, nodes, ""), nothing, nothing, nothing))
+        runner.run(WaveProgress(Wave(1, nodes, ""), nothing, nothing, nothing))
 
 
 def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:

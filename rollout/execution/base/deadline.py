@@ -23,9 +23,9 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# Waiting steps try again sooner than this many seconds. After a longer time without a failure,
-# nothing is known of the server.
-_KNOWN = 60.0
+# How many seconds a failure says that the server is unavailable. Waiting steps ask again sooner, so
+# after a longer time without a failure nothing is known.
+_FAILURE_COUNTS_SECONDS = 60.0
 # How long to wait for an answer when no patience is left: a server that is back needs no longer.
 _HURRIED_SECONDS = 5.0
 # How long to wait for an unavailable server by default, in seconds.
@@ -134,11 +134,12 @@ class PatientApi:
 
     @property
     def patience(self) -> float:
-        """Return how many of the `seconds` are left; all of them while the server answers."""
+        """Return how many of the `seconds` are left in this outage; all if there is none."""
         now = self.clock.monotonic()
+        # The outage began with the first failed request of whichever asker noticed it first.
         began = now
         for first_sent, last_failed in tuple(self._failures.values()):
-            if now - last_failed < _KNOWN:
+            if now - last_failed < _FAILURE_COUNTS_SECONDS:
                 began = min(began, first_sent)
         return max(0.0, self.seconds - (now - began))
 
@@ -150,7 +151,7 @@ class PatientApi:
             yield
         except ApiUnavailableError:
             first_sent, last_failed = self._failures.get(asker, (sent, sent))
-            if sent - last_failed >= _KNOWN:
+            if sent - last_failed >= _FAILURE_COUNTS_SECONDS:
                 first_sent = sent
             self._failures[asker] = (first_sent, self.clock.monotonic())
             raise
@@ -226,7 +227,7 @@ class StopRequest:
         return self.asked or (self.end is not None and self.end.expired)
 
     @property
-    def reverting(self) -> bool:
+    def returns_nodes(self) -> bool:
         """Whether nodes that are not rebooting yet are to be returned."""
         return self.revert and self.requested
 

@@ -32,7 +32,7 @@ _TICK = 5.0
 _ROLE = "node-role.kubernetes.io/"
 
 
-def check(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
+def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
     """Request the checks of this name, and return once they have set these annotations to true.
 
     Raises:

@@ -36,7 +36,7 @@ from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.soft_taint import Patch, without_soft_taint
-from rollout.planning.eligibility.away import is_away, is_claimed
+from rollout.planning.eligibility.away import is_away, is_only_marked
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
@@ -57,7 +57,11 @@ def claim(
     that excludes it from load balancers. `detected` is the mark of what requires the reboot.
 
     Raises:
-        RefusedError: the node is not admitted now. Nothing is left on it.
+        RefusedError: the node is not admitted now. It waits, and is tried again.
+        NotStartedError: the node is not as it was planned, or no longer eligible. It is skipped.
+            `RefusedError` is a subclass, so catch that one first.
+
+    Neither leaves a mark of this claim on the Node.
     """
     _check_admission(context)
     ready = ready_of(context.pods())
@@ -89,7 +93,8 @@ def claim(
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
     try:
-        write(context, cordon, partial(_await_admission, context, facts, patience))
+        # A write that is repeated waits for the admission anew, so nothing slow separates the two.
+        write(context, cordon, read=partial(_read_when_admitted, context, facts, patience))
     except NodeFailure as error:
         if error.outcome is Outcome.SKIPPED:
             _unmark(context, before)
@@ -113,7 +118,7 @@ def _mark(task: NodeTask) -> Node:
     def change(node: Node) -> Patch:
         nonlocal before
         _check_planned(task, node)
-        if before is None or not _is_marked_only(task, node):
+        if before is None or not _is_only_marked_by(task, node):
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
@@ -121,8 +126,8 @@ def _mark(task: NodeTask) -> Node:
     return before or node
 
 
-def _is_marked_only(task: NodeTask, node: Node) -> bool:
-    return node.annotations.get(marks.RUN) == task.rollout and is_claimed(node)
+def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
+    return node.annotations.get(marks.RUN) == task.rollout and is_only_marked(node)
 
 
 def _unmark(task: NodeTask, before: Node) -> None:
@@ -130,7 +135,7 @@ def _unmark(task: NodeTask, before: Node) -> None:
     annotations = {name: before.annotations.get(name) for name in marks_of_run(task, Phase.PENDING)}
 
     def change(node: Node) -> Patch | None:
-        if not _is_marked_only(task, node):
+        if not _is_only_marked_by(task, node):
             return None
         return {"metadata": {"annotations": annotations}}
 
@@ -144,10 +149,15 @@ def _check_admission(context: NodeContext) -> None:
         raise RefusedError(text(refusal))
 
 
-def _await_admission(
+def _read_when_admitted(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Return the Node once it may be cordoned; `RefusedError` if it may not."""
+    """Wait until the node may be cordoned, and return its Node as read for that decision.
+
+    Raises:
+        RefusedError: the rollout may not cordon it now, or the limit has no room for it.
+        NotStartedError: the Node is gone, or a plan made now would leave it out.
+    """
     name = context.name
     while True:
         _check_admission(context)
@@ -157,7 +167,7 @@ def _await_admission(
         check_eligible(context, nodes[name], facts)
         limit = context.engine.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
-        giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
+        giving_way = {other for other in away if other > name and is_only_marked(nodes[other])}
         full = limit.why_full(name, away - giving_way)
         if full:
             raise RefusedError(text(full))
@@ -215,7 +225,7 @@ def _check_planned(task: NodeTask, node: Node) -> None:
 
 def _check_cordon(before: Node, node: Node) -> None:
     """Raise `NotStartedError` if someone else has cordoned the Node after it was marked."""
-    if node.unschedulable and not before.unschedulable and is_claimed(node):
+    if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 
 

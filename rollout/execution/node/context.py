@@ -180,18 +180,21 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
     )
 
 
-def until_returned(context: NodeContext, phase: Phase) -> NodeContext:
+def in_phase(context: NodeContext, phase: Phase) -> NodeContext:
     """Return the context for a step in this phase.
 
-    Before the reboot, its check also fails when a stop returns nodes, or the Node is removed.
+    Until the reboot is requested, its check also fails when a stop returns nodes, or the Node is
+    removed: the node can still be returned then.
     """
+    if phase not in BEFORE_REBOOT:
+        return context
 
-    def check() -> None:
+    def check_before_reboot() -> None:
         context.check()
-        if context.engine.stop.reverting:
+        if context.engine.stop.returns_nodes:
             raise GivenUpError
         removal = context.watched.why_removed if context.watched else ""
         if removal:
             raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")
 
-    return replace(context, check=check) if phase in BEFORE_REBOOT else context
+    return replace(context, check=check_before_reboot)

@@ -63,7 +63,10 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """Not admitted right before its cordon. Nothing is left on the node, and it is tried again."""
+    """Not admitted right before its cordon. Nothing is left on the node, and it is tried again.
+
+    Handle it before `NotStartedError`, which skips the node for the rest of the rollout.
+    """
 
 
 class WithheldError(NodeFailure):

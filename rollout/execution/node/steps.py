@@ -7,9 +7,9 @@ from functools import partial
 
 from rollout.errors import ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.checks import AFTER, BEFORE, check, run_playbook
+from rollout.execution.node.checks import AFTER, BEFORE, await_checks, run_playbook
 from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
-from rollout.execution.node.context import NodeContext, Progress, at_version, until_returned
+from rollout.execution.node.context import NodeContext, Progress, at_version, in_phase
 from rollout.execution.node.ending import end_unproven, remember
 from rollout.execution.node.failures import (
     GivenUpError,
@@ -67,7 +67,8 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 _report(context, progress)
                 step = steps[progress.phase]
                 current = _current(context, progress)
-                progress = step(until_returned(current, progress.phase), progress)
+                progress = step(in_phase(current, progress.phase), progress)
+        # RefusedError is also a RolloutError, which would end the node instead of trying it again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -134,7 +135,7 @@ def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     targets = facts.detection.targets
     staged = at_version(context, staged_version)
     # Objections to the planned version are checked by the rollout and at the cordon.
-    if staged is not context:
+    if staged_version != context.planned.staged_version:
         objection = context.engine.objection(staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
@@ -212,7 +213,7 @@ def start_drain(context: NodeContext, progress: Progress) -> Progress:
         _check_window(context, "while its drain was delayed", Outcome.ABORTED)
     checks = context.policy.gates.hooks.before
     if checks:
-        check(context, checks, BEFORE, Phase.CORDONED)
+        await_checks(context, checks, BEFORE, Phase.CORDONED)
         _check_window(context, "while its checks ran", Outcome.SKIPPED)
     _mark_draining(context)
     return progress.move(Edge.DRAIN_STARTED)
@@ -326,7 +327,7 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:
     """Run the operator's playbook, then wait for the checks, which may look at its effects."""
     run_playbook(context, boot)
-    check(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
+    await_checks(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:

@@ -4,7 +4,7 @@ Every move of a node is an edge in `TABLE`. A move that is not in the table is a
 A phase is written on the Node before the act that it names, so that a crash at any point leaves
 enough to continue:
 
-    pending    nothing of this rollout is on the node
+    pending    not cordoned by rollout: at most marked, because it is about to be cordoned
     cordoned   unschedulable, by rollout or before it
     draining   its pods are being evicted
     drained    every pod that had to leave is gone

@@ -87,7 +87,10 @@ class Engine:
         return self.gates.is_shut(planned)
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
-        """Ask the gates first: they may be slow."""
+        """Check the gates again, which were open when the node started.
+
+        They come first because they may be slow.
+        """
         return self.gates.refusal(planned) or self.why_stopped()
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:

@@ -1,13 +1,13 @@
 """Carry out a plan: take the Lease, write the record, run the waves, report the result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.reporting import OutageNotice
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
@@ -19,9 +19,10 @@ from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.settle import Settler
-from rollout.execution.rollout.waves import StopRule, WaveAdmission, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.finding import ApiUnavailable, Finding, Unsettled
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
@@ -130,30 +131,36 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run one wave and let the cluster settle; return why no other wave may follow."""
-        settle = wave is not self.plan.waves[-1]
-        why = self.engine.gates.before_wave(wave)
-        if why:
-            begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
-            self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
-            if not begun:
-                return why
-            wave = replace(wave, nodes=begun)
-            settle = False
+        """Run one wave if its gates allow it; return why no other wave may follow."""
+        refusal = self.engine.gates.before_wave(wave)
+        if not refusal:
+            return self._run_nodes(wave, runner, settles=wave is not self.plan.waves[-1])
+        # Nodes that an earlier process has started are finished in any case.
+        begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
+        self.ledger.give_up([node for node in wave.nodes if node not in begun], refusal)
+        if begun:
+            self._run_nodes(replace(wave, nodes=begun), runner, settles=False)
+        return refusal
+
+    def _run_nodes(self, wave: Wave, runner: WaveRunner, *, settles: bool) -> Finding | None:
+        """Run the nodes of a wave; return why no other wave may follow.
+
+        If it `settles`, the cluster has to settle before another wave.
+        """
         if self.may_act():
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
         keep = partial(self._keep, wave.index)
-        admission = WaveAdmission(wave, self.engine.settler, self.ledger, keep)
+        progress = WaveProgress(wave, self.engine.settler, self.ledger, keep)
         before = None if wave.rolling else self._baseline(wave)
         with self.hosts.attending(wave.nodes):
-            runner.run(admission)
-        why = why or admission.why
-        if why or not settle or self.rule.why_stopped():
-            return why
+            runner.run(progress)
+        if progress.why or not settles or self.rule.why_stopped():
+            return progress.why
         if before:
             return self._settle(before, wave)
-        return admission.settle(self.engine.stop)
+        # In a rolling part, the cluster settles from each node. Wait for the last ones.
+        return progress.settle(self.engine.stop)
 
     def _baseline(self, wave: Wave) -> Health:
         """Measure health before the wave. An interrupted wave adds its earlier measurement."""
@@ -187,6 +194,7 @@ class Rollout:
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
         policy = self.plan.policy
+        # Only the labels of Nodes say which pool a node is in that is not planned.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_one=self._take,
@@ -355,18 +363,15 @@ def run_plan(
     )
     ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
     rule = StopRule(stop, ledger, memory.limit)
-    engine = Engine(
+    engine = _engine(
         plan=plan,
         cluster=cluster,
         check=lease.check,
         report=events.report,
-        stop=stop,
-        gates=PolicyGates(plan, cluster, events.report, stop, gates, memory),
+        gates=gates,
         memory=memory,
-        ledger=ledger,
-        settler=Settler(cluster, events.report, plan.policy),
-        limit=partial(AwayLimit.of, plan.policy, percentage_base, requested_nodes(plan)),
-        why_stopped=rule.why_stopped,
+        rule=rule,
+        percentage_base=percentage_base,
     )
     rollout = Rollout(
         hosts=hosts,
@@ -383,3 +388,34 @@ def run_plan(
         result = rollout.carry_out(is_new=inherited is None)
     events.report.finished(result)
     return result
+
+
+def _engine(
+    *,
+    plan: RolloutPlan,
+    cluster: PatientApi,
+    check: Guard,
+    report: Reporter,
+    gates: GatePorts,
+    memory: RunMemory,
+    rule: StopRule,
+    percentage_base: int,
+) -> Engine:
+    requested = requested_nodes(plan)
+
+    def limit(nodes: Iterable[Node]) -> AwayLimit:
+        return AwayLimit.of(plan.policy, percentage_base, requested, nodes)
+
+    return Engine(
+        plan=plan,
+        cluster=cluster,
+        check=check,
+        report=report,
+        stop=rule.stop,
+        gates=PolicyGates(plan, cluster, report, rule.stop, gates, memory),
+        memory=memory,
+        ledger=rule.ledger,
+        settler=Settler(cluster, report, plan.policy),
+        limit=limit,
+        why_stopped=rule.why_stopped,
+    )

@@ -45,8 +45,8 @@ class _SettlingNode:
 
 
 @dataclass
-class WaveAdmission:
-    """Which nodes of a wave may start beside those in flight. Used by one thread.
+class WaveProgress:
+    """How far a wave is, and which of its nodes may start next. Used by one thread.
 
     In a wave, any node may start, and the wave settles as a whole. In a rolling part, a node that
     has ended stays in flight until the cluster has settled from it. `keep` stores the health before
@@ -87,9 +87,13 @@ class WaveAdmission:
 
     def end(self, result: NodeResult) -> None:
         """Keep the node of a rolling part in flight until the cluster has settled from it."""
+        # Health is measured before a node only in a rolling part.
         if result.node in self._before:
-            soaks = result.succeeded and bool(self.settler.policy.gates.soak)
-            self._ended[result.node] = _SettlingNode(self._patience(), self._pause(0), soaks)
+            self._ended[result.node] = _SettlingNode(
+                deadline=self._patience(),
+                again=self._pause(0),
+                soaks=result.succeeded and bool(self.settler.policy.gates.soak),
+            )
 
     def look(self, running: frozenset[str]) -> Finding | None:
         """Check the nodes that have ended; return why no other node may start."""
@@ -132,8 +136,9 @@ class WaveAdmission:
             return
         soak = self.settler.policy.gates.soak
         self.settler.report.notice(f"{name} is back; soaking for {soak}")
-        again = self._pause(soak)
-        self._ended[name] = _SettlingNode(self._patience(soak), again, soaks=False)
+        self._ended[name] = _SettlingNode(
+            deadline=self._patience(soak), again=self._pause(soak), soaks=False
+        )
 
     def _free(self, name: str) -> None:
         del self._ended[name], self._before[name]
@@ -258,19 +263,19 @@ class WaveRunner:
     hold: Callable[[PlannedNode], Hold]
     begun: frozenset[str] = frozenset()
 
-    def run(self, admission: WaveAdmission) -> None:
+    def run(self, progress: WaveProgress) -> None:
         """Return when every node of the wave has finished, or will not be started.
 
         Each pass starts and gives up waiting nodes. It then waits for a running node to finish, or
         for a moment if none is running.
         """
-        waiting = list(admission.wave.nodes)
+        waiting = list(progress.wave.nodes)
         taken_up = self.begun
         patience: Deadline | None = None
         with NodeThreads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
-                decision = self._decide(waiting, taken_up, running.nodes, admission)
-                if decision.begin or running.nodes or admission.unsettled:
+                decision = self._decide(waiting, taken_up, running.nodes, progress)
+                if decision.begin or running.nodes or progress.unsettled:
                     patience = None
                 elif decision.waits:
                     patience = patience or self._wait_for_room(waiting)
@@ -280,12 +285,12 @@ class WaveRunner:
                 for given_up in decision.give_up:
                     self.ledger.give_up(given_up.nodes, given_up.why)
                 waiting = decision.still_waiting(waiting)
-                pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
+                pause = _LOOK_AGAIN_AT_HEALTH if progress.unsettled else _LOOK_AGAIN
                 if running.nodes:
                     results = running.ended(pause if waiting else None)
-                    refused = self._take(results, admission)
+                    refused = self._take(results, progress)
                     taken_up -= refused
-                    waiting += [node for node in admission.wave.nodes if node.name in refused]
+                    waiting += [node for node in progress.wave.nodes if node.name in refused]
                 elif decision.waits:
                     self.clock.wait(self.rule.stop, pause)
 
@@ -294,7 +299,7 @@ class WaveRunner:
         waiting: Sequence[PlannedNode],
         taken_up: frozenset[str],
         running: frozenset[str],
-        admission: WaveAdmission,
+        progress: WaveProgress,
     ) -> Decision:
         if not waiting:
             return _WAIT
@@ -303,26 +308,26 @@ class WaveRunner:
             return Decision(begin=resumed)
         why: Finding | None
         try:
-            why = self.rule.why_stopped() or admission.look(running)
+            why = self.rule.why_stopped() or progress.look(running)
         except ApiError as error:
             why = ApiUnavailable(error.message)
         if why:
             return Decision(give_up=[GivenUp(waiting, why)])
-        return self._admit(waiting, running | admission.unsettled, admission)
+        return self._decide_within_limit(waiting, running | progress.unsettled, progress)
 
-    def _admit(
-        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], admission: WaveAdmission
+    def _decide_within_limit(
+        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
     ) -> Decision:
         """Start the nodes that fit the limit and pass the gates; give up those held for good."""
         left = [node for node in waiting if node.name not in in_flight]
-        if self._first(admission.candidates(left, in_flight), away=frozenset()) is None:
+        if self._first(progress.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         give_up: list[GivenUp] = []
         checked = set[str]()
         try:
             away = in_flight | self.unavailable()
-            while node := self._first(admission.candidates(left, in_flight), away, checked):
+            while node := self._first(progress.candidates(left, in_flight), away, checked):
                 checked.add(node.name)
                 hold = self.hold(node)
                 if hold.finding is None:
@@ -336,7 +341,7 @@ class WaveRunner:
                 if hold.finding is None or hold.is_general:
                     away |= {node.name}
             if begin:
-                admission.begin(begin)
+                progress.begin(begin)
         except ApiError as error:
             others = Decision(give_up=give_up).still_waiting(waiting)
             return Decision(give_up=[*give_up, GivenUp(others, ApiUnavailable(error.message))])
@@ -354,12 +359,12 @@ class WaveRunner:
                 return node
         return None
 
-    def _take(self, results: Sequence[NodeResult], admission: WaveAdmission) -> frozenset[str]:
+    def _take(self, results: Sequence[NodeResult], progress: WaveProgress) -> frozenset[str]:
         """Add the results to the ledger; return the refused nodes, which wait again."""
         for result in results:
             if not result.waits:
                 self.ledger.take(result)
-            admission.end(result)
+            progress.end(result)
         return frozenset(result.node for result in results if result.waits)
 
     def _wait_for_room(self, waiting: Sequence[PlannedNode]) -> Deadline:

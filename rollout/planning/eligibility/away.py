@@ -60,8 +60,8 @@ def is_away(node: Node) -> bool:
     return why_away(node) is not None
 
 
-def is_claimed(node: Node) -> bool:
-    """Whether a process is about to cordon it, or was. It gives way if there is no room for all."""
+def is_only_marked(node: Node) -> bool:
+    """Whether a process has marked it and not cordoned it. It gives way if there is no room."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
