@@ -184,7 +184,8 @@ class LeaseSnapshot:
     def alive(self) -> bool | None:
         """Whether a living process holds the lock; None if one snapshot does not tell.
 
-        False is certain; True holds for the moment of the last renewal.
+        False says that nobody holds it, or that its last renewal is too old, which is enough to
+        show. To take the lock over, a `LeaseWatch` has to watch for renewals.
         """
         if not self.holder or self.has_ended:
             return False
@@ -248,8 +249,8 @@ class LeaseWatch:
         """Add an observation of the Lease; return what is known about its holder.
 
         With the API server's time `now`, a recent renewal proves that the holder is alive; without
-        it, only a renewal between two looks does. An old renewal proves nothing: one of several API
-        servers may be slow.
+        it, only a renewal between two looks does. An old renewal does not prove that the holder is
+        gone: one of several API servers may be slow.
         """
         sight = self._sight
         snapshot = LeaseSnapshot(lease, now)
@@ -282,9 +283,11 @@ def await_sign(
     `now` returns the API server's time. `notice` reports the wait before it starts.
     """
     lease = read()
-    is_late = lease.written is not None and now() is not None
-    if watch.look(lease, now()) is not HolderState.UNKNOWN or is_late:
-        return watch.state
+    can_tell_age = lease.written is not None and now() is not None
+    state = watch.look(lease, now())
+    # If the age of the renewal is known and does not show a living holder, the renewal is late.
+    if state is not HolderState.UNKNOWN or can_tell_age:
+        return state
     seconds = lease.renewal + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
     while watch.state is HolderState.UNKNOWN and watch.unrenewed < seconds:

@@ -73,9 +73,10 @@ def apply(
     connections = connect(settings)
     api = connections.api
     place = wiring.cluster_place(settings, api)
-    metered = replace(settings, metrics=MetricsSettings()) if is_rehearsal else settings
+    # A rehearsal is not a run: its metrics would replace those of the last run.
+    metrics_settings = replace(settings, metrics=MetricsSettings()) if is_rehearsal else settings
     with (
-        observers.metered(metered, api.server) as metrics,
+        observers.metered(metrics_settings, api.server) as metrics,
         observers.measured_pass(metrics),
     ):
         watch = refusals.refuse_beside_living(api, request.namespace)
@@ -115,6 +116,7 @@ def apply(
 
 
 def _one_file(file: Path | None, filename: Path | None) -> Path | None:
+    """Return the plan that is given as an argument or with --filename; `UsageError` for both."""
     if file and filename:
         raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
     return file or filename

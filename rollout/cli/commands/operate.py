@@ -35,11 +35,12 @@ def operate(
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
-    # a pass ends when its window closes, and the next one goes on; none waits for days with the
-    # lock in hand
+    # A pass ends when its window closes, and the next one continues, so that none holds the lock
+    # for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
     if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
+    # Settings that are wrong end the process here, and not each pass.
     if settings.evidence.source:
         evidence_rules(settings)
     policy = policy_of(settings)
@@ -59,13 +60,16 @@ def operate(
         )
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
     server = ""
+    # The metrics name the cluster by its server. Each pass connects by itself, and reports an error.
     with suppress(RolloutError):
-        # where there is no way to it, each pass tells why
         server = wiring.cluster_api(settings).server
     with metered(settings, server, serves=True) as metrics:
         ending = StopRequest()
         operation = Operation(settings, ending, metrics, once=once)
+        # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan
+        # runs, handlers within these ones ask for a graceful stop instead.
         with interrupted_by_signals(ending) as undisturbed:
             if once:
+                # The process ends with this pass, so nothing has to follow undisturbed.
                 raise typer.Exit(operation.make_pass())
             operation.make_passes(undisturbed)

@@ -105,7 +105,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 def execute(execution: Execution) -> ExitCode:
     """Run the plan for a person, and show its end."""
-    result = carry_out(execution)
+    result = run_and_show(execution)
     if execution.stop.requested and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gates.confirmation
@@ -115,7 +115,7 @@ def execute(execution: Execution) -> ExitCode:
     return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
 
-def carry_out(execution: Execution) -> RunResult:
+def run_and_show(execution: Execution) -> RunResult:
     """Run the plan, and show its end."""
     run = execution.run
     output = run.request.settings.output

@@ -23,13 +23,13 @@ from rollout.report.notifications import slip_note
 
 
 def forecast_end(
-    api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, is_all: bool
+    api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, covers_all: bool
 ) -> float | None:
     """Warn if the plan ends after the deadline, and notify once for each deadline.
 
-    Return how many seconds late it ends, infinity if it does not end within two years, or None if
-    that is unknown: a plan that is not all there is to do does not show that the rest is in time.
-    The memory stores what was notified, for later passes.
+    Return how many seconds late it ends, or infinity if it does not end within two years. Return
+    None without a deadline, or if the plan ends in time but does not cover all pending nodes. The
+    memory stores what was notified, for later passes.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
@@ -39,12 +39,14 @@ def forecast_end(
         now = wiring.now()
         end = finish(plan, Schedule.of(policy.gates.windows), _start(memory, now))
         if plan.waves and (end is None or end > deadline):
-            slip = _report_slip(settings, Finish(0, plan, end), memory, now)
+            slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
             late = (end - deadline).total_seconds() if end else float("inf")
-        elif is_all:
+        elif covers_all:
             late = 0
-    is_known = slip is not None or is_all or deadline is None
-    if memory.slip != slip and is_known:
+    # A plan that ends in time takes back a notified slip only if it covers all nodes. Without a
+    # deadline there is no slip.
+    is_certain = slip is not None or covers_all or deadline is None
+    if memory.slip != slip and is_certain:
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
     return late

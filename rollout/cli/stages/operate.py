@@ -56,7 +56,7 @@ from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory, require_memory
-from rollout.execution.record.record import has_begun
+from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restrict_rules, rules_of
 from rollout.model.cluster import Node
@@ -101,8 +101,8 @@ class Operation:
         """
         settings = self.settings
         seconds = settings.operate.active_deadline
-        end = Deadline(wiring.system_clock(), seconds) if seconds else None
-        stop = StopRequest(end, self.ending, revert=settings.waves.stop is StopMode.REVERT)
+        deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
+        stop = StopRequest(deadline, self.ending, revert=settings.waves.stop is StopMode.REVERT)
         self.news.begin_pass()
         with measured_pass(self.metrics) as measured:
             try:
@@ -113,6 +113,7 @@ class Operation:
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
             except InterruptedRunError as error:
+                # Only someone's request interrupts a pass. Its own deadline is no failure.
                 code = self.leave(error.message)
                 measured.code = ExitCode.INTERRUPTED if stop.asked else code
             except RolloutError as error:
@@ -121,12 +122,13 @@ class Operation:
                     notify_of_failed_pass(error, settings, self.news)
                 raise
             finally:
+                # Someone who asks the pass to stop wants the process to end, too.
                 if stop.asked:
                     self.ending.request()
         return measured.code
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
-        """Say why no node is started, which is no failure."""
+        """Say why no node is started; return the code of a pass that did not fail."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
@@ -184,23 +186,15 @@ class _Pass:
         api = self.connections.api
         refuse_beside_living(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
-        unfinished = self._unfinished(nodes)
+        unfinished = self._find_unfinished(nodes)
         if unfinished is not None:
             if unfinished.is_garbled:
                 # Nobody can tell who started it.
                 raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-            is_unattended = unfinished.record.unattended
-            is_left = unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
-            if not is_unattended and is_left and has_begun(unfinished.run, nodes):
-                why = (
-                    f"{heading(unfinished)}; what a person started is left to people:"
-                    f" {ways_out(unfinished)}"
-                )
-                self._notify_of_waiting(unfinished, why)
-                return self._start_nothing(why)
-            # Started nodes are finished at any time; gates still hold the others.
-            is_started = unfinished.blocks and (unfinished.begun or unfinished.unclear)
-            if is_unattended and (is_started or (is_left and not self._why_start_nothing())):
+            if not unfinished.record.unattended:
+                if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
+                    return self._leave_to_people(unfinished)
+            elif self._may_resume(unfinished, nodes):
                 result = self._resume(unfinished)
                 if not result.complete or self.stop.requested:
                     return self._exit_code(result)
@@ -208,6 +202,21 @@ class _Pass:
         if why:
             return self._start_nothing(why)
         return self._exit_code(self._start())
+
+    def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
+        why = (
+            f"{heading(unfinished)}; what a person started is left to people:"
+            f" {ways_out(unfinished)}"
+        )
+        self._notify_of_waiting(unfinished, why)
+        return self._start_nothing(why)
+
+    def _may_resume(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Whether this pass may resume an unattended rollout."""
+        # Started nodes are finished at any time, and gates still hold the others.
+        if unfinished.begun or unfinished.unclear:
+            return True
+        return _has_work(unfinished, nodes) and not self._why_start_nothing()
 
     def _resume(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
@@ -217,8 +226,9 @@ class _Pass:
         run = prepare_rest(
             self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
         )
-        self._forecast_end(run.plan, self.request.policy, is_all=False)
-        return self._carry_out(run, gates)
+        # Later passes start the other nodes, by today's windows.
+        self._forecast_end(run.plan, self.request.policy, covers_all=False)
+        return self._execute(run, gates)
 
     def _start(self) -> RunResult:
         api = self.connections.api
@@ -236,7 +246,7 @@ class _Pass:
             show(screens.run_text(run, snapshot, wiring.cluster_place(request.settings, api)))
         self._forecast_end(run.plan, request.policy)
         refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
-        return self._carry_out(run, gates)
+        return self._execute(run, gates)
 
     def _notify_of_waiting(self, unfinished: Unfinished, why: str) -> None:
         """Notify once, after a day, that a rollout of a person keeps operate from starting nodes.
@@ -284,10 +294,11 @@ class _Pass:
                 say(f"warning: no forecast of when all is done: {error.message}")
         return self.operation.leave(why)
 
-    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return what an earlier rollout left, and of an unattended one only what settings allow.
+    def _find_unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """Return the unfinished rollout; an unattended one is restricted by today's settings.
 
-        If today's settings select a node that does not exist, none of its other nodes is started.
+        The policy in its record is then the stricter of both. If today's settings select a node
+        that does not exist, none of its other nodes is started.
         """
         api = self.connections.api
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
@@ -317,7 +328,7 @@ class _Pass:
             alerts = AlertPolicy()
         return wiring.gates(settings, alerts, self.stop.end)
 
-    def _carry_out(self, run: PreparedRun, gates: GatePorts) -> RunResult:
+    def _execute(self, run: PreparedRun, gates: GatePorts) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{text(self.stop.why)}, before anything was started")
         operation = self.operation
@@ -330,7 +341,7 @@ class _Pass:
             metrics=operation.metrics,
             news=operation.news,
         )
-        result = execute.carry_out(execution)
+        result = execute.run_and_show(execution)
         own = run.targets.own_node
         if own is not None and result.deferred and not operation.once:
             # The pod that replaces this one elsewhere reboots the node.
@@ -353,12 +364,17 @@ class _Pass:
             return ExitCode.PARTIAL
         return ExitCode.OK
 
-    def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, is_all: bool = True) -> None:
+    def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
         late = forecast_end(
-            self.connections.api, self.request.settings, plan, policy, is_all=is_all
+            self.connections.api, self.request.settings, plan, policy, covers_all=covers_all
         )
         if self.operation.metrics and late is not None:
             self.operation.metrics.observe_lateness(late)
+
+
+def _has_work(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+    """Whether a node has to be finished or can still be started."""
+    return unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
 
 
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:

@@ -23,7 +23,7 @@ from rollout.execution.lease import (
     read_lease,
 )
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.record import has_begun
+from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
@@ -87,9 +87,10 @@ def lock_watch() -> LeaseWatch:
 def refuse_beside_living(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Return the watch of the lock with what it has seen, or None if this user may not see it.
+    """Raise `LockedError` while a living process holds the lock.
 
-    `LockedError` while a living process holds the lock.
+    Return the watch, which now knows the Lease, for taking the lock later; a caller's own `watch`
+    is updated. None if this user may not read the Lease: then nothing is refused here.
     """
     watch = watch or lock_watch()
     try:
@@ -99,7 +100,7 @@ def refuse_beside_living(
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        # The check of the rights names this one together with all others that are missing.
+        # The check of the rights, or taking the lock, reports this right.
         return None
     if state is HolderState.ALIVE:
         seen = glance_at_lock(api, namespace)
@@ -174,7 +175,7 @@ def _refuse_blocking(
 ) -> None:
     alive = glance_at_lock(api, namespace).alive
     # A rollout that was killed before it started anything is in nobody's way.
-    if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
+    if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
         hint = f"If no process is working on it: {ways_out(unfinished)}."
         raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
 

@@ -18,8 +18,11 @@ from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes, rules_of
+from rollout.execution.rollout.ledger import Inheritance
+from rollout.model.cluster import ClusterSnapshot
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.plan.continuation import without_accepted_blockers
+from rollout.ports import ClusterApi
 from rollout.report.sentences import capitalize
 from rollout.report.unfinished import heading, resume_text, ways_out
 
@@ -89,18 +92,18 @@ def prepare_rest(
     retry_failed: bool = False,
     proven: Proven | None = None,
 ) -> PreparedRun:
-    """Read the cluster, ask the hosts, and plan what is left; then show it.
+    """Read the cluster, ask the hosts, and plan what is left; show it, and refuse blocked nodes.
 
-    Raises what prevents the whole rest. If only the nodes that are not started yet are blocked,
-    the others still run.
+    If nodes are started already, blockers do not raise: the returned run finishes those nodes, and
+    inherits why no other is started.
     """
     api = connections.api
     namespace = request.namespace
     settings = request.settings
-    # Started nodes are finished in any case; only new ones need to know what earlier runs met.
-    starts_nodes = not unfinished.begun
-    snapshot = read_cluster(api, namespace, warns=not starts_nodes)
-    if starts_nodes:
+    # Started nodes are finished even without the memory or beside blocked nodes.
+    finishes_nodes = bool(unfinished.begun)
+    snapshot = read_cluster(api, namespace, warns=finishes_nodes)
+    if not finishes_nodes:
         require_memory(snapshot.memory)
     refusals.refuse_other_cluster(unfinished, snapshot.identity)
     refusals.refuse_without_rights(
@@ -108,7 +111,7 @@ def prepare_rest(
         namespace,
         request.policy,
         unattended=request.unattended,
-        starts_nodes=starts_nodes,
+        starts_nodes=not finishes_nodes,
     )
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
@@ -125,19 +128,33 @@ def prepare_rest(
     run = PreparedRun(
         request, rest.plan, targets, rest.selected, inherited=rest.inherited, proven=proven
     )
-    warn(*screens.relaxed_notes(request))
-    if settings.output.as_json:
-        warn(*screens.held_notes(run.plan))
-    else:
-        lock = refusals.glance_at_lock(api, namespace)
-        planned = {node.name for node in run.plan.nodes}
-        show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry_failed))
-        whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
-        place = wiring.cluster_place(settings, api)
-        show("\n" + screens.plan_text(run, snapshot, place, whole))
+    _show_rest(api, run, unfinished, rest.inherited, snapshot, retry_failed=retry_failed)
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
-    if starts_nodes:
+    if not finishes_nodes:
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
     blocked = refusals.blocked_beside_started(plan, settings.nodes.allow)
     return replace(run, inherited=replace(rest.inherited, blocked=blocked))
+
+
+def _show_rest(
+    api: ClusterApi,
+    run: PreparedRun,
+    unfinished: Unfinished,
+    inherited: Inheritance,
+    snapshot: ClusterSnapshot,
+    *,
+    retry_failed: bool,
+) -> None:
+    """Show the warnings, and for people the interrupted rollout and the plan of its rest."""
+    request = run.request
+    warn(*screens.relaxed_notes(request))
+    if request.settings.output.as_json:
+        warn(*screens.held_notes(run.plan))
+        return
+    lock = refusals.glance_at_lock(api, request.namespace)
+    planned = {node.name for node in run.plan.nodes}
+    show_lines(resume_text(unfinished, lock, planned, inherited, retry=retry_failed))
+    whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
+    place = wiring.cluster_place(request.settings, api)
+    show("\n" + screens.plan_text(run, snapshot, place, whole))

@@ -124,8 +124,8 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
         return frozenset({*(self.data or {}), *(self.binary_data or {})})
 
 
-def has_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether any node has marks, of whatever run, or a last result of this run."""
+def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
+    """Whether any node has a last result of this run, or marks, even those of another run."""
     return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
 
 
@@ -300,7 +300,7 @@ class RunRecord:
             )
         if stored.run == run:
             return
-        if not stored.ended and has_begun(stored.run, self.cluster.ask(read_nodes)):
+        if not stored.ended and may_have_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(
                 f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
             )

@@ -51,12 +51,17 @@ def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Return the policy of the interrupted rollout, or the default if it is unknown."""
+    """Return the policy in the rollout's record, or the default if there is no plan.
+
+    `restrict_rules` puts a stricter policy than the original one there.
+    """
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
-    """Apply the stricter of the rollout's rules and those of `today` to the nodes `meant` today.
+    """Return the rollout with only the nodes `meant` today, and a stricter policy in its record.
+
+    Each rule is the stricter one of the rollout's own and those of `today`.
 
     Begun nodes are finished in any case. The others are left to a new plan if the pools have
     changed, or if as many nodes have failed as may. If no node is in flight, today's gates apply: a

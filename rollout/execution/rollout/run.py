@@ -14,7 +14,7 @@ from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import Health, RunRecord, has_begun, record_of
+from rollout.execution.record.record import Health, RunRecord, may_have_begun, record_of
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Inheritance, Ledger
@@ -296,7 +296,7 @@ class Rollout:
         if not is_new or self.ledger.finished:
             return False
         try:
-            return not has_begun(self.plan.plan_id, self.engine.cluster.ask(read_nodes))
+            return not may_have_begun(self.plan.plan_id, self.engine.cluster.ask(read_nodes))
         except ApiError:
             return False
 
