@@ -40,12 +40,12 @@ class Part(StrEnum):
 
     @property
     def heading(self) -> str:
-        """What it is called in tables."""
-        return (
-            "Outside the window"
-            if self is Part.WINDOW
-            else self.value.replace("-", " ").capitalize()
-        )
+        """The name of the part in tables."""
+        if self is Part.GIVE_BACK:
+            return "Return"
+        if self is Part.WINDOW:
+            return "Outside the window"
+        return self.value.capitalize()
 
 
 PART_OF: Mapping[Phase, Part] = {
