@@ -1,4 +1,6 @@
-"""Every journal that a test's runs write is checked against the transition table and the safety rules."""
+"""Every journal that a test's runs write is checked against the transition table and the safety
+rules.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What tests of every room use: marks, a lab over the real wire, and processes that SIGINT interrupts."""
+"""What tests of every room use: marks, a lab over the real wire, and processes that SIGINT
+interrupts.
+"""
 
 import gc
 import os
@@ -77,7 +79,9 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where kubectl keeps what it discovers of a lab: else in `$HOME/.kube`, and without a HOME in this folder."""
+    """Where kubectl keeps what it discovers of a lab: else in `$HOME/.kube`, and without a HOME in
+    this folder.
+    """
     os.environ["KUBECACHEDIR"] = str(tmp_path_factory.mktemp("kubectl"))
 
 
@@ -93,7 +97,9 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Import the tests without looking for garbage again and again: there is little, and what is here stays."""
+    """Import the tests without looking for garbage again and again: there is little, and what is
+    here stays.
+    """
     gc.disable()
     try:
         return (yield)
@@ -126,7 +132,9 @@ def folder_of(item: pytest.Item) -> str:
 
 
 def mark_tier(cases: list[pytest.Item]) -> None:
-    """Leave of one test's cases so many to the default tier, spread over its table; the others are exhaustive."""
+    """Leave of one test's cases so many to the default tier, spread over its table; the others are
+    exhaustive.
+    """
     first = cases[0]
     kept = len(cases)
     if sample := first.get_closest_marker("sample"):
@@ -155,7 +163,9 @@ def try_more_examples(cases: list[pytest.Item]) -> None:
 
 
 def assert_only_printed_rights(lab: Lab) -> None:
-    """Whatever a test had the program do: it asked for nothing that `rollout manifests` does not grant."""
+    """Whatever a test had the program do: it asked for nothing that `rollout manifests` does not
+    grant.
+    """
     assert unprinted(lab) == []
 
 

@@ -176,7 +176,9 @@ def start(
 def start_on_terminal(
     home: Path, environment: Mapping[str, str], arguments: Sequence[str], terminal: int
 ) -> subprocess.Popen[bytes]:
-    """The same with all streams on a terminal, in a session of its own: what is typed there is nobody else's."""
+    """The same with all streams on a terminal, in a session of its own: what is typed there is
+    nobody else's.
+    """
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_variables(home, environment),
@@ -230,13 +232,17 @@ def none_left() -> Iterator[None]:
 
 
 def assert_well_said(text: str) -> None:
-    """What a user never sees, whatever they typed: a traceback, or the word that the program itself is wrong."""
+    """What a user never sees, whatever they typed: a traceback, or the word that the program itself
+    is wrong.
+    """
     for mark in ("Traceback (most recent call last)", "this is a bug in rollout"):
         assert mark not in text, text
 
 
 def assert_as_published(command: object, printed: str, code: int | None) -> None:
-    """What is printed for programs is what the published schemas say, whichever test has it printed."""
+    """What is printed for programs is what the published schemas say, whichever test has it
+    printed.
+    """
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
     if "rollout" in words and document_of(words[words.index("rollout") + 1 :]):
         assert_printed(words[words.index("rollout") + 1 :], printed, code)
@@ -246,7 +252,9 @@ _STARTED = WeakSet["HeardProcess[Any]"]()
 
 
 class HeardProcess(subprocess.Popen[AnyStr]):
-    """Every process that tests start: where it was the program, what was heard from it has to be well said."""
+    """Every process that tests start: where it was the program, what was heard from it has to be
+    well said.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -20,7 +20,9 @@ _OTHER_NAMES: Mapping[str, str] = {"resume": "apply", "operate": "apply"}
 
 
 def document_of(arguments: Sequence[str]) -> str:
-    """The name of the schema of what this command line prints; empty where that is not JSON, or not ours."""
+    """The name of the schema of what this command line prints; empty where that is not JSON, or not
+    ours.
+    """
     command = arguments[0] if arguments else ""
     words = set(arguments)
     if words & {"--help", "-h"}:
@@ -96,7 +98,9 @@ def assert_published(name: str, document: Any) -> None:
 
 
 def assert_printed(arguments: Sequence[str], text: str, code: int | None) -> None:
-    """What this command line has printed is what its schema says; one that was killed may leave half a line."""
+    """What this command line has printed is what its schema says; one that was killed may leave
+    half a line.
+    """
     name = document_of(arguments)
     if not name or not text.strip():
         return

@@ -45,7 +45,9 @@ class StandaloneApi:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result()
 
     def outage(self, seconds: float | None) -> None:
-        """Take the server away for simulated seconds and wait until it is back; None: until `come_back`."""
+        """Take the server away for simulated seconds and wait until it is back; None: until
+        `come_back`.
+        """
         asyncio.run_coroutine_threadsafe(self.server.outage(seconds), self.loop).result()
 
     def come_back(self) -> None:

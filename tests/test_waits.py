@@ -1,4 +1,6 @@
-"""The engine, its commands and its server wait by their clock alone: so tests choose how fast time passes."""
+"""The engine, its commands and its server wait by their clock alone: so tests choose how fast time
+passes.
+"""
 
 import ast
 import threading

@@ -1,4 +1,6 @@
-"""What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
+"""What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints
+each of them.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +33,9 @@ class Grant(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
 
     def covers(self, act: AccessAttributes) -> bool:
-        """Whether it allows the act: a rule with names never allows what has none, as creating and listing have not."""
+        """Whether it allows the act: a rule with names never allows what has none, as creating and
+        listing have not.
+        """
         right_object = not self.resource_names or act.name in self.resource_names
         right_place = self.namespace in {"", act.namespace} and right_object
         right_kind = act.group in self.api_groups and act.resource in self.resources
@@ -77,7 +81,9 @@ def _act(target: Target) -> AccessAttributes | None:
 
 
 def unprinted(lab: Lab) -> list[AccessAttributes]:
-    """Those that no printed role allows, wherever the lock is, and whether pods are evicted or deleted."""
+    """Those that no printed role allows, wherever the lock is, and whether pods are evicted or
+    deleted.
+    """
     return [
         act
         for act in used(lab)

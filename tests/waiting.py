@@ -1,4 +1,6 @@
-"""Waiting for what another process does: by the clock, for as long as a busy machine may need, on the thing itself."""
+"""Waiting for what another process does: by the clock, for as long as a busy machine may need, on
+the thing itself.
+"""
 
 import json
 import signal

@@ -1,4 +1,6 @@
-"""SSH servers for the adapter's tests: asyncssh, another library than the one under test, on loopback."""
+"""SSH servers for the adapter's tests: asyncssh, another library than the one under test, on
+loopback.
+"""
 
 import asyncio
 import threading
@@ -54,7 +56,9 @@ class Login(asyncssh.SSHServer):
 
 @dataclass
 class SshServer:
-    """A server on its loop; `host` is how it is reached, `logins` who tried, `on_login` what it does to them."""
+    """A server on its loop; `host` is how it is reached, `logins` who tried, `on_login` what it
+    does to them.
+    """
 
     authorized: list[asyncssh.SSHKey]
     host_keys: list[asyncssh.SSHKey]

@@ -1,4 +1,6 @@
-"""OpenSSH's own server on loopback, and its authorities: the peer that certificates and throttling are made for."""
+"""OpenSSH's own server on loopback, and its authorities: the peer that certificates and throttling
+are made for.
+"""
 
 import getpass
 import os
@@ -207,7 +209,9 @@ MakeStranger = Callable[[Say], "Stranger"]
 
 
 class Stranger:
-    """Something that listens on a port; `accepted` is how many came, `sent` how many bytes it got rid of."""
+    """Something that listens on a port; `accepted` is how many came, `sent` how many bytes it got
+    rid of.
+    """
 
     def __init__(self, say: Say) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,6 @@
-"""The Ansible executor over a lab's wire, asked directly: which boot a command reaches, and what turns do."""
+"""The Ansible executor over a lab's wire, asked directly: which boot a command reaches, and what
+turns do.
+"""
 
 import time
 from contextlib import closing

@@ -15,7 +15,9 @@ BERLIN = "X-WR-TIMEZONE:Europe/Berlin"
 
 
 def read(tmp_path: Path, *events: str, head: str = "", zone: tzinfo = UTC) -> tuple[str, ...]:
-    """What a calendar of these events freezes. Without a head, the first one's own lines begin in line 4."""
+    """What a calendar of these events freezes. Without a head, the first one's own lines begin in
+    line 4.
+    """
     wrapped = (f"BEGIN:VEVENT\r\n{event}\r\nEND:VEVENT" for event in events)
     path = tmp_path / "holidays.ics"
     text = "\r\n".join(

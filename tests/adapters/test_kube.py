@@ -133,7 +133,9 @@ def test_refused_credentials_are_read_afresh_once(tmp_path: Path) -> None:
 
 
 def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> None:
-    """The first refusal of all is a mistake in the kubeconfig; a later one may pass, as when a token was replaced."""
+    """The first refusal of all is a mistake in the kubeconfig; a later one may pass, as when a
+    token was replaced.
+    """
 
     def script(exchange: Exchange) -> None:
         known = exchange.path == "/known"
@@ -250,7 +252,9 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
 def test_only_an_api_server_is_believed_that_something_is_not_there(
     tmp_path: Path, body: bytes, kind: type[ApiError]
 ) -> None:
-    """What stands before it answers 404 as well when it has lost it; a Node that is only out of sight is not gone."""
+    """What stands before it answers 404 as well when it has lost it; a Node that is only out of
+    sight is not gone.
+    """
     with (
         scripted(lambda exchange: exchange.answer(404, body)) as server,
         pytest.raises(ApiError) as caught,

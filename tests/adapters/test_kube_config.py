@@ -268,7 +268,9 @@ def test_a_login_program_that_fails_is_told_with_its_words(
 
 
 def failing_later(tmp_path: Path) -> tuple[Json, Path, Path]:
-    """A program whose tokens are t1, t2, …; the file of its runs, and the one that makes it fail while it is there."""
+    """A program whose tokens are t1, t2, …; the file of its runs, and the one that makes it fail
+    while it is there.
+    """
     runs = tmp_path / "runs"
     down = tmp_path / "down"
     body = (
@@ -291,7 +293,9 @@ def the_first_has_expired(exchange: Exchange) -> None:
 def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an outage that the program's own server shared, or until somebody has logged in anew."""
+    """As after an outage that the program's own server shared, or until somebody has logged in
+    anew.
+    """
     monkeypatch.setattr("rollout.adapters.kube.session._LOGIN_PAUSE", 0)
     user, _, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:

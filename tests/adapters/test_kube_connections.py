@@ -387,7 +387,9 @@ def test_the_ordinary_import_gives_all_of_the_package_afterwards() -> None:
 
 
 def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
-    """OpenID Connect renews a token by a session of requests_oauthlib, and tells one error of oauthlib's."""
+    """OpenID Connect renews a token by a session of requests_oauthlib, and tells one error of
+    oauthlib's.
+    """
     script = (
         f"{LOAD}session = parts.kube_config.OAuth2Session(client_id='a')\n"
         "error = parts.kube_config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"

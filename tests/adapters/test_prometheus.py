@@ -80,7 +80,9 @@ def serve() -> Iterator[Serve]:
 
 
 def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
-    """It knows an alert with the labels that Prometheus adds; one of the same name with others is not silenced."""
+    """It knows an alert with the labels that Prometheus adds; one of the same name with others is
+    not silenced.
+    """
     known = [
         {"alertname": "DiskFull", "node": "a"},
         {"alertname": "DiskFull", "node": "b"},

@@ -153,7 +153,9 @@ def test_a_host_of_an_authority_is_new_by_its_own_key(tmp_path: Path) -> None:
 def test_a_scan_says_nothing_beside_its_answer(
     stranger: MakeStranger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What paramiko logs of a server that speaks no SSH is in the answer; on the operator's screen it is a riddle."""
+    """What paramiko logs of a server that speaks no SSH is in the answer; on the operator's screen
+    it is a riddle.
+    """
     logger = logging.getLogger("paramiko")
     level = logger.level
     logger.setLevel(logging.NOTSET)

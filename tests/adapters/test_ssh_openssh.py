@@ -159,7 +159,9 @@ def ssh_children() -> list[str]:
 
 @pytest.fixture
 def jump(tmp_path: Path, key: Path) -> Iterator[tuple[Sshd, Path]]:
-    """A server, and a configuration that leads to it through itself: `jump` and, for a chain, `second`."""
+    """A server, and a configuration that leads to it through itself: `jump` and, for a chain,
+    `second`.
+    """
     with trusting(tmp_path, key) as server:
         known = server.known_hosts()
         hop = (
@@ -187,7 +189,9 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
 def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(
     tmp_path: Path, agent: Path
 ) -> None:
-    """The agent opens the key for the jump host, and nothing else does: its `ssh` has nobody to ask."""
+    """The agent opens the key for the jump host, and nothing else does: its `ssh` has nobody to
+    ask.
+    """
     key = new_key(tmp_path / "id")
     with trusting(tmp_path, key) as server:
         add_to_agent(key)
@@ -214,7 +218,9 @@ def test_a_jump_host_with_a_user_and_an_encrypted_key_of_its_own(
 
 
 def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, key: Path) -> None:
-    """sshd counts a session until it has noticed its end, which may come after the next one is asked for."""
+    """sshd counts a session until it has noticed its end, which may come after the next one is
+    asked for.
+    """
     with trusting(tmp_path, key, "MaxSessions 1") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         for _ in range(5):
@@ -260,7 +266,9 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
 def test_the_inventory_hands_the_identities_of_a_configuration_on(
     tmp_path: Path, key: Path, agent: Path
 ) -> None:
-    """A client that is given an address finds no block of a name: what stands there goes along, for OpenSSH itself."""
+    """A client that is given an address finds no block of a name: what stands there goes along, for
+    OpenSSH itself.
+    """
     folder = tmp_path / "our keys"
     folder.mkdir()
     authority = new_key(tmp_path / "ca")

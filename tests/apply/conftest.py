@@ -80,7 +80,9 @@ def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> str:
 
 
 def is_ending(lab: Lab, workload: str) -> bool:
-    """Whether a pod of it is told to go; of one that never goes, its node's drain does not end either."""
+    """Whether a pod of it is told to go; of one that never goes, its node's drain does not end
+    either.
+    """
     pods = [pod["metadata"] for pod in lab.store.items(PODS)]
     return any(pod["name"].startswith(workload) and "deletionTimestamp" in pod for pod in pods)
 

@@ -1,4 +1,6 @@
-"""What an abort leaves written of the nodes that it gives back: the version that their hosts run, or none."""
+"""What an abort leaves written of the nodes that it gives back: the version that their hosts run,
+or none.
+"""
 
 import json
 from functools import partial

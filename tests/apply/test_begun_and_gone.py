@@ -1,4 +1,6 @@
-"""What an interrupted rollout has begun and somebody has deleted since: going on with it, and undoing it."""
+"""What an interrupted rollout has begun and somebody has deleted since: going on with it, and
+undoing it.
+"""
 
 from pathlib import Path
 

@@ -120,7 +120,9 @@ def phase_of(node: Json) -> str:
 def test_a_write_that_an_outage_held_up_is_not_made_up_for(
     started: Started, tmp_path: Path, phase: str
 ) -> None:
-    """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""
+    """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not
+    come to it yet.
+    """
     lab = started("default", 4)
     away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")
     reached = threading.Event()

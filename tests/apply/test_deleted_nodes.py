@@ -36,7 +36,9 @@ def held(lab: Lab, node: str) -> None:
 
 
 def remade(lab: Lab, node: str) -> None:
-    """The Node is deleted; its kubelet registers it anew when it starts: with the next boot of its host."""
+    """The Node is deleted; its kubelet registers it anew when it starts: with the next boot of its
+    host.
+    """
     lab.store.remove(NODES, node)
 
 
@@ -66,7 +68,9 @@ Meanwhile = Callable[[list[Json]], object]
 def told_while(
     lab: Lab, home: Path, words: tuple[str, ...], phase: str, meanwhile: Meanwhile
 ) -> tuple[int, list[Json]]:
-    """An apply's exit code and lines; once a node comes to this phase something happens, by what was told so far."""
+    """An apply's exit code and lines; once a node comes to this phase something happens, by what
+    was told so far.
+    """
     process = command(lab, home, *words)
     lines: list[Json] = []
     has_happened = False
@@ -125,7 +129,9 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
 def ended_after(
     lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], None]
 ) -> tuple[int, str, Json, Json]:
-    """A rollout whose first node is taken away in this phase: exit code, the node, its end, and the summary."""
+    """A rollout whose first node is taken away in this phase: exit code, the node, its end, and the
+    summary.
+    """
     chosen: list[str] = []
 
     def meanwhile(lines: list[Json]) -> None:
@@ -291,7 +297,9 @@ def locked(lab: Lab, node: str) -> None:
 def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
     other: str, changes: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path
 ) -> None:
-    """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
+    """As it was planned it needed its reboot, and could be rebooted; another node's turn came
+    before its own.
+    """
     lab = started("sources", 12)
     sources = (
         "--set",

@@ -1,4 +1,6 @@
-"""What says that a host needs a reboot, from the probe to the proof: the real program, a pair of hosts a source."""
+"""What says that a host needs a reboot, from the probe to the proof: the real program, a pair of
+hosts a source.
+"""
 
 import json
 from collections.abc import Callable, Iterator

@@ -110,7 +110,9 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(
 def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it(
     started: Started, rollout: Rollout, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone on with twice."""
+    """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone
+    on with twice.
+    """
     lab = started("default", 6)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
     process = command(

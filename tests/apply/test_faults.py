@@ -1,4 +1,6 @@
-"""Each way in which hosts, pods and the API server can fail, through the real program, judged by the cluster."""
+"""Each way in which hosts, pods and the API server can fail, through the real program, judged by
+the cluster.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,7 +175,9 @@ TOLD_OF_SUCCESS = {"Cordoned", "Draining", "Drained", "Rebooting", "Booted", "Re
 
 
 def assert_told(lab: Lab, succeeded: Sequence[str], outcomes: Mapping[str, str]) -> None:
-    """Each node's Events and its annotation tell how it went, whatever the API server did meanwhile."""
+    """Each node's Events and its annotation tell how it went, whatever the API server did
+    meanwhile.
+    """
     told = events(lab)
     for node in succeeded:
         assert {reason for reason, _message in told[node]} - {"DrainBlocked"} == TOLD_OF_SUCCESS

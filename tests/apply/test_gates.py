@@ -35,7 +35,9 @@ AFTER = "checks.example/after"
 
 @pytest.fixture(scope="module")
 def untouched(shared_lab: StartLab) -> Iterator[Lab]:
-    """One lab for all rollouts that are held up before anything happens: each of them is to leave it as it was."""
+    """One lab for all rollouts that are held up before anything happens: each of them is to leave
+    it as it was.
+    """
     lab = shared_lab(nodes=7)
     yield lab
     assert_untouched(lab, *lab.scoreboard().reboots)

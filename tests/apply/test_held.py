@@ -1,4 +1,6 @@
-"""Pods that are held back: by a budget, as a real run shows it everywhere, and by what an operator calls critical."""
+"""Pods that are held back: by a budget, as a real run shows it everywhere, and by what an operator
+calls critical.
+"""
 
 import json
 import re

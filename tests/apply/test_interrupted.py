@@ -1,4 +1,6 @@
-"""A rollout that dies while others' checks run on a node, or while the cluster settles, and whoever goes on with it."""
+"""A rollout that dies while others' checks run on a node, or while the cluster settles, and whoever
+goes on with it.
+"""
 
 import json
 import subprocess
@@ -125,7 +127,9 @@ def answer_of(pod: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, order=True)
 class Ran:
-    """A check, and how its node stood: in a rollout of two nodes that are evicted from, and rebooted, one by one."""
+    """A check, and how its node stood: in a rollout of two nodes that are evicted from, and
+    rebooted, one by one.
+    """
 
     node: str
     answer: str
@@ -135,7 +139,9 @@ class Ran:
 
 @contextmanager
 def kubelets(lab: Lab, ran: list[Ran]) -> Iterator[None]:
-    """The lab runs no containers: what those of the checks' pods would do is done here, once a pod is there."""
+    """The lab runs no containers: what those of the checks' pods would do is done here, once a pod
+    is there.
+    """
     over = threading.Event()
     api = connect(lab.kubeconfig, None)
 
@@ -209,7 +215,9 @@ def not_ready(lab: Lab) -> list[str]:
 def test_what_was_well_before_the_interruption_has_to_be_so_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """A wave is under way when the process dies, and a node with it: measured anew, that would be nothing new."""
+    """A wave is under way when the process dies, and a node with it: measured anew, that would be
+    nothing new.
+    """
     lab = started("default", 6)
     node = stopped_at(lab, tmp_path, "draining", *SETTLING)
     cut_power(lab, BYSTANDER)
@@ -221,7 +229,9 @@ def test_what_was_well_before_the_interruption_has_to_be_so_again(
 def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """The first node boots only once the cluster has noticed what else is lost: its wave never settles."""
+    """The first node boots only once the cluster has noticed what else is lost: its wave never
+    settles.
+    """
     lab = started("default", 6)
     lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *WORKERS, *SETTLING)

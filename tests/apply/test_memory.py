@@ -1,4 +1,6 @@
-"""What one rollout leaves for the next: versions that are held, nodes that rest; on a lab whose nights pass."""
+"""What one rollout leaves for the next: versions that are held, nodes that rest; on a lab whose
+nights pass.
+"""
 
 import json
 from datetime import timedelta
@@ -64,7 +66,9 @@ def harmed(lab: Lab) -> list[str]:
 
 
 def five_nights(lab: Lab, rollout: Rollout, *words: str) -> None:
-    """Whoever rolled back has nothing staged any more, so that each night finds others to try it on."""
+    """Whoever rolled back has nothing staged any more, so that each night finds others to try it
+    on.
+    """
     roll_back_everywhere(lab)
     for _night in range(5):
         rollout(lab, *words)

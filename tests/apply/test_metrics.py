@@ -1,4 +1,6 @@
-"""Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however those behave."""
+"""Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however
+those behave.
+"""
 
 import json
 import time

@@ -1,4 +1,6 @@
-"""Every command that a screen names next, run as it stands: none leads in a circle, and each way has an end."""
+"""Every command that a screen names next, run as it stands: none leads in a circle, and each way
+has an end.
+"""
 
 import os
 import re
@@ -72,7 +74,9 @@ def typed(lab: Lab, home: Path, command: str) -> Ended:
 
 
 def follow(lab: Lab, home: Path, first: str) -> list[tuple[str, Ended]]:
-    """Follow the last unconditional step of each screen, or the one that needs no repair; fail in a circle."""
+    """Follow the last unconditional step of each screen, or the one that needs no repair; fail in a
+    circle.
+    """
     seen = set[tuple[str, str]]()
     done = list[tuple[str, Ended]]()
     commands = [first]

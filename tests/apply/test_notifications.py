@@ -1,4 +1,6 @@
-"""Who does not watch a rollout hears of it: a real endpoint receives what the real program sends, and asserts on it."""
+"""Who does not watch a rollout hears of it: a real endpoint receives what the real program sends,
+and asserts on it.
+"""
 
 import json
 import signal

@@ -1,4 +1,6 @@
-"""A run in a pod leaves the node under it to the next run, which is elsewhere: it is never drained under itself."""
+"""A run in a pod leaves the node under it to the next run, which is elsewhere: it is never drained
+under itself.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +117,9 @@ def test_a_reboot_that_may_have_been_requested_is_for_a_process_elsewhere(
 def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     started: Started, in_pod: Callable[..., Ended], nodes: int
 ) -> None:
-    """One node in all, or the last one that takes pods: no later run in this cluster would stand elsewhere."""
+    """One node in all, or the last one that takes pods: no later run in this cluster would stand
+    elsewhere.
+    """
     lab = started("default", nodes)
     own, *others = sorted(node["metadata"]["name"] for node in lab.store.items(NODES))[::-1]
     for name in others:

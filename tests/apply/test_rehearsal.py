@@ -22,7 +22,9 @@ PRIVATE = "hunter2"
 
 
 def private() -> Scenario:
-    """A cluster with secrets wherever there may be some, volumes for each pod, a static pod and a silent host."""
+    """A cluster with secrets wherever there may be some, volumes for each pod, a static pod and a
+    silent host.
+    """
     typical = load_scenario("typical")
     container = {
         "name": "web",

@@ -1,4 +1,6 @@
-"""Hosts that stage another version while a rollout is under way: it is judged by what they would boot into."""
+"""Hosts that stage another version while a rollout is under way: it is judged by what they would
+boot into.
+"""
 
 import json
 from functools import partial

@@ -1,4 +1,6 @@
-"""Going on with what another machine has left, and undoing it: the real program, judged by what the cluster saw."""
+"""Going on with what another machine has left, and undoing it: the real program, judged by what the
+cluster saw.
+"""
 
 import json
 import re
@@ -155,7 +157,9 @@ def recorded_run(lab: Lab) -> str:
 
 
 def stopped_run(lab: Lab, home: Path) -> str:
-    """Stop an apply after its first reboot: nothing of it is in flight, and nodes of it were not started."""
+    """Stop an apply after its first reboot: nothing of it is in flight, and nodes of it were not
+    started.
+    """
     process = command(lab, home, *APPLY)
     wait_until(lambda: any(lab.scoreboard().reboots.values()))
     process.send_signal(signal.SIGINT)
@@ -350,7 +354,9 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(
 
 
 def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    """Of one that was killed at once; of one that has failed nodes left, what to do after fixing them."""
+    """Of one that was killed at once; of one that has failed nodes left, what to do after fixing
+    them.
+    """
     lab = started("never-returns", 5)
     stopped_at(lab, tmp_path, "drained")
     assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")

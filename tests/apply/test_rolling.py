@@ -1,4 +1,6 @@
-"""Rolling on, through the real program: who begins while whom is away, judged by the cluster and by what was told."""
+"""Rolling on, through the real program: who begins while whom is away, judged by the cluster and by
+what was told.
+"""
 
 import json
 import signal

@@ -1,4 +1,6 @@
-"""Alerts of nodes under way, silenced in Alertmanager by the real program, and by nobody once it is dead."""
+"""Alerts of nodes under way, silenced in Alertmanager by the real program, and by nobody once it is
+dead.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ ONE = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", "waves.hea
 
 @dataclass
 class Alertmanager:
-    """As far as silences go; `seen` says of each that was posted whether its node was cordoned by then."""
+    """As far as silences go; `seen` says of each that was posted whether its node was cordoned by
+    then.
+    """
 
     url: str = ""
     lab: Lab | None = None

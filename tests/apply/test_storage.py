@@ -1,4 +1,6 @@
-"""Storage on the cluster's own nodes, by Longhorn's and Rook's objects: the last healthy copy of nothing goes."""
+"""Storage on the cluster's own nodes, by Longhorn's and Rook's objects: the last healthy copy of
+nothing goes.
+"""
 
 import json
 from pathlib import Path
@@ -130,7 +132,9 @@ def test_the_last_healthy_replica_stays_and_the_other_nodes_go(lab: Lab, rollout
 def test_a_node_waits_until_its_copy_is_not_the_only_one(
     lab: Lab, rollout: Rollout, *, is_mended: bool
 ) -> None:
-    """The replica on the first node is lost by its reboot, and rebuilt a while after it is back; or it is not."""
+    """The replica on the first node is lost by its reboot, and rebuilt a while after it is back; or
+    it is not.
+    """
     with_longhorn(lab, data=("worker-1", "worker-2"))
     at_phase(lab, "rebooting", lambda node: fail(lab, f"data-{node}"), node="worker-1")
     lost: list[str] = []

@@ -50,7 +50,9 @@ def objects(listened: Overheard) -> list[dict[str, Any]]:
 
 
 def told_of(**fields: object) -> Callable[[str], bool]:
-    """Whether a line is the rollout as `status --run -o json` has it, with these fields; True: any but empty."""
+    """Whether a line is the rollout as `status --run -o json` has it, with these fields; True: any
+    but empty.
+    """
 
     def is_wanted(line: str) -> bool:
         told = json.loads(line) if line.startswith("{") else None
@@ -87,7 +89,9 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
 def test_a_node_that_reboots_is_down_for_a_while(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """By the clock of the API server; how long it usually takes is what the journal of a run before it tells."""
+    """By the clock of the API server; how long it usually takes is what the journal of a run before
+    it tells.
+    """
     lab = started("default", 4)
     rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     lab.call(lambda: lose_hosts(lab))

@@ -93,7 +93,9 @@ def opening(
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison. `opening` is None without a budget, else when it opens first, how often, and by how many."""
+    """One comparison. `opening` is None without a budget, else when it opens first, how often, and
+    by how many.
+    """
 
     title: str
     kind: str = "ReplicaSet"

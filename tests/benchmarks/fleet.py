@@ -59,7 +59,9 @@ def main() -> None:
 
 
 def measure_reading(lab: LabProcess) -> None:
-    """Curl of what a plan reads, by the same pages, and the program's reading alone: a plan of one node."""
+    """Curl of what a plan reads, by the same pages, and the program's reading alone: a plan of one
+    node.
+    """
     before = lab.cpu
     cost = curl(lab)
     show("curl of the lists", cost, lab.cpu - before)

@@ -54,7 +54,9 @@ class LabProcess:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: seconds of wall and of CPU, its workers' among them, and MB at the peak of one process."""
+    """What a command took: seconds of wall and of CPU, its workers' among them, and MB at the peak
+    of one process.
+    """
 
     code: int
     wall: float
@@ -105,7 +107,9 @@ def lab_process(scenario: str, *, speed: float, nodes: int | None = None) -> Ite
 
 
 def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
-    """Serve, and print the scoreboard or the requests, as each line that is read says, until standard input ends."""
+    """Serve, and print the scoreboard or the requests, as each line that is read says, until
+    standard input ends.
+    """
     from rollout.adapters.kube.api import USER_AGENT  # noqa: PLC0415 - not loaded by the clients' starter
     from rollout.lab.hostplan import scale  # noqa: PLC0415
     from rollout.lab.lab import Lab  # noqa: PLC0415

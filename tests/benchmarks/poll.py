@@ -176,7 +176,9 @@ def children_cpu() -> float:
 
 
 def find_ansible() -> Path | None:
-    """The program beside this interpreter; None where Ansible, or the ssh that it needs, is missing."""
+    """The program beside this interpreter; None where Ansible, or the ssh that it needs, is
+    missing.
+    """
     found = Path(sys.executable).with_name("ansible")
     return found if found.exists() and shutil.which("ssh") else None
 

@@ -64,7 +64,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of wall, of the plan's estimate and of the run in it, of CPU; and what the lab has seen."""
+    """Seconds of wall, of the plan's estimate and of the run in it, of CPU; and what the lab has
+    seen.
+    """
 
     seconds: float
     estimate: float
@@ -196,7 +198,9 @@ def remember(lab: LabProcess, journal: str) -> None:
 
 
 def roll(lab: LabProcess, output: Path, *flags: str) -> tuple[int, int, float, float, float]:
-    """The real program: how many waves and their lower bound, its estimate, what the run took, and its CPU."""
+    """The real program: how many waves and their lower bound, its estimate, what the run took, and
+    its CPU.
+    """
     cost = measured(
         lab, (sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json", *flags), output
     )

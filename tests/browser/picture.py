@@ -1,4 +1,6 @@
-"""Takes the picture of a report that the documents show: `python -m tests.browser.picture`, with chromium."""
+"""Takes the picture of a report that the documents show: `python -m tests.browser.picture`, with
+chromium.
+"""
 
 import shutil
 

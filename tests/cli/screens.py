@@ -1,4 +1,6 @@
-"""What the real program shows on a real terminal: a pty of some size, and an emulator that is looked at."""
+"""What the real program shows on a real terminal: a pty of some size, and an emulator that is
+looked at.
+"""
 
 import fcntl
 import os
@@ -116,7 +118,9 @@ def _resize(terminal: int, columns: int) -> None:
 
 
 def _reflowed(screen: pyte.HistoryScreen, columns: int) -> pyte.HistoryScreen:
-    """The same lines on a narrower terminal, which breaks them as most do; the cursor stays behind the last."""
+    """The same lines on a narrower terminal, which breaks them as most do; the cursor stays behind
+    the last.
+    """
     narrower = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
     lines = [line.rstrip() for line in screen.display[: screen.cursor.y + 1]]
     pyte.Stream(narrower).feed("\r\n".join(lines))

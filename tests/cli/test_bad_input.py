@@ -122,7 +122,9 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
 def test_a_lock_namespace_that_takes_nothing_new(
     start_lab: StartLab, command: Command, fix: str, *, terminating: bool
 ) -> None:
-    """It is not there, or on its way out: what stands beside the lock cannot be allowed, nor deleted."""
+    """It is not there, or on its way out: what stands beside the lock cannot be allowed, nor
+    deleted.
+    """
     lab = start_lab("default", nodes=4)
     if terminating:
         metadata = {

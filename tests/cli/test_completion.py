@@ -1,4 +1,6 @@
-"""What a shell offers while a line is typed: names of this cluster and this machine, soon, or nothing."""
+"""What a shell offers while a line is typed: names of this cluster and this machine, soon, or
+nothing.
+"""
 
 import json
 import os
@@ -136,7 +138,9 @@ def silent_server() -> Iterator[str]:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    """A folder with the plugin and its completion, which the shell that has this project installed would find."""
+    """A folder with the plugin and its completion, which the shell that has this project installed
+    would find.
+    """
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "scripts"
     ]

@@ -1,4 +1,6 @@
-"""What helps to type: help names everything, loads nothing and is one screen; shells are told what may follow."""
+"""What helps to type: help names everything, loads nothing and is one screen; shells are told what
+may follow.
+"""
 
 import os
 import re
@@ -69,7 +71,9 @@ def test_the_help_of_allow_names_each_word() -> None:
 
 
 def loaded(file: Path, *words: str, **variables: str) -> set[str]:
-    """The modules that a command line loads: told in a file, for completions leave nothing else to say it by."""
+    """The modules that a command line loads: told in a file, for completions leave nothing else to
+    say it by.
+    """
     script = (
         "import pathlib, sys\n"
         "from rollout.cli.main import main\n"
@@ -118,7 +122,9 @@ def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
 
 
 def test_help_teaches_without_pythons_words(command: Command) -> None:
-    """Arguments by their names alone; the flags that examples have; where else a flag may stand; an example each."""
+    """Arguments by their names alone; the flags that examples have; where else a flag may stand; an
+    example each.
+    """
     texts = dict(helps(program(), "rollout"))
     assert [
         path
@@ -152,7 +158,9 @@ def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def test_a_real_bash_completes_with_the_printed_script(command: Command, home: Path) -> None:
-    """Commands, flags and the words that one takes; files are left to the shell, and nothing else is said."""
+    """Commands, flags and the words that one takes; files are left to the shell, and nothing else
+    is said.
+    """
     bash = shutil.which("bash")
     assert bash is not None
     script = command("completion", "bash").ends(0)

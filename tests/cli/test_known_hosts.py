@@ -1,4 +1,6 @@
-"""`rollout known-hosts`: what is scanned is shown, what confirms it decides, and a file is never changed unseen."""
+"""`rollout known-hosts`: what is scanned is shown, what confirms it decides, and a file is never
+changed unseen.
+"""
 
 import json
 import os
@@ -68,7 +70,9 @@ def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path
 def test_a_changed_key_is_written_only_where_it_is_confirmed(
     lab: Lab, command: Command, tmp_path: Path
 ) -> None:
-    """In place of the old one, with all other lines as they were: `--yes` is no reason to believe it."""
+    """In place of the old one, with all other lines as they were: `--yes` is no reason to believe
+    it.
+    """
     file = tmp_path / "known_hosts"
     name = next(iter(keys(lab)))
     others = "# mine\n@revoked * ssh-ed25519 AAAAdGhlaXJz\nother.example.org " + OTHER + "\n"

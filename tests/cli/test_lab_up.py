@@ -61,7 +61,9 @@ def asking(server: ScriptedServer) -> set[str]:
 
 
 def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
-    """Else hosts that say otherwise than by update_engine that they need a reboot would show nothing."""
+    """Else hosts that say otherwise than by update_engine that they need a reboot would show
+    nothing.
+    """
     ended = command("demo", "--scenario", "sources", "--speed", "60")
     sources = "--set detect.sources=update-engine,annotation,reboot-required,rpm-ostree"
     shown = " ".join(ended.stdout.split())

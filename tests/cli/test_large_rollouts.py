@@ -59,12 +59,16 @@ def rebooted_since(lab: Lab, before: Mapping[str, int]) -> dict[str, int]:
 
 
 def any_rebooted(lab: Lab) -> bool:
-    """Whether one that waited is up again; cheap, for it is asked again and again in the lab's loop."""
+    """Whether one that waited is up again; cheap, for it is asked again and again in the lab's
+    loop.
+    """
     return any(lab.machines[f"worker-{number}"].engine.staged is None for number in WAITING)
 
 
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
-    """As in its pod: nothing but a scratch folder is to be written, and what it says is always taken."""
+    """As in its pod: nothing but a scratch folder is to be written, and what it says is always
+    taken.
+    """
     environment = {
         **lab.environment,
         "TMPDIR": str(scratch),

@@ -75,7 +75,9 @@ def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_ho
 def test_the_settings_file_goes_along_as_it_is(
     command: Command, known_hosts: Path, home: Path
 ) -> None:
-    """What it says of rollout itself counts for what is printed: the roles, the lock, the time that a node takes."""
+    """What it says of rollout itself counts for what is printed: the roles, the lock, the time that
+    a node takes.
+    """
     text = (
         '# ours\n[drain]\ntimeout = "1h"\ndisable-eviction = true\n[operate]\nactive-deadline ='
         ' "2h"\n'
@@ -187,7 +189,9 @@ def test_what_cannot_be_is_refused(
 
 
 def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
-    """Beside an operating process: by a name of its own. No key and no known_hosts: hosts reboot by themselves."""
+    """Beside an operating process: by a name of its own. No key and no known_hosts: hosts reboot by
+    themselves.
+    """
     text = '[waves]\nmax-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
     (home / "cluster.toml").write_text(text)
     where = (

@@ -1,4 +1,6 @@
-"""The program on macOS and on Windows, as far as it can be shown on Linux: with all hidden that those do not have."""
+"""The program on macOS and on Windows, as far as it can be shown on Linux: with all hidden that
+those do not have.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""`rollout report` as a user runs it: of a real run in which much went wrong, of one under way, and of what is none."""
+"""`rollout report` as a user runs it: of a real run in which much went wrong, of one under way, and
+of what is none.
+"""
 
 import json
 import os

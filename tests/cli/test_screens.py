@@ -143,7 +143,9 @@ def test_a_plan_beside_an_interrupted_rollout_ends_with_it(
 def test_the_board_of_a_watch_leaves_a_clean_terminal(
     width: int, interrupted: Lab, tmp_path: Path
 ) -> None:
-    """It says what Ctrl-C does; after it, the last look stands there, and the cursor never was gone."""
+    """It says what Ctrl-C does; after it, the last look stands there, and the cursor never was
+    gone.
+    """
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:

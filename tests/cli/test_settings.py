@@ -1,4 +1,6 @@
-"""Settings from a file, variables, `--set` and flags: which goes before which, and mistakes are told by their place."""
+"""Settings from a file, variables, `--set` and flags: which goes before which, and mistakes are
+told by their place.
+"""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,6 @@
-"""The program at the ends of the standard streams: closed, full, or of an encoding that lacks what is said."""
+"""The program at the ends of the standard streams: closed, full, or of an encoding that lacks what
+is said.
+"""
 
 import json
 import os
@@ -180,7 +182,9 @@ def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path
 def test_a_terminal_that_goes_away_ends_a_run_as_asked(
     start_lab: StartLab, tmp_path: Path, words: str, *, is_told: bool
 ) -> None:
-    """As a broken login does; `setsid` and `disown` have a run go on, and nobody reads what it says."""
+    """As a broken login does; `setsid` and `disown` have a run go on, and nobody reads what it
+    says.
+    """
     lab = start_lab("default", nodes=4)
     code = (
         "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"

@@ -169,7 +169,9 @@ def _placed(kubeconfig: Path, key: str, value: Any) -> Any:
 
 
 def _trust(cluster: Json, directory: Path) -> Json:
-    """How the server is known: by its authority; where that is not to be asked, by the certificate that it has now."""
+    """How the server is known: by its authority; where that is not to be asked, by the certificate
+    that it has now.
+    """
     if not cluster.get("insecure-skip-tls-verify"):
         return {"ca_certs": _file(cluster, "certificate-authority", directory)}
     where = urlsplit(cluster["server"])

@@ -1,4 +1,6 @@
-"""The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and afterwards."""
+"""The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and
+afterwards.
+"""
 
 import json
 import subprocess
@@ -101,7 +103,9 @@ def assert_rebooted_once(played: Played, before: dict[str, int]) -> None:
 
 
 def assert_in_service(played: Played, *, results: bool = True) -> None:
-    """Nothing of a rollout is left but the result, which an aborted one does not write on every node."""
+    """Nothing of a rollout is left but the result, which an aborted one does not write on every
+    node.
+    """
     for name in played.kubelets:
         seen = node(played, name)
         assert "unschedulable" not in seen["spec"]
@@ -127,7 +131,9 @@ def selector(played: Played) -> tuple[str, str]:
 
 @dataclass
 class Seen:
-    """What stood on the Nodes at any time: `labels` by their keys, of those that had them all along or for a while."""
+    """What stood on the Nodes at any time: `labels` by their keys, of those that had them all along
+    or for a while.
+    """
 
     most_cordoned: int = 0
     taints: set[tuple[str, str]] = field(default_factory=set)
@@ -173,7 +179,9 @@ def watched(played: Played) -> Iterator[Seen]:
 
 @contextmanager
 def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[str, str], int]]:
-    """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
+    """A FleetLock server; given is what asks it as a node's host does, and returns the status of
+    the answer.
+    """
     words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", *selector(played))
     server = Serving(started(played, home, *words, **variables))
 

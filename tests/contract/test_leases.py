@@ -1,4 +1,6 @@
-"""Writes of the lock whose answers no recording has: an update that makes, and whose fields those are of a renewal."""
+"""Writes of the lock whose answers no recording has: an update that makes, and whose fields those
+are of a renewal.
+"""
 
 from tests.contract.cluster import MERGE, Cluster, Json
 

@@ -1,4 +1,6 @@
-"""What `rollout manifests` prints is enough: the program with the token of the account that is printed, and no more."""
+"""What `rollout manifests` prints is enough: the program with the token of the account that is
+printed, and no more.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""Whole rollouts on whatever control plane is there: its controllers and its scheduler, and Nodes that are played."""
+"""Whole rollouts on whatever control plane is there: its controllers and its scheduler, and Nodes
+that are played.
+"""
 
 import json
 import signal
@@ -152,7 +154,9 @@ def test_limit_taint_labels_and_events(
 def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(
     played: Played, tmp_path: Path
 ) -> None:
-    """The process's pod is one of a Deployment: once evicted, its successor finds another node by the scheduler."""
+    """The process's pod is one of a Deployment: once evicted, its successor finds another node by
+    the scheduler.
+    """
     before = played.reboots
     own = _web(played)[0]
     held = own["spec"]["nodeName"]

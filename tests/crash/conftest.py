@@ -22,7 +22,9 @@ from tests.ended import HURRIED, assert_well_said
 
 
 def run_program(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
-    """In the child: become `rollout` with this environment and output, as another machine would have it."""
+    """In the child: become `rollout` with this environment and output, as another machine would
+    have it.
+    """
     os.environ.clear()
     os.environ.update(environment)
     with Path(output).open("ab", buffering=0) as stream, Path(os.devnull).open("rb") as nothing:
@@ -43,7 +45,9 @@ def run_program(arguments: Sequence[str], environment: Mapping[str, str], output
 
 @dataclass(frozen=True)
 class Machine:
-    """Starts commands. Every one has an empty home of its own: it comes from a machine that knows nothing."""
+    """Starts commands. Every one has an empty home of its own: it comes from a machine that knows
+    nothing.
+    """
 
     context: ForkServerContext
     directory: Path

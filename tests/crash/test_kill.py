@@ -77,7 +77,9 @@ SEEDS = range(18)
 
 @dataclass
 class Trigger:
-    """Kills a process at the moment the cluster sees a boundary being crossed, before its answer is on its way."""
+    """Kills a process at the moment the cluster sees a boundary being crossed, before its answer is
+    on its way.
+    """
 
     boundary: str
     process: ForkServerProcess | None = None
@@ -106,7 +108,9 @@ class Trigger:
 
 @dataclass
 class Fate:
-    """What has happened to a rollout so far, and where it is still to be killed: at each boundary once."""
+    """What has happened to a rollout so far, and where it is still to be killed: at each boundary
+    once.
+    """
 
     boundaries: tuple[str, ...]
     kills: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,6 @@
-"""Makes the report that the documents show, of the journal of a night in the lab: `python -m tests.docs.example`."""
+"""Makes the report that the documents show, of the journal of a night in the lab: `python -m
+tests.docs.example`.
+"""
 
 import os
 import time

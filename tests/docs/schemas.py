@@ -205,7 +205,9 @@ def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[s
 
 
 def _added(name: str, component: Mapping[str, Any]) -> frozenset[str]:
-    """The fields that a kept document of this type may lack: of lines the listed, else what the reader has without."""
+    """The fields that a kept document of this type may lack: of lines the listed, else what the
+    reader has without.
+    """
     if name in _TYPED_DICTS or name in _LINES:
         return frozenset(_ADDED_TO_LINES.get(name, ()))
     return frozenset(component["properties"]) - {*component["required"]}

@@ -199,7 +199,9 @@ def variables(tmp_path: Path) -> Mapping[str, str]:
 
 
 def furnish(folder: Path, lab: Lab) -> None:
-    """What a reader has there: a clone's folders, an inventory, keys for ssh, what the hosts' consoles have shown."""
+    """What a reader has there: a clone's folders, an inventory, keys for ssh, what the hosts'
+    consoles have shown.
+    """
     (folder / ".ssh").mkdir()
     for name in ("inventory", "playbooks"):
         (folder / name).symlink_to(ROOT / name)
@@ -246,7 +248,9 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
 @pytest.mark.exhaustive
 @pytest.mark.kubectl
 def test_the_lab_of_its_page_is_one_to_rehearse_on(variables: Mapping[str, str]) -> None:
-    """Started by the page's own line; in another terminal the lines that the lab itself prints are the page's."""
+    """Started by the page's own line; in another terminal the lines that the lab itself prints are
+    the page's.
+    """
     folder = Path(variables["HOME"])
     start, typed, *_ = blocks(LAB)
     up, *others = start.commands

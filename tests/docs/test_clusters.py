@@ -1,4 +1,6 @@
-"""What the page on clusters says of each kind holds: the settings that it writes, how its control plane is known."""
+"""What the page on clusters says of each kind holds: the settings that it writes, how its control
+plane is known.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,6 @@
-"""Every command line of the documents is one that the program takes; so is every flag that a message names."""
+"""Every command line of the documents is one that the program takes; so is every flag that a
+message names.
+"""
 
 import ast
 import re
@@ -79,7 +81,9 @@ def _without_redirections(words: Sequence[str]) -> Iterator[str]:
 
 
 def of_code(module: Path) -> Iterator[CommandLine]:
-    """In the texts of a module: hints, helps, notes. What stands in braces is a name that is not known here."""
+    """In the texts of a module: hints, helps, notes. What stands in braces is a name that is not
+    known here.
+    """
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         for text in _texts(node):
             for begin in _OPENING.findall(text):
@@ -209,7 +213,9 @@ def test_each_flag_that_a_message_names_is_one_of_its_command(whole: Any) -> Non
 
 
 def odd(line: CommandLine, command: Any) -> bool:
-    """Whether it names a flag that its command has not; a line that begins with no command is a sentence."""
+    """Whether it names a flag that its command has not; a line that begins with no command is a
+    sentence.
+    """
     words = list(line.words)
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]

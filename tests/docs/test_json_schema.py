@@ -1,4 +1,6 @@
-"""What the real program prints for programs is what its published schemas say, on a cluster where much goes wrong."""
+"""What the real program prints for programs is what its published schemas say, on a cluster where
+much goes wrong.
+"""
 
 import json
 from collections.abc import Sequence
@@ -64,7 +66,9 @@ def by_node(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def part_of(scenario: Scenario) -> Scenario:
-    """Control plane and workers, and every fault there is among its hosts; all of it where hosts are missing else."""
+    """Control plane and workers, and every fault there is among its hosts; all of it where hosts
+    are missing else.
+    """
     part = scale(scenario, FEW)
     try:
         plan_hosts(part)

@@ -1,4 +1,6 @@
-"""The page on moving here names what exists, and its example checks are objects that an API server takes."""
+"""The page on moving here names what exists, and its example checks are objects that an API server
+takes.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Documents whose form is another program's: Ansible's inventories and Kubernetes' lists, written down as types."""
+"""Documents whose form is another program's: Ansible's inventories and Kubernetes' lists, written
+down as types.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict

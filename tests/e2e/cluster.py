@@ -1,4 +1,6 @@
-"""A cluster whose Nodes are real machines: the lab's API server and controllers, with kubelets that follow them."""
+"""A cluster whose Nodes are real machines: the lab's API server and controllers, with kubelets that
+follow them.
+"""
 
 import asyncio
 import random

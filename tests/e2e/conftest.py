@@ -1,4 +1,6 @@
-"""Six machines for the whole session, and for each test a cluster of them, with an update staged on each."""
+"""Six machines for the whole session, and for each test a cluster of them, with an update staged on
+each.
+"""
 
 import os
 import subprocess

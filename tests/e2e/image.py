@@ -29,7 +29,9 @@ PRETTY_NAME="Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
 
 
 def shared_root() -> Path:
-    """The finished root, from the cache or made now (about a minute; seconds where only what lies over it is new)."""
+    """The finished root, from the cache or made now (about a minute; seconds where only what lies
+    over it is new).
+    """
     cache = Path(
         os.environ.get("ROLLOUT_E2E_CACHE", Path(tempfile.gettempdir()) / "rollout-e2e-cache")
     )

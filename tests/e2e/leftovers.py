@@ -23,7 +23,9 @@ _PATIENCE = 5.0
 
 
 def groups_for(name: str) -> list[Path]:
-    """A control group in each tree that a systemd inside looks at: two of a hybrid machine, one of a modern one."""
+    """A control group in each tree that a systemd inside looks at: two of a hybrid machine, one of
+    a modern one.
+    """
     found = []
     for tree in _TREES:
         top = _CONTROL_GROUPS / tree

@@ -59,7 +59,9 @@ class Place:
 
     @property
     def in_use(self) -> bool:
-        """Whether this machine has a way to such addresses already that is not a bridge of ours left behind."""
+        """Whether this machine has a way to such addresses already that is not a bridge of ours
+        left behind.
+        """
         routes = (
             _said("ip", "route", "show", "root", f"{net}.0/24")
             for net in (self.subnet, self.inner_subnet)
@@ -95,7 +97,9 @@ def _sweep_abandoned() -> None:
 
 @contextlib.contextmanager
 def _claimed(number: int) -> Iterator[bool]:
-    """Whether the place is ours, for as long as the context lasts: the system ends a claim with its process."""
+    """Whether the place is ours, for as long as the context lasts: the system ends a claim with its
+    process.
+    """
     with (Path(tempfile.gettempdir()) / f"rollout-e2e-{number}.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -236,7 +240,9 @@ class Machine:
         self.write("staged", STAGED_VERSION)
 
     def clear(self) -> None:
-        """Nothing staged, nothing offered, nothing planned; an attempt to update that is under way is over."""
+        """Nothing staged, nothing offered, nothing planned; an attempt to update that is under way
+        is over.
+        """
         for file in (self.root / _STATE).iterdir():
             file.unlink()
         self.write("story", uuid.uuid4().hex)
@@ -376,7 +382,9 @@ def _bridge(place: Place) -> Iterator[None]:
 
 
 def _is_init(pid: str) -> bool:
-    """Whether it is process 1 of its own namespace: nspawn has a helper child, too, while it starts one."""
+    """Whether it is process 1 of its own namespace: nspawn has a helper child, too, while it starts
+    one.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

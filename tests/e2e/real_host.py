@@ -43,7 +43,9 @@ class RealHost(Host):
 
 
 class Watch:
-    """Looks at the machines all the time and tells the world, in the world's loop, when one goes or comes."""
+    """Looks at the machines all the time and tells the world, in the world's loop, when one goes or
+    comes.
+    """
 
     def __init__(
         self, hosts: Sequence[RealHost], call: Callable[[Callable[[], None]], None]

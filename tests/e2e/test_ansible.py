@@ -13,7 +13,9 @@ ANSIBLE = ("--executor", "ansible", "-o", "json")
 
 
 def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
-    """Two at a time, each wave one run of Ansible; the example playbook looks at every drained machine."""
+    """Two at a time, each wave one run of Ansible; the example playbook looks at every drained
+    machine.
+    """
     flags = (
         "--max-unavailable",
         "2",

@@ -97,7 +97,9 @@ def test_a_marker_file_goes_with_the_boot(
 
 @pytest.fixture
 def config(machines: Machines, known_hosts: Path, tmp_path: Path) -> Path:
-    """Each worker is reached at its inner address, through the control plane and, for one, a second machine."""
+    """Each worker is reached at its inner address, through the control plane and, for one, a second
+    machine.
+    """
     hop = f"  User core\n  IdentityFile {machines.key}\n  UserKnownHostsFile {known_hosts}\n"
     second = machines["worker-1"]
     text = f"Host first\n  HostName {machines['control-1'].address}\n{hop}"

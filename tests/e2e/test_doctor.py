@@ -62,7 +62,9 @@ def test_units_of_a_real_systemd(rollout: Rollout, machines: Machines, on: Run) 
 
 
 def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run) -> None:
-    """A unit that the system's own links start is said to be disabled; a mask in /run is gone with the boot."""
+    """A unit that the system's own links start is said to be disabled; a mask in /run is gone with
+    the boot.
+    """
     wants = "/usr/lib/systemd/system/multi-user.target.wants/update-engine.service"
     on(
         "worker-1",

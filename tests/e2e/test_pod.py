@@ -48,7 +48,9 @@ SETTINGS = '[waves]\ncontrol-plane = "exclude"\n'
 
 
 def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, Any]:
-    """The printed objects by their kinds; of the roles, what the lab's API server grants from now on."""
+    """The printed objects by their kinds; of the roles, what the lab's API server grants from now
+    on.
+    """
     (directory / "cluster.toml").write_text(settings)
     options = ("--known-hosts", str(lab.known_hosts), "--config", "cluster.toml", "-o", "json")
     ended = invoked(
@@ -68,7 +70,9 @@ def pod_spec(documents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Pod:
-    """Runs the printed container on a lab, by its arguments and variables, with its volumes at their places."""
+    """Runs the printed container on a lab, by its arguments and variables, with its volumes at
+    their places.
+    """
 
     def __init__(self, lab: Lab, directory: Path, settings: str = SETTINGS) -> None:
         documents = installed(lab, directory, settings)
@@ -160,7 +164,9 @@ def first_process(process: "subprocess.Popen[str]") -> int:
 
 
 def test_the_printed_pod_does_its_work(lab: Lab, pod: Pod) -> None:
-    """Every worker, by the settings that it was given, with the printed rights alone; then nothing is left to do."""
+    """Every worker, by the settings that it was given, with the printed rights alone; then nothing
+    is left to do.
+    """
     for _ in range(2):
         stdout, stderr = (process := pod.start()).communicate(timeout=100)
         assert process.returncode == 0, stdout + stderr
@@ -197,7 +203,9 @@ def test_sigterm_finishes_the_nodes_in_flight(lab: Lab, pod: Pod) -> None:
 
 
 def test_sigterm_before_the_run_ends_it_at_once(lab: Lab, pod: Pod) -> None:
-    """Process 1 gets no signal that it does not handle: a pod that is stopped while it plans must not go on to act."""
+    """Process 1 gets no signal that it does not handle: a pod that is stopped while it plans must
+    not go on to act.
+    """
     slow = HostFaults(answer_delay_seconds=1200)
     lab.call(lambda: lab.machines["worker-1"].inflict(slow))
     process = pod.start()
@@ -211,7 +219,9 @@ def test_sigterm_before_the_run_ends_it_at_once(lab: Lab, pod: Pod) -> None:
 
 
 def test_a_real_kubectl_takes_it(lab: Lab, tmp_path: Path) -> None:
-    """The kinds that the lab serves, over its API; the Job as it stands, and the Secret as it is said."""
+    """The kinds that the lab serves, over its API; the Job as it stands, and the Secret as it is
+    said.
+    """
     documents = installed(lab, tmp_path)
     lab.call(lambda: setattr(lab.api.access, "grants", None))
     file = tmp_path / "made.yaml"

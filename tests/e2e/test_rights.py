@@ -24,7 +24,9 @@ def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "work
 
 @pytest.mark.parametrize("user", ["core", "ops", "narrow", "both"])
 def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: str) -> None:
-    """`core` is answered by the bus, any other user through sudo, by the whole or by just what a rollout takes."""
+    """`core` is answered by the bus, any other user through sudo, by the whole or by just what a
+    rollout takes.
+    """
     found = facts(shell, machines, user)
     assert found.update.operation is UpdateOperation.NEED_REBOOT
     assert found.update.new_version == STAGED_VERSION
@@ -118,7 +120,9 @@ def test_hosts_that_are_kept_up_or_shut_down_by_others(
 def test_reboot_answers_before_the_connection_goes(
     shell: ParamikoShell, machines: Machines
 ) -> None:
-    """logind takes the request over the bus and `systemctl` ends at once; sshd goes down after that."""
+    """logind takes the request over the bus and `systemctl` ends at once; sshd goes down after
+    that.
+    """
     machine = machines["worker-5"]
     for user in ("core", "narrow", "core"):
         before = machine.booted
@@ -129,7 +133,9 @@ def test_reboot_answers_before_the_connection_goes(
 
 @pytest.mark.sample
 def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
-    """The answer of the operator's own command; where it reboots without logind the connection may go first."""
+    """The answer of the operator's own command; where it reboots without logind the connection may
+    go first.
+    """
     refused = rollout(
         "apply",
         "--yes",

@@ -1,4 +1,6 @@
-"""Nodes with pods of every shape on an API server over the real wire, and drains of them: ours, and kubectl's."""
+"""Nodes with pods of every shape on an API server over the real wire, and drains of them: ours, and
+kubectl's.
+"""
 
 import asyncio
 import subprocess
@@ -47,7 +49,9 @@ class FasterClock(SystemClock):
 def task_of(
     node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0
 ) -> NodeTask:
-    """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
+    """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not
+    its connections'.
+    """
     clock = FasterClock(speed)
     planned = PlannedNode(node, "b", f"uid-{node}", "1", "2", 0, 0)
     report = Reporter((observer,), clock)
@@ -80,7 +84,9 @@ def once(happened: Callable[[], bool], action: Callable[[], object]) -> threadin
 
 
 def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
-    """The least of a kubelet: a pod that is told to go is gone a moment later, unless a finalizer holds it."""
+    """The least of a kubelet: a pod that is told to go is gone a moment later, unless a finalizer
+    holds it.
+    """
 
     def observe(change: Change) -> None:
         metadata = change.obj["metadata"]

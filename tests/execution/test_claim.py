@@ -1,4 +1,6 @@
-"""Two who do not know of each other, each about to cordon a node: whatever the order, one goes and never both."""
+"""Two who do not know of each other, each about to cordon a node: whatever the order, one goes and
+never both.
+"""
 
 import threading
 from collections.abc import Callable, Mapping

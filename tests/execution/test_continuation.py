@@ -144,7 +144,9 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
 
 
 def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], int]:
-    """The number and the size of each wave that is left of four with two nodes, and the last number."""
+    """The number and the size of each wave that is left of four with two nodes, and the last
+    number.
+    """
     nodes = [node(f"w-{number}") for number in range(8)]
     policy = Policy(max_unavailable=Count(2), canary=0)
     plan = build_plan(inputs(nodes, policy=policy))

@@ -1,4 +1,6 @@
-"""Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
+"""Each answer that an eviction can get, over the real wire, and what the request log says of how it
+was taken.
+"""
 
 import json
 from pathlib import Path
@@ -92,7 +94,9 @@ def test_flow_control_is_heeded_by_all(server: StandaloneApi, drained: Drain) ->
 def test_a_webhook_that_denies_puts_off_its_pod_alone(
     answer: FaultAnswer, server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
-    """What moves a pod in its own way, a virtual machine say, denies its eviction for as long as that takes."""
+    """What moves a pod in its own way, a virtual machine say, denies its eviction for as long as
+    that takes.
+    """
     add_pod(
         server, NODE, "machine", owned=owner("VirtualMachineInstance", api_version="kubevirt.io/v1")
     )
@@ -214,7 +218,9 @@ def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself
 def test_no_pause_lasts_beyond_the_deadline(
     answer: FaultAnswer, server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was denied for long, or comes with a long Retry-After, is asked for once more before the drain ends."""
+    """What was denied for long, or comes with a long Retry-After, is asked for once more before the
+    drain ends.
+    """
     monkeypatch.setattr(evictor, "_FIRST_PAUSE", 60.0)
     monkeypatch.setattr(evictor, "_LONGEST_PAUSE", 60.0)
     add_pod(server, NODE, "p", owned=RS)
@@ -327,7 +333,9 @@ def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
 
 
 def policy(code: int, reason: str, name: str) -> tuple[int, bytes]:
-    """As a ValidatingAdmissionPolicy denies: with a cause, and with the status that its reason stands for."""
+    """As a ValidatingAdmissionPolicy denies: with a cause, and with the status that its reason
+    stands for.
+    """
     denied = (
         f"ValidatingAdmissionPolicy '{name}' with binding '{name}-all' denied request: no evictions"
     )

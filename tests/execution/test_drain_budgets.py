@@ -1,4 +1,6 @@
-"""Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
+"""Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first,
+and what is asked.
+"""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -161,7 +163,9 @@ def test_unready_pods_go_as_their_budget_says(
 def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
-    """Operators move their pods themselves when they see that an eviction was tried: their budgets allow none."""
+    """Operators move their pods themselves when they see that an eviction was tried: their budgets
+    allow none.
+    """
     fill(server, 3)
     add_budget(server, "web", allowed=0, needs=3, has=3, expected=3)
     until_asked = threading.Thread(target=lambda: move_what_is_asked_for(server, 3))
@@ -204,7 +208,9 @@ def drains(
     nodes: Mapping[str, int],
     policy: DrainPolicy = DrainPolicy(Duration(120)),
 ) -> Iterator[None]:
-    """Drains of these nodes, with so many pods of one application each, side by side in one process."""
+    """Drains of these nodes, with so many pods of one application each, side by side in one
+    process.
+    """
     precedence = Precedence()
     for node, number in nodes.items():
         add_node(server, node)
@@ -266,7 +272,9 @@ def test_what_the_first_cannot_use_is_not_lost(
 def test_drains_side_by_side_keep_what_is_critical_together(
     server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
-    """No API server keeps the rule: each eviction of one drain counts for the others, seen yet or not."""
+    """No API server keeps the rule: each eviction of one drain counts for the others, seen yet or
+    not.
+    """
     policy = DrainPolicy(Duration(120), critical=(Critical("default", "app=web", 2),))
     with drains(server, api, recorder, {"a": 2, "b": 2, "c": 1}, policy):
         wait_until(

@@ -1,4 +1,6 @@
-"""Pod shapes by flags, drained by us and by a real kubectl side by side: both agree, but where we differ on purpose."""
+"""Pod shapes by flags, drained by us and by a real kubectl side by side: both agree, but where we
+differ on purpose.
+"""
 
 import asyncio
 import threading
@@ -232,7 +234,9 @@ def outcome(server: StandaloneApi, node: str, *, failed: bool) -> str:
 def by_kubectl(
     server: StandaloneApi, home: Path, nodes: Mapping[str, str], flags: Flags
 ) -> dict[str, str]:
-    """What becomes of each shape; a few nodes a process, for kubectl slows itself down to five requests a second."""
+    """What becomes of each shape; a few nodes a process, for kubectl slows itself down to five
+    requests a second.
+    """
     every = list(nodes.values())
     groups = [
         every[start : start + _NODES_A_PROCESS] for start in range(0, len(every), _NODES_A_PROCESS)
@@ -280,7 +284,9 @@ def by_us(
 def test_every_shape_ends_as_with_kubectl(
     flags: Flags, quick: StandaloneApi, tmp_path: Path, recorder: Recorder
 ) -> None:
-    """But for pods that are told to go already: that was decided by others, and is no reason to refuse their node."""
+    """But for pods that are told to go already: that was decided by others, and is no reason to
+    refuse their node.
+    """
     nodes_of_theirs = prepare(quick, "theirs")
     nodes_of_ours = prepare(quick, "ours")
     with ending_what_is_asked_for(quick):
@@ -298,7 +304,9 @@ def test_every_shape_ends_as_with_kubectl(
 
 @contextmanager
 def ending_what_is_asked_for(server: StandaloneApi) -> Iterator[None]:
-    """A kubelet for pods that were deleted beforehand: they end once somebody asks for them (again)."""
+    """A kubelet for pods that were deleted beforehand: they end once somebody asks for them
+    (again).
+    """
 
     async def end() -> None:
         while True:

@@ -1,4 +1,6 @@
-"""How many requests a drain costs: the pods' number and a small constant, however long it takes and whatever breaks."""
+"""How many requests a drain costs: the pods' number and a small constant, however long it takes and
+whatever breaks.
+"""
 
 import time
 
@@ -57,7 +59,9 @@ def test_an_hour_of_waiting_costs_little_more_than_a_minute(
 def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:
-    """As by a proxy that lets no connection live for long: one request each time, and no word of an outage."""
+    """As by a proxy that lets no connection live for long: one request each time, and no word of an
+    outage.
+    """
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(600, speed=1)
@@ -118,7 +122,9 @@ def test_a_silent_watch_of_budgets_is_doubted(
 def test_a_silent_watch_of_pods_is_doubted(
     server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are long gone, and nobody has said so: after a minute by its clock the drain looks for itself."""
+    """They are long gone, and nobody has said so: after a minute by its clock the drain looks for
+    itself.
+    """
     fill(server, 5)
     monkeypatch.setattr("rollout.lab.api.reads.Watch._event_for", lambda _watch, _change: None)
     began = time.monotonic()

@@ -1,4 +1,6 @@
-"""Waiting for pods to go: other parties, pods that never end or that come back, and what is said at the deadline."""
+"""Waiting for pods to go: other parties, pods that never end or that come back, and what is said at
+the deadline.
+"""
 
 import re
 import threading
@@ -229,7 +231,9 @@ def test_a_pod_that_must_not_go_comes_in_the_middle(
 def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
-    """Held back here, then moved by somebody: its namesake on another node bears the same name and the same budget."""
+    """Held back here, then moved by somebody: its namesake on another node bears the same name and
+    the same budget.
+    """
     stateful = owner("StatefulSet")
     add_node(server, "n1")
     add_node(server, "n2")
@@ -315,7 +319,9 @@ def end_after(replaced: threading.Thread, server: StandaloneApi, *, left: int = 
 def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cordon(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
-    """As after an outage of the API server; the more have come back, the longer the next is left alone."""
+    """As after an outage of the API server; the more have come back, the longer the next is left
+    alone.
+    """
     add_node(server, "n1")
     add_pod(server, "n1", "again-0", owned=RS)
     hold_drain(server)

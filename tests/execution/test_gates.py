@@ -68,7 +68,9 @@ class Alerts:
 
 
 class NoApi:
-    """An API server with one node, which is none of a control plane, and without a storage that replicates."""
+    """An API server with one node, which is none of a control plane, and without a storage that
+    replicates.
+    """
 
     server = "https://127.0.0.1:1"
 

@@ -1,4 +1,6 @@
-"""The last look at a drained node, and the fence of every write on it: each thing that stands in the way, alone."""
+"""The last look at a drained node, and the fence of every write on it: each thing that stands in
+the way, alone.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

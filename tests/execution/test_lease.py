@@ -142,7 +142,9 @@ def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: Kube
 
 
 def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
-    """The wish comes just when it has begun to look on; a lease of ten minutes would otherwise be waited out."""
+    """The wish comes just when it has begun to look on; a lease of ten minutes would otherwise be
+    waited out.
+    """
     hold_by_hand(api, "ann", seconds=600)
     stop = StopRequest()
     notices = list[str]()
@@ -164,7 +166,9 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
 def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(
     api: KubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the longest way."""
+    """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the
+    longest way.
+    """
     stop = StopRequest()
     with lock(api, "ann", patience=60, seconds=1, stop=stop) as held:
         stop.request()
@@ -354,7 +358,9 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
 def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(
     api: KubeApi,
 ) -> None:
-    """What was planned before another held it fits no more; a holder that was seen to be gone is not waited for."""
+    """What was planned before another held it fits no more; a holder that was seen to be gone is
+    not waited for.
+    """
     hold_by_hand(api, "ann", seconds=600)
     clock = SetClock()
     free = LeaseWatch(clock)

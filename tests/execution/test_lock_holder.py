@@ -1,4 +1,6 @@
-"""Whether whoever holds the lock is alive: the Lease says how long that takes to see, and no clock but ours."""
+"""Whether whoever holds the lock is alive: the Lease says how long that takes to see, and no clock
+but ours.
+"""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ ELSEWHERE = "2099-01-01T00:00:00.000000Z"
 
 
 class Passing(SetClock):
-    """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a moment of it."""
+    """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a
+    moment of it.
+    """
 
     def __init__(self, api: KubeApi, renewed_at: float | None = None) -> None:
         super().__init__()
@@ -139,7 +143,9 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
 def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> LeaseSnapshot:
-    """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
+    """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by
+    the holder's.
+    """
     at = NOW - timedelta(seconds=ago)
     lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
     return LeaseSnapshot(lease, NOW, has_ended=has_ended)

@@ -1,4 +1,6 @@
-"""One node's reboot: who is asked, what counts as another boot, and what its Node has to say before it is believed."""
+"""One node's reboot: who is asked, what counts as another boot, and what its Node has to say before
+it is believed.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -499,7 +501,9 @@ Undo = Callable[[str, bool], Aborted]
 
 @pytest.fixture
 def undo_while(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> UndoWhile:
-    """Abort what left a node in its reboot; this happens while its host is asked once, and does not answer."""
+    """Abort what left a node in its reboot; this happens while its host is asked once, and does not
+    answer.
+    """
     node = {
         "metadata": {"name": NODE, "uid": "u", "annotations": MARKS},
         "spec": {"unschedulable": True},

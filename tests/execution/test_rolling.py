@@ -1,4 +1,6 @@
-"""Rolling on, by the real dispatcher in simulated time: who begins when, beside whom, and how long it takes in all."""
+"""Rolling on, by the real dispatcher in simulated time: who begins when, beside whom, and how long
+it takes in all.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -91,7 +93,9 @@ def cases(draw: st.DrawFn) -> Cases:
 
 
 class Watching:
-    """What must hold whenever time passes: no set that is not allowed, and nobody waits who might begin."""
+    """What must hold whenever time passes: no set that is not allowed, and nobody waits who might
+    begin.
+    """
 
     def __init__(self, rules: Rolling, order: list[str]) -> None:
         self.rules = rules
@@ -121,7 +125,9 @@ class Watching:
         assert all(used[key] <= self.rules.capacity[key] or takers[key] == 1 for key in used), used
 
     def is_kept_for_another(self, name: str, waiting: list[str]) -> bool:
-        """Whether one before it, passed by as many as may be in flight, needs something that it needs."""
+        """Whether one before it, passed by as many as may be in flight, needs something that it
+        needs.
+        """
         needs = self.rules.holds.get(name, {}).keys()
         before = waiting[: waiting.index(name)]
         return any(

@@ -1,4 +1,6 @@
-"""Taints are written as a whole: those that others write meanwhile stay, and a node is tried until it is done."""
+"""Taints are written as a whole: those that others write meanwhile stay, and a node is tried until
+it is done.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,6 @@
-"""Who may begin: the limit at each node's beginning, whoever takes others away meanwhile; and that all has settled."""
+"""Who may begin: the limit at each node's beginning, whoever takes others away meanwhile; and that
+all has settled.
+"""
 
 import threading
 from collections import Counter
@@ -139,7 +141,9 @@ def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
 
 @dataclass
 class Hanging:
-    """A wave of two nodes, one after the other; the first hangs, and its runner is told to end by this `error`."""
+    """A wave of two nodes, one after the other; the first hangs, and its runner is told to end by
+    this `error`.
+    """
 
     error: BaseException
     notices: list[str] = field(default_factory=list)

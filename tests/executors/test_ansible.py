@@ -1,4 +1,6 @@
-"""What Ansible alone can do: the user's inventory with its ways, playbooks around reboots, and nothing left of it."""
+"""What Ansible alone can do: the user's inventory with its ways, playbooks around reboots, and
+nothing left of it.
+"""
 
 import json
 import os
@@ -56,7 +58,9 @@ def hosts_of(lab: Lab) -> dict[str, dict[str, object]]:
 def test_the_users_own_inventory_with_vault_jump_and_configuration(
     ansible: Program, with_faults: StartLab
 ) -> None:
-    """The key is in a vault, one host is reached through another program; known hosts are the configuration's."""
+    """The key is in a vault, one host is reached through another program; known hosts are the
+    configuration's.
+    """
     lab = with_faults(3)
     (ansible.home / "password").write_text("secret\n")
     (ansible.home / "ansible.cfg").write_text(

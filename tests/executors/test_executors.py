@@ -1,4 +1,6 @@
-"""One suite for both executors: what hosts say and do must come to the same, whatever carries the commands."""
+"""One suite for both executors: what hosts say and do must come to the same, whatever carries the
+commands.
+"""
 
 import json
 import signal
@@ -130,7 +132,9 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
 def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(
     program: Program, with_faults: StartLab
 ) -> None:
-    """An answer without a boot id says nothing about the boot: neither that it is over, nor that it stands."""
+    """An answer without a boot id says nothing about the boot: neither that it is over, nor that it
+    stands.
+    """
     lab = with_faults(5)
     process = program.start(lab, *APPLY, "--node", "worker-1", "--reboot-timeout", "60s")
     assert process.stdout is not None

@@ -1,4 +1,6 @@
-"""Whether it is the Node's host that answered: boot IDs prove it, whatever machine ID the kubelet reports."""
+"""Whether it is the Node's host that answered: boot IDs prove it, whatever machine ID the kubelet
+reports.
+"""
 
 from rollout.gather.doctor.cluster import machine_id_checks
 from rollout.gather.hosts.identity import verify_identities

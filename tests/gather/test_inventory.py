@@ -1,4 +1,6 @@
-"""Hosts out of what `ansible-inventory` says: of documents, and of files as the real one reads them."""
+"""Hosts out of what `ansible-inventory` says: of documents, and of files as the real one reads
+them.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -46,7 +46,9 @@ def written(sections: Mapping[str, str | None]) -> str:
 
 
 def answer(case: Mapping[str, Any]) -> CommandResult:
-    """What the host printed: raw where the case says so, else the healthy host with the case's changes."""
+    """What the host printed: raw where the case says so, else the healthy host with the case's
+    changes.
+    """
     if "stdout" in case:
         return CommandResult(case["exit_status"], case["stdout"], case["stderr"])
     base = load("healthy")

@@ -1,4 +1,6 @@
-"""An image's program in a container of the kernel's own: its root, read-only, as its user, without any capability."""
+"""An image's program in a container of the kernel's own: its root, read-only, as its user, without
+any capability.
+"""
 
 import os
 import signal

@@ -143,7 +143,9 @@ def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
 def test_a_server_that_hosts_ask(
     image: Image, lab: Lab, settings: Path, variables: dict[str, str]
 ) -> None:
-    """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a calm end."""
+    """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a
+    calm end.
+    """
     words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", "--set", "waves.health-checks=1")
     server = Serving(
         container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings)
@@ -163,7 +165,9 @@ def test_a_server_that_hosts_ask(
 
 
 def test_a_release(lab: Lab, tmp_path: Path) -> None:
-    """Wheel, sdist, what an installation of the wheel holds, what Krew installs, and the sums of these."""
+    """Wheel, sdist, what an installation of the wheel holds, what Krew installs, and the sums of
+    these.
+    """
     variables = {**os.environ, "GITHUB_REPOSITORY": "owner/name"}
     made = tmp_path / "dist"
     subprocess.run([ROOT / ".ci" / "dist", made], env=variables, check=True, capture_output=True)
@@ -206,7 +210,9 @@ def test_a_release(lab: Lab, tmp_path: Path) -> None:
 
 
 def installs_as_krew_does(released: Path, lab: Lab) -> None:
-    """By the manifest: the archive of this platform, its sum, its files, a link in PATH; then without any index."""
+    """By the manifest: the archive of this platform, its sum, its files, a link in PATH; then
+    without any index.
+    """
     manifest = yaml.safe_load((released / "node-rollout.yaml").read_text())
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     here = {"os": "linux", "arch": arch}

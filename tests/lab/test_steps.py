@@ -1,4 +1,6 @@
-"""What `rollout lab up` prints to be typed next: every line of every scenario is typed, into the real program."""
+"""What `rollout lab up` prints to be typed next: every line of every scenario is typed, into the
+real program.
+"""
 
 import os
 import shlex
@@ -46,7 +48,9 @@ def is_answered(words: list[str], ended: Ended) -> bool:
 
 
 def asked_by_kubectl(lab: Lab, words: list[str]) -> None:
-    """Again where the scenario's server refused, as a person does: kubectl asks once, and the refusal is meant."""
+    """Again where the scenario's server refused, as a person does: kubectl asks once, and the
+    refusal is meant.
+    """
     refusals: list[bytes] = []
     for _ in range(MOST_TRIES if lab.scenario.api_faults else 1):
         done = subprocess.run(

@@ -1,4 +1,6 @@
-"""The Helm chart makes what `rollout manifests` prints, and refuses values and settings that do not exist."""
+"""The Helm chart makes what `rollout manifests` prints, and refuses values and settings that do not
+exist.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""The FleetLock server's objects: what the API takes, what a pod may do, and that no drain waits for its own server."""
+"""The FleetLock server's objects: what the API takes, what a pod may do, and that no drain waits
+for its own server.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""What is printed, held against the API's own schemas, release by release, and against what a pod has to be."""
+"""What is printed, held against the API's own schemas, release by release, and against what a pod
+has to be.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -122,7 +124,9 @@ def test_the_settings_never_take_the_place_of_the_record() -> None:
 
 @pytest.mark.parametrize("installation", PODS, ids=[*WORKLOADS, "fleetlock"])
 def test_the_pod_is_restricted(installation: Installation) -> None:
-    """The Pod Security Standard of that name, control by control, and a root that cannot be written."""
+    """The Pod Security Standard of that name, control by control, and a root that cannot be
+    written.
+    """
     spec = pod_spec(installation)
     only = container(installation)
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
@@ -150,7 +154,9 @@ def test_the_pod_is_restricted(installation: Installation) -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_control_plane_nodes_are_preferred_and_never_demanded(kind: InstallationKind) -> None:
-    """By the label's presence: its value is `true` on k3s, and a managed control plane has no such node."""
+    """By the label's presence: its value is `true` on k3s, and a managed control plane has no such
+    node.
+    """
     spec = pod_spec(replace(WHOLE, kind=kind))
     assert "nodeSelector" not in spec
     assert set(spec["affinity"]["nodeAffinity"]) == {

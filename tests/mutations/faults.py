@@ -41,7 +41,9 @@ class Fault:
     exhaustive: bool = False
 
     def place(self, root: Path) -> Path | None:
-        """Where its text stands, once: in its file, or in the only other one; None where it cannot be put in."""
+        """Where its text stands, once: in its file, or in the only other one; None where it cannot
+        be put in.
+        """
         named = root / self.file
         if named.exists() and self._times(named) == 1:
             return named
@@ -93,7 +95,9 @@ def main(chosen: Sequence[str]) -> int:
 
 
 def environment_of(copy: Path) -> Path:
-    """Make an environment beside the copy that has all of this one's packages, but the program from the copy."""
+    """Make an environment beside the copy that has all of this one's packages, but the program from
+    the copy.
+    """
     place = copy.parent / "environment"
     ours = Path(sys.executable).parent
     venv.create(place, symlinks=True)

@@ -1,4 +1,6 @@
-"""Promotion by evidence: staging proves, production follows. Two labs, the real program, OpenSSH's own signatures."""
+"""Promotion by evidence: staging proves, production follows. Two labs, the real program, OpenSSH's
+own signatures.
+"""
 
 import json
 import subprocess
@@ -83,7 +85,9 @@ def ago(**past: float) -> str:
 
 
 def by_hand(lab: Lab) -> dict[str, Any]:
-    """What would be believed there, where it is signed: of staging, whose uid is not this cluster's."""
+    """What would be believed there, where it is signed: of staging, whose uid is not this
+    cluster's.
+    """
     uid = lab.call(lambda: stored(lab, NAMESPACES, "kube-system")["metadata"]["uid"])
     return {
         "kind": "node-rollout-evidence",

@@ -1,4 +1,6 @@
-"""`--finish-by`: the smallest limit that is done in time, and, of passes, a date that slips, told once."""
+"""`--finish-by`: the smallest limit that is done in time, and, of passes, a date that slips, told
+once.
+"""
 
 import json
 import re

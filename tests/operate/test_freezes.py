@@ -1,4 +1,6 @@
-"""Freezes by the real program: nothing begins in one, whatever the windows say, and people read until when."""
+"""Freezes by the real program: nothing begins in one, whatever the windows say, and people read
+until when.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

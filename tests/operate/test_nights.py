@@ -135,7 +135,9 @@ def test_what_persons_decide_is_refused_unwatched(
 def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(
     started: Started, rollout: Rollout
 ) -> None:
-    """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's; and it is told."""
+    """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's;
+    and it is told.
+    """
     lab = started("sources", 12)
     host = lab.machines["worker-4"]
     flags = (*ONCE, "--set", "detect.sources=reboot-required", "--node", "worker-4")
@@ -228,7 +230,9 @@ def test_as_failures_they_count_in_their_own_run_alone(started: Started, rollout
 def test_a_node_that_failed_is_tried_again_after_its_rest(
     started: Started, rollout: Rollout
 ) -> None:
-    """Its drain fails each time: after an hour, and then after four. Nobody is told twice of one failure."""
+    """Its drain fails each time: after an hour, and then after four. Nobody is told twice of one
+    failure.
+    """
     lab = started("budget-never", 4)
     flags = ("--allow", "blocked", "--drain-timeout", "1s")
     (node,) = rollout(lab, *ONCE, *flags).failures

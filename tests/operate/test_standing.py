@@ -1,4 +1,6 @@
-"""The standing process: pass after pass, by the settings of now, whatever goes wrong; and who takes over."""
+"""The standing process: pass after pass, by the settings of now, whatever goes wrong; and who takes
+over.
+"""
 
 import http.client
 import json
@@ -218,7 +220,9 @@ def create_pod(lab: Lab, node: str) -> None:
 
 
 def test_a_standing_process_has_its_own_pod_moved_once(started: Started, tmp_path: Path) -> None:
-    """Else no pod would ever stand elsewhere. One that comes to the same node all the same stays there."""
+    """Else no pod would ever stand elsewhere. One that comes to the same node all the same stays
+    there.
+    """
     lab = started("default", 5)
     create_pod(lab, "worker-2")
     process = start(tmp_path, environment(lab, "worker-2"), ("operate", "--every", "1s", *RULES))
@@ -260,7 +264,9 @@ def report_of(home: Path, log: str, *arguments: str) -> Ended:
 def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """One pass is killed, the next goes on, a third finds nothing to do; each is a pod with a prefix of its own."""
+    """One pass is killed, the next goes on, a third finds nothing to do; each is a pod with a
+    prefix of its own.
+    """
     lab = started("default", 4)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

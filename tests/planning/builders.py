@@ -224,7 +224,9 @@ def _pods(
 
 
 def _budgets(random: Random, app: str, replicas: int) -> Iterator[Budget]:
-    """None, one that allows a pod, a third, a half or all but one; for single replicas rarely one that allows none."""
+    """None, one that allows a pod, a third, a half or all but one; for single replicas rarely one
+    that allows none.
+    """
     kind = random.randrange(6)
     if kind <= 1 or (replicas == 1 and random.random() > 0.02):
         return

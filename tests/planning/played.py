@@ -73,7 +73,9 @@ class StoreApi:
 
 @dataclass
 class Played:
-    """What a rollout took, in seconds, the nodes that were not empty in time, and what a journal would hold of it."""
+    """What a rollout took, in seconds, the nodes that were not empty in time, and what a journal
+    would hold of it.
+    """
 
     seconds: float = 0.0
     stuck: set[str] = field(default_factory=set)
@@ -190,7 +192,9 @@ class _Wave:
         return self._sim.clock.monotonic()
 
     def _well(self, node: str = "") -> Counter[str]:
-        """Ready pods that stay, by workload, on one node or all: one that ends is no more counted by its controller."""
+        """Ready pods that stay, by workload, on one node or all: one that ends is no more counted
+        by its controller.
+        """
         staying = (
             pod for pod in self._sim.pods(node=node) if is_ready(pod) and not is_deleting(pod)
         )

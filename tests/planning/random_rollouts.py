@@ -139,7 +139,9 @@ def is_at_rest(sim: Simulation) -> bool:
 
 
 def workload(sim: Simulation, random: Random, name: str, *, is_slow: bool) -> None:
-    """A Deployment or a StatefulSet, kept apart or not, with pods that end and start as slowly as they will."""
+    """A Deployment or a StatefulSet, kept apart or not, with pods that end and start as slowly as
+    they will.
+    """
     more: dict[str, Any] = {}
     if random.random() < 0.3:
         term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": name}}}

@@ -44,7 +44,9 @@ def bare(number: int, **limit: int | str) -> Build:
 def deployment(
     replicas: int, *, leftovers: int = 0, ready: bool = True, **limit: int | str
 ) -> Build:
-    """A Deployment under a budget; `leftovers` are Failed pods, as a kubelet leaves them that has evicted some."""
+    """A Deployment under a budget; `leftovers` are Failed pods, as a kubelet leaves them that has
+    evicted some.
+    """
 
     def build(sim: Simulation) -> None:
         sim.deployment("web", replicas, annotations={} if ready else NEVER_READY)
@@ -147,7 +149,9 @@ CASES = {
 
 
 def is_emptied(sim: Simulation, name: str) -> bool:
-    """Whether the node's pods all go within a drain's time, as its evictions are asked for again and again."""
+    """Whether the node's pods all go within a drain's time, as its evictions are asked for again
+    and again.
+    """
     evictor = EvictionEndpoint(sim.store, Writer(sim.store))
     sim.cordon(name)
     for _ in range(PATIENCE):

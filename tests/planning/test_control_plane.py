@@ -131,7 +131,9 @@ def test_the_last_api_server_stays() -> None:
 
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_no_majority_that_is_there_is_lost_and_no_last_api_server(first: int) -> None:
-    """Random control planes with members that are unready, missing or on nodes that are away; and any limit."""
+    """Random control planes with members that are unready, missing or on nodes that are away; and
+    any limit.
+    """
     for seed in range(first, first + 100):
         check_quorums(seed)
 

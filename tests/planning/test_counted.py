@@ -1,4 +1,6 @@
-"""Devices, huge pages, local storage and ports of the host: what else than CPU and memory a place must have free."""
+"""Devices, huge pages, local storage and ports of the host: what else than CPU and memory a place
+must have free.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -51,7 +51,9 @@ def test_a_wave_is_as_slow_as_its_slowest_node() -> None:
 def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(
     strategy: Strategy,
 ) -> None:
-    """Half of the pods here end in 5 s and half in 30: one node alone takes 5 s as likely as not, but hardly two."""
+    """Half of the pods here end in 5 s and half in 30: one node alone takes 5 s as likely as not,
+    but hardly two.
+    """
     mixed = Past(drains=(5, 30) * 3, reboots=(27,) * 6, settles=(0,), endings=(5, 30) * 3)
     pods = [pod(f"web-{number}", f"w-{number}", app=f"app-{number}") for number in (1, 2)]
     policy = Policy(max_unavailable=Count(2), strategy=strategy, prefer_no_schedule_taint=False)
@@ -163,7 +165,9 @@ def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
 
 
 def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drained_again() -> None:
-    """Two of db may be away: db-0 starts after 5 s elsewhere, db-1 after it, when the first node is back since long."""
+    """Two of db may be away: db-0 starts after 5 s elsewhere, db-1 after it, when the first node is
+    back since long.
+    """
     pods = [
         started(f"db-{number}", "w-1" if number < 2 else "w-2", 60, app="db", owner="StatefulSet")
         for number in range(5)
@@ -180,7 +184,9 @@ def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drain
 
 @pytest.mark.parametrize(("milli", "drain"), [(1500, (5 + 10) * 2 + 5), (2500, 3600)])
 def test_the_first_pods_take_what_room_there_is(milli: int, drain: int) -> None:
-    """One of three finds no place, and is the last: the permit of the first two comes back. Of two it does not."""
+    """One of three finds no place, and is the last: the permit of the first two comes back. Of two
+    it does not.
+    """
     requests = Resources(cpu_milli=milli)
     pods = [
         started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet", requests=requests)

@@ -267,7 +267,9 @@ def test_what_a_cluster_may_do_without_is_no_blocker(made: PlanInputs) -> None:
 
 
 def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked() -> None:
-    """Two large pods that no budget keeps may take the room of small ones, whose budget lets one be away."""
+    """Two large pods that no budget keeps may take the room of small ones, whose budget lets one be
+    away.
+    """
     made = full(
         [*spread("small", 6, 300), *spread("db", 2, 1500)],
         budgets=[budget("small", allowed=1, expected=6)],

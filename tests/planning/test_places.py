@@ -1,4 +1,6 @@
-"""Where a pod finds a place among its neighbors: each rule of the scheduler, on the smallest cluster that shows it."""
+"""Where a pod finds a place among its neighbors: each rule of the scheduler, on the smallest
+cluster that shows it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -263,7 +265,9 @@ def pooled(name: str, on: str, pool: str, cores: int = 2) -> Pod:
 
 
 def small_pool() -> PlanInputs:
-    """Three nodes for certain pods, with room for those of one node besides their own; ample room elsewhere."""
+    """Three nodes for certain pods, with room for those of one node besides their own; ample room
+    elsewhere.
+    """
     nodes = [
         *(hosted(f"p-{i}", "p", 3) for i in range(3)),
         *(hosted(f"w-{i}", "w", 16) for i in range(6)),

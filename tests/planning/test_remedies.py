@@ -1,4 +1,6 @@
-"""Whatever a plan finds, it names the flag or the change that clears it; one case for each fixed word."""
+"""Whatever a plan finds, it names the flag or the change that clears it; one case for each fixed
+word.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -44,7 +46,9 @@ def with_rival() -> PlanInputs:
 
 
 def failed_before(*, include_held: bool = False) -> PlanInputs:
-    """One node failed ten minutes ago: for its drain, or, where nodes of held versions are taken, for its version."""
+    """One node failed ten minutes ago: for its drain, or, where nodes of held versions are taken,
+    for its version.
+    """
     end = (
         NodeEnd(Outcome.ROLLED_BACK, Phase.READY)
         if include_held

@@ -144,7 +144,9 @@ def six(limit: int) -> PlanInputs:
 
 
 def hundred(limit: int) -> PlanInputs:
-    """Another: thirty Deployments with the budgets that charts bring, of which each allows one pod at a time."""
+    """Another: thirty Deployments with the budgets that charts bring, of which each allows one pod
+    at a time.
+    """
     random = Random(3)  # noqa: S311 - reproducible, not secret
     nodes = [node(f"w-{i}", allocatable=Resources(4000, 8 << 30, 30)) for i in range(100)]
     pods: list[Pod] = []
@@ -179,7 +181,9 @@ def test_a_higher_limit_is_never_slower(cluster: object) -> None:
 
 
 def test_the_price_is_told() -> None:
-    """One pod at a time: the second node waits until the first one's replacement is ready, 30 s after its eviction."""
+    """One pod at a time: the second node waits until the first one's replacement is ready, 30 s
+    after its eviction.
+    """
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(2)]
     nodes = [node(f"w-{i}") for i in range(3)]
     idle = {"w-2": facts("w-2", staged=False)}
@@ -226,7 +230,9 @@ def volume(name: str, on: str) -> PersistentVolume:
 
 
 def with_volumes(pinned: int, free: int, *, allowed: int) -> PlanInputs:
-    """Nodes with a pod each of one budget: first those whose volumes are local, then those that find other places."""
+    """Nodes with a pod each of one budget: first those whose volumes are local, then those that
+    find other places.
+    """
     count = pinned + free
     nodes = [node(f"w-{i}", labels={HOSTNAME: f"w-{i}"}) for i in range(count + 2)]
     pods = [local(f"db-{i}", f"w-{i}") for i in range(count)]

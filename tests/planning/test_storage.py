@@ -1,4 +1,6 @@
-"""Copies of stored data are budgets that nobody wrote: the last healthy one stays, in plans and between nodes."""
+"""Copies of stored data are budgets that nobody wrote: the last healthy one stays, in plans and
+between nodes.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""What no kubectl can be asked: reasons, all the warnings, selectors, and rules that depend on the time."""
+"""What no kubectl can be asked: reasons, all the warnings, selectors, and rules that depend on the
+time.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime

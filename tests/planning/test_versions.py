@@ -1,4 +1,6 @@
-"""Which hosts are up to date: those that run the newest version that the cluster knows of, and no others."""
+"""Which hosts are up to date: those that run the newest version that the cluster knows of, and no
+others.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,6 @@
-"""Windows and freezes against an independent account of time, by what the wall clocks of the zone show."""
+"""Windows and freezes against an independent account of time, by what the wall clocks of the zone
+show.
+"""
 
 import calendar
 from datetime import UTC, date, datetime, timedelta

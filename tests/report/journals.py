@@ -171,7 +171,9 @@ def ended(seconds: float, **fields: Any) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """A run of waves, one after another, that all go well but for the failed; its journal in the order of its times."""
+    """A run of waves, one after another, that all go well but for the failed; its journal in the
+    order of its times.
+    """
 
     waves: tuple[tuple[str, ...], ...] = (("worker-1", "worker-2"), ("worker-3",))
     failed: frozenset[str] = frozenset()

@@ -1,4 +1,6 @@
-"""Alert rules and dashboard: every expression is PromQL, of metrics and labels that there are; and alerts fire."""
+"""Alert rules and dashboard: every expression is PromQL, of metrics and labels that there are; and
+alerts fire.
+"""
 
 import json
 import re
@@ -130,7 +132,9 @@ SERIES: Mapping[str, frozenset[str]] = {
 
 
 def answered(text: str) -> frozenset[str]:
-    """The labels of what an expression answers; a metric or label that does not exist is an `AssertionError`."""
+    """The labels of what an expression answers; a metric or label that does not exist is an
+    `AssertionError`.
+    """
     return _labels(promql_parser.parse(text))
 
 

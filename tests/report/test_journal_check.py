@@ -1,4 +1,6 @@
-"""The check of a journal: what a real run has left keeps every rule, and each broken rule is found at its line."""
+"""The check of a journal: what a real run has left keeps every rule, and each broken rule is found
+at its line.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Plans as Markdown, read by GitHub's own parser: whatever a cluster or a host wrote is text, and stays in its cell."""
+"""Plans as Markdown, read by GitHub's own parser: whatever a cluster or a host wrote is text, and
+stays in its cell.
+"""
 
 import html
 import re

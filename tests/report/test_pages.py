@@ -1,4 +1,6 @@
-"""Pages: one file that fetches nothing and runs nothing, whatever was written into it; read by everybody."""
+"""Pages: one file that fetches nothing and runs nothing, whatever was written into it; read by
+everybody.
+"""
 
 import base64
 import hashlib

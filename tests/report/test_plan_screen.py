@@ -1,4 +1,6 @@
-"""The screen of a plan: the ordinary is not told, nothing else is lost, and a command to copy stays in one piece."""
+"""The screen of a plan: the ordinary is not told, nothing else is lost, and a command to copy stays
+in one piece.
+"""
 
 import re
 from collections.abc import Sequence

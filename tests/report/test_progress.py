@@ -143,7 +143,9 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
 
 
 def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
-    """Thirty nodes in twelve lines: the held back one, those longest in their phase, and figures of the others."""
+    """Thirty nodes in twelve lines: the held back one, those longest in their phase, and figures of
+    the others.
+    """
     stream = io.StringIO()
     hands = Hands()
     console = terminal(stream, 100, 12)

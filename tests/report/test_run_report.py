@@ -1,4 +1,6 @@
-"""What a report makes of a journal: where time went, what was held, what failed; and of one that is torn."""
+"""What a report makes of a journal: where time went, what was held, what failed; and of one that is
+torn.
+"""
 
 import pytest
 
@@ -222,7 +224,9 @@ STORY = [
 def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> (
     None
 ):
-    """Behind the last one nothing waits until all is well: what passes until the summary is no settling."""
+    """Behind the last one nothing waits until all is well: what passes until the summary is no
+    settling.
+    """
     assert learnt(*STORY) == Past((10, 4), (60, 100), (5,))
 
 
@@ -294,7 +298,9 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
 
 
 def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
-    """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
+    """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the
+    next; a late wave.
+    """
     on = 3600
     back = -3600
     story = [

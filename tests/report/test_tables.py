@@ -364,7 +364,9 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_command_is_broken(width: int) -> None:
-    """One at a sentence's end stands alone on its line, without what would be pasted with it; one in quotes stays."""
+    """One at a sentence's end stands alone on its line, without what would be pasted with it; one
+    in quotes stays.
+    """
     command = (
         "rollout known-hosts --out /etc/rollout/known_hosts --fingerprints consoles/ --node"
         " worker-2"

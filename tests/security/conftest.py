@@ -14,7 +14,9 @@ __all__ = ["rollout", "started"]
 
 @pytest.fixture(scope="module")
 def untouched(shared_lab: StartLab) -> Iterator[Lab]:
-    """One lab for all that is to be refused, held up or only planned: nothing may have happened to it."""
+    """One lab for all that is to be refused, held up or only planned: nothing may have happened to
+    it.
+    """
     lab = shared_lab(nodes=5)
     yield lab
     score = lab.scoreboard()

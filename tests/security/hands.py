@@ -1,4 +1,6 @@
-"""Other people's hands in a lab: what somebody does beside a rollout, at once or at a given phase of it."""
+"""Other people's hands in a lab: what somebody does beside a rollout, at once or at a given phase
+of it.
+"""
 
 import asyncio
 import base64
@@ -33,7 +35,9 @@ def _marks_of(node: Json) -> dict[str, str]:
 
 
 def at_phase(lab: Lab, phase: str, act: Callable[[str], object], *, node: str = "") -> None:
-    """Do something, once and within the lab's loop, when a Node's marks name this phase; `act` hears which Node's."""
+    """Do something, once and within the lab's loop, when a Node's marks name this phase; `act`
+    hears which Node's.
+    """
     done: list[str] = []
 
     def changed(change: Change) -> None:
@@ -61,7 +65,9 @@ def cordon(lab: Lab, node: str, *, cordoned: bool) -> None:
 
 
 def refill(lab: Lab, node: str) -> str:
-    """The name of a pod of some controller that is bound to the node, and runs there; in the lab's loop."""
+    """The name of a pod of some controller that is bound to the node, and runs there; in the lab's
+    loop.
+    """
     owner = {
         "apiVersion": "example.com/v1",
         "kind": "Game",
@@ -146,7 +152,9 @@ def put_record(lab: Lab, wanted: Json | None) -> None:
 
 
 def mark(lab: Lab, node: str, **marks: str | None) -> None:
-    """Write these of our annotations on a Node, by their names with underscores; None takes one away."""
+    """Write these of our annotations on a Node, by their names with underscores; None takes one
+    away.
+    """
     write(
         lab,
         node,
@@ -166,7 +174,9 @@ def packed(document: bytes) -> str:
 
 @functools.cache
 def bomb() -> str:
-    """600 MB that are small when packed: one gzip member, in which one packed block stands again and again."""
+    """600 MB that are small when packed: one gzip member, in which one packed block stands again
+    and again.
+    """
     start = b'{"format_version":"1.0","x":"'
     end = b'"}'
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)

@@ -47,7 +47,9 @@ def shifted(start_lab: StartLab, ahead: float, *, ends_after: str) -> Lab:
 
 
 def told_to_go(lab: Lab, *, grace: int, overdue: int = 0) -> str:
-    """Somebody deletes the slow pod, which has so long, or should have been gone for so long; its node's name."""
+    """Somebody deletes the slow pod, which has so long, or should have been gone for so long; its
+    node's name.
+    """
 
     def delete() -> str:
         found: Json = next(

@@ -107,7 +107,9 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
 def test_a_node_that_falls_silent_before_its_turn_counts(
     start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """It was planned; the plan's word for it would have been the same, had it been made a minute later."""
+    """It was planned; the plan's word for it would have been the same, had it been made a minute
+    later.
+    """
     lab = start_lab(nodes=NODES_IN_ALL)
     process = start(tmp_path, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
     assert process.stdout is not None

@@ -60,7 +60,9 @@ def labels(lab: Lab) -> set[str]:
 def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """A check is asked for by a label, and by the removal of its last answer: of whatever annotation is named so."""
+    """A check is asked for by a label, and by the removal of its last answer: of whatever
+    annotation is named so.
+    """
     lab = started("default", 4)
     network = {"network.example/address": "10.1.2.3"}
     everyone = list(lab.scoreboard().reboots)
@@ -126,7 +128,9 @@ def set_rule(plan: dict[str, Any], path: str, value: object) -> None:
 def test_no_record_spares_a_begun_node_its_proof(
     started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """It says that no update was staged, where the marks on the Node say which: a rolled back host is found out."""
+    """It says that no update was staged, where the marks on the Node say which: a rolled back host
+    is found out.
+    """
     lab = started("default", 4)
 
     def change(plan: dict[str, Any]) -> None:

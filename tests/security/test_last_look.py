@@ -33,7 +33,9 @@ def lab(start_lab: StartLab) -> Lab:
 
 
 def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | None) -> None:
-    """The host is away when it is to be asked; then somebody fills its node, and may uncordon it before."""
+    """The host is away when it is to be asked; then somebody fills its node, and may uncordon it
+    before.
+    """
 
     def meddle(node: str) -> None:
         if uncordoned:
@@ -47,7 +49,9 @@ def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | No
 
 
 def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
-    """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes back."""
+    """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes
+    back.
+    """
     unreachable_when_asked(lab, uncordoned=uncordoned, back_after=None)
     process = command(lab, home, *APPLY)
     assert process.stdout is not None

@@ -170,7 +170,9 @@ def test_nobody_wins_a_race_against_the_writer(
 
 @as_root
 def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) -> None:
-    """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its place."""
+    """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its
+    place.
+    """
     shared.parent.chmod(0o755)
     shared.chmod(0o777)
     run = shared / "run"
@@ -195,7 +197,9 @@ def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) ->
 
 
 def tried(write: Callable[[], None], is_lost: Callable[[], bool]) -> tuple[int, int]:
-    """How often it was written and how often refused, until the race is lost or has been run often enough."""
+    """How often it was written and how often refused, until the race is lost or has been run often
+    enough.
+    """
     written = refused = 0
     for _ in range(TRIES):
         try:
@@ -210,7 +214,9 @@ def tried(write: Callable[[], None], is_lost: Callable[[], bool]) -> tuple[int, 
 
 @contextmanager
 def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Another user's process does this again and again, from within a folder whose parents it may not search."""
+    """Another user's process does this again and again, from within a folder whose parents it may
+    not search.
+    """
     child = os.fork()
     if child == 0:
         os.chdir(folder)

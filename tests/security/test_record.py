@@ -175,7 +175,9 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(
 def test_an_id_on_a_node_is_no_path_either(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """Where the record is gone, the marks alone tell the run's id, and a kubelet may write on its own Node."""
+    """Where the record is gone, the marks alone tell the run's id, and a kubelet may write on its
+    own Node.
+    """
     with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
         put_record(lab, None)
         mark(lab, node, run="../../../../evil")

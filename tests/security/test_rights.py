@@ -240,7 +240,9 @@ def run_there(quiet_lab: Lab, tmp_path: Path) -> Run:
 
 
 def kill_a_pass_and_finish_it(lab: Lab, home: Path, run_there: Run) -> None:
-    """Kill an operating process once a node is being drained; the next one goes on with what it left."""
+    """Kill an operating process once a node is being drained; the next one goes on with what it
+    left.
+    """
     rules = (*GATES, "--strategy", "rolling", *COURTESY, *QUICK_LOCK)
     killed_at(lab, home, "draining", "operate", "--once", "-o", "json", *rules)
     run_there("operate", "--once", *QUICK_LOCK).ends(ExitCode.OK)
@@ -285,7 +287,9 @@ def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
 def test_each_printed_right_is_used_and_no_other(
     quiet_lab: Lab, run_there: Run, tmp_path: Path
 ) -> None:
-    """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
+    """Two rollouts, one of an operating process and one of a person, both killed: one is gone on
+    with, one undone.
+    """
     grants = printed_grants(run_there)
     grant(quiet_lab, grants)
     quiet_lab.call(lambda: put_storage(quiet_lab, "worker-1"))

@@ -47,7 +47,9 @@ def home(tmp_path: Path) -> Path:
 def status(
     lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **variables: str
 ) -> Ended:
-    """The real program, which goes by ~/.ssh/config; `without` are variables of the lab's that it does not see."""
+    """The real program, which goes by ~/.ssh/config; `without` are variables of the lab's that it
+    does not see.
+    """
     hidden = ("ROLLOUT_SSH_CONFIG", *without)
     told = {
         name: value for name, value in lab.environment.items() if name not in hidden
@@ -83,7 +85,9 @@ def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) 
 
 @needs_openssh
 def test_only_selected_hosts_are_asked_about(lab: Lab, home: Path) -> None:
-    """A configuration that cannot be followed for a host that nobody asked for stands in nobody's way."""
+    """A configuration that cannot be followed for a host that nobody asked for stands in nobody's
+    way.
+    """
     write_config(
         home,
         f'Match exec "echo %n >> {home}/asked"\n  User core\nMatch host worker-2\n  BindAddress'
@@ -330,7 +334,9 @@ AUTHORITIES = {
 def test_a_host_that_an_authority_alone_speaks_for_is_refused(
     tmp_path: Path, strangers: dict[str, str], lines: list[str], checking: HostKeyChecking
 ) -> None:
-    """OpenSSH trusts its certificate, which is not looked at here: its key is neither trusted nor written down."""
+    """OpenSSH trusts its certificate, which is not looked at here: its key is neither trusted nor
+    written down.
+    """
     authority, host_key, key = (new_key(tmp_path / name) for name in ("ca", "host", "id"))
     certificate = certify(authority, host_key, "-h", "-n", "127.0.0.1")
     options = (f"AuthorizedKeysFile {key}.pub", f"HostCertificate {certificate}")

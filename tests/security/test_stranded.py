@@ -147,7 +147,9 @@ def test_a_mark_of_another_version_keeps_its_node_out_of_plans(
 def test_marks_beside_the_plan_are_nobody_s_consent(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """A kubelet may write the run's id on its own Node; that takes it into no rollout that does not name it."""
+    """A kubelet may write the run's id on its own Node; that takes it into no rollout that does not
+    name it.
+    """
     lab = started("default", 4)
     node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1")
     mark(lab, "cp-1", run=run_of(lab), phase="drained", boot_id_before="b1", cordoned_by_us="true")

@@ -90,7 +90,9 @@ def test_a_kubelet_that_reports_the_address_of_another_node(
 
 
 def test_a_kubelet_that_reports_all_of_another_nodes_machine(lab: Lab, rollout: Rollout) -> None:
-    """Address, machine id and boot id: the two Nodes are refused though only one of them is selected."""
+    """Address, machine id and boot id: the two Nodes are refused though only one of them is
+    selected.
+    """
     other = lab.machines[ELSEWHERE]
 
     def lie() -> None:
@@ -205,7 +207,9 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(
 
 
 def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollout) -> None:
-    """The machine id never changes over a reboot: whoever answers with another one is not the host that went down."""
+    """The machine id never changes over a reboot: whoever answers with another one is not the host
+    that went down.
+    """
 
     def exchange(event: HostEvent) -> None:
         if event is HostEvent.DOWN:

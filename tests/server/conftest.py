@@ -146,7 +146,9 @@ class Client:
         return said
 
     def reboot(self) -> None:
-        """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new boot."""
+        """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new
+        boot.
+        """
         before = self.boot_id
         self.lab.call(self.lab.machines[self.node].reboot)
         wait_until(lambda: self.boot_id != before)

@@ -1,4 +1,6 @@
-"""Nodes that are not what they were: created again, installed anew, of another group; hosts that speak too early."""
+"""Nodes that are not what they were: created again, installed anew, of another group; hosts that
+speak too early.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""One host's life by a server: it asks, its node is drained, it reboots, it reports, and its node is in service."""
+"""One host's life by a server: it asks, its node is drained, it reboots, it reports, and its node
+is in service.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""The printed Deployment on a lab: every node can be drained, those with the server's own pods as well."""
+"""The printed Deployment on a lab: every node can be drained, those with the server's own pods as
+well.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""What would keep a node out of a rollout keeps its host from a slot: its node is left untouched, and others go."""
+"""What would keep a node out of a rollout keeps its host from a slot: its node is left untouched,
+and others go.
+"""
 
 import json
 from typing import Any
@@ -177,7 +179,9 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
 
 
 def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serve: Serve) -> None:
-    """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had staged, no more."""
+    """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had
+    staged, no more.
+    """
     lab = started("default", 8)
     server = serve(lab, "--slot-timeout", "2s", "--max-unavailable", "3")
     forged, gone, alike, other = [Client(lab, name) for name in workers(lab)[:4]]

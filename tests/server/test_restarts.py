@@ -1,4 +1,6 @@
-"""Daemons that are restarted after the grant, and servers that are restarted while they wait: nothing begins anew."""
+"""Daemons that are restarted after the grant, and servers that are restarted while they wait:
+nothing begins anew.
+"""
 
 import json
 import time
@@ -27,7 +29,9 @@ def outcome_of(lab: Lab, node: str) -> str:
 def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
-    """Zincati then reports steady state, in the boot from before, and asks for nothing until that is a yes."""
+    """Zincati then reports steady state, in the boot from before, and asks for nothing until that
+    is a yes.
+    """
     lab = started("zincati", 6)
     node = workers(lab)[0]
     lab.call(lambda: lab.machines[node].inflict(HostFaults(users=("ada",))))
@@ -59,7 +63,9 @@ def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
 @pytest.fixture
 def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
     def live(lab: Lab, flags: tuple[str, ...]) -> Iterator[Serving]:
-        """Servers one after the other, each for a short life; the next goes on with what the last has begun."""
+        """Servers one after the other, each for a short life; the next goes on with what the last
+        has begun.
+        """
         for _ in range(8):
             server = serve(lab, *flags)
             began = time.monotonic()

@@ -1,4 +1,6 @@
-"""A FleetLock server beside rollouts of persons: they keep out of each other's way, and know of each other's nodes."""
+"""A FleetLock server beside rollouts of persons: they keep out of each other's way, and know of
+each other's nodes.
+"""
 
 import json
 import signal

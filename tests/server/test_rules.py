@@ -1,4 +1,6 @@
-"""The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of their reboots."""
+"""The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of
+their reboots.
+"""
 
 import json
 import threading
@@ -64,7 +66,9 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(
 
 
 def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, serve: Serve) -> None:
-    """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the second has."""
+    """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the
+    second has.
+    """
     lab = started("default", 4)
     flags = (
         "--set",
@@ -197,7 +201,9 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(
 def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(
     started: Started, serve: Serve
 ) -> None:
-    """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
+    """As where somebody takes it by force, or edits it: whoever holds it may be at work on any
+    node.
+    """
     lab = started("default", 4)
     server = serve(lab)
     client = Client(lab, workers(lab)[0])

@@ -65,7 +65,9 @@ POLICY = Policy(
 
 
 class Severed(FakeCluster):
-    """The way to the cluster of a process that can be killed: from then on none of its requests arrives."""
+    """The way to the cluster of a process that can be killed: from then on none of its requests
+    arrives.
+    """
 
     dead = False
 
@@ -328,7 +330,9 @@ class Asking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def report(self, name: str, number: int) -> None:
-        """A host that was granted has given its reboot up, as after a restart of its daemon: it follows no grant."""
+        """A host that was granted has given its reboot up, as after a restart of its daemon: it
+        follows no grant.
+        """
         before = self.cluster.node(name)["status"]["nodeInfo"]["bootID"]
         was_granted = name in self.granted
         self.granted.discard(name)
@@ -419,7 +423,9 @@ class Asking(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def a_rollout_runs(self, number: int) -> None:
-        """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
+        """A person's rollout holds the lock, where it gets it: nobody is granted anything
+        meanwhile.
+        """
         try:
             behind = FakeCluster(self.cluster.behind)
             seen = LeaseWatch(SystemClock())
@@ -435,7 +441,9 @@ class Asking(RuleBasedStateMachine):
             return
 
     def teardown(self) -> None:
-        """Once every host has come back and reported, nothing is left of it all; restarted ones have stayed up."""
+        """Once every host has come back and reported, nothing is left of it all; restarted ones
+        have stayed up.
+        """
         try:
             self.settle()
             assert self.cluster.most <= SLOTS

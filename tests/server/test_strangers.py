@@ -1,4 +1,6 @@
-"""Whoever reaches the port and means no good: bounded in all they can take, and never granted anything."""
+"""Whoever reaches the port and means no good: bounded in all they can take, and never granted
+anything.
+"""
 
 import http.client
 import json

@@ -1,4 +1,6 @@
-"""Six hosts with Zincati and one server, from the staged update to the last release: nobody else does anything."""
+"""Six hosts with Zincati and one server, from the staged update to the last release: nobody else
+does anything.
+"""
 
 import re
 import ssl

@@ -1,4 +1,6 @@
-"""Operators who run the program, each on a machine that knows nothing, and what the program told them."""
+"""Operators who run the program, each on a machine that knows nothing, and what the program told
+them.
+"""
 
 import signal
 import time

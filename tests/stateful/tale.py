@@ -42,7 +42,9 @@ P = ParamSpec("P")
 
 
 def kept(act: Callable[P, None]) -> Callable[P, None]:
-    """Keeps a failure, which ends the example: time is real, so that it need not come again when asked for."""
+    """Keeps a failure, which ends the example: time is real, so that it need not come again when
+    asked for.
+    """
 
     @wraps(act)
     def done(*arguments: P.args, **named: P.kwargs) -> None:

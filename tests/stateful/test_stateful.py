@@ -216,7 +216,9 @@ class Misfortunes(Tale):
     # The end.
 
     def finish(self) -> None:
-        """Once the misfortunes are over somebody goes on until nothing is left, and undoes what cannot be."""
+        """Once the misfortunes are over somebody goes on until nothing is left, and undoes what
+        cannot be.
+        """
         self.note("the end of it")
         self.trouble.end()
         self.wait_until(self.all_ready)
@@ -348,7 +350,9 @@ class Nights(Tale):
         self.trouble.set_well(node, name, well=well)
 
     def finish(self) -> None:
-        """Once everything is well another pass goes on; what it leaves it tells, and a person gives back."""
+        """Once everything is well another pass goes on; what it leaves it tells, and a person gives
+        back.
+        """
         self.note("the end of it")
         self.trouble.end()
         self.wait_until(self.all_ready)

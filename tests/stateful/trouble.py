@@ -1,4 +1,6 @@
-"""What can befall a cluster while a rollout is under way: by the network, by machines, and by other people."""
+"""What can befall a cluster while a rollout is under way: by the network, by machines, and by other
+people.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -255,7 +257,9 @@ class Trouble:
         return file
 
     def delete_node(self, node: str) -> None:
-        """Somebody deletes a Node; its kubelet registers it anew when it starts again, as with the next boot."""
+        """Somebody deletes a Node; its kubelet registers it anew when it starts again, as with the
+        next boot.
+        """
 
         def do() -> None:
             if self._lab.store.get(NODES, node) is not None:
@@ -342,7 +346,9 @@ class Trouble:
     # The end of it.
 
     def end(self) -> None:
-        """Network and machines are well, every kubelet has reported; what people did stands, but for pauses."""
+        """Network and machines are well, every kubelet has reported; what people did stands, but
+        for pauses.
+        """
         self._lab.call(self._lab.faults.clear)
         for task in self._outages:
             self._lab.call(task.cancel)

@@ -169,7 +169,9 @@ class Witness:
             self.broken.append(f"{name} was uncordoned, which somebody else had cordoned")
 
     def _cordoned_by_others(self, name: str, marks: Mapping[str, str], *, now: bool) -> None:
-        """Of a node whose mark says that its cordon is ours, one that comes after an uncordon looks like ours."""
+        """Of a node whose mark says that its cordon is ours, one that comes after an uncordon looks
+        like ours.
+        """
         if now and marks.get(CORDONED_BY_US) != "true":
             self.cordons.add(name)
         elif not now:

@@ -1,4 +1,6 @@
-"""No decision reads a sentence: with every one replaced by a placeholder, all decisions stay the same."""
+"""No decision reads a sentence: with every one replaced by a placeholder, all decisions stay the
+same.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""The lab's API server on its bad days: outages, answers of something else, a past that it has forgotten."""
+"""The lab's API server on its bad days: outages, answers of something else, a past that it has
+forgotten.
+"""
 
 import json
 import time
@@ -24,7 +26,9 @@ CONFIG = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[StandaloneApi]:
-    """An API server of its own over real HTTPS, without a world; simulated time passes twenty times faster."""
+    """An API server of its own over real HTTPS, without a world; simulated time passes twenty times
+    faster.
+    """
     with standalone_api(tmp_path, speed=20) as running:
         yield running
 

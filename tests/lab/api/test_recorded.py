@@ -294,7 +294,9 @@ def shape(recorded: Json) -> Any:
 
 
 def alike(answered: Any, recorded: Any, *, discovery: bool) -> bool:
-    """Whether the lab says nothing else: of an object perhaps less than a real server, of a refusal the same."""
+    """Whether the lab says nothing else: of an object perhaps less than a real server, of a refusal
+    the same.
+    """
     if isinstance(answered, dict) and isinstance(recorded, dict):
         whole = recorded.get("kind") == "Status"
         fits = answered.keys() == recorded.keys() if whole else answered.keys() <= recorded.keys()

@@ -80,7 +80,9 @@ NONE = "cat: /none: No such file or directory\n"
 OWN = {"cat", "echo", "test", "true", "false"}
 TIMEOUT = (
     'shift; command -v "$1" >/dev/null || '
-    """{ echo "timeout: failed to run command '$1': No such file or directory" >&2; exit 127; }; exec "$@\""""
+    """{ echo "timeout: failed to run command '$1': No such file or directory" >&2; exit 127; };
+    exec "$@\"
+    """
 )
 
 
@@ -123,7 +125,9 @@ def record(machine: Machine, script: str, user: str = "core") -> tuple[CommandOu
 
 
 def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "core") -> None:
-    """The host's files below a folder, and a stub for each program, which knows what the host's one was asked."""
+    """The host's files below a folder, and a stub for each program, which knows what the host's one
+    was asked.
+    """
     for path in FILES:
         if (text := read_file(machine, path)) is not None:
             file = folder / path.removeprefix("/")

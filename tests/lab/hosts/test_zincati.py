@@ -26,7 +26,9 @@ SPEED = 2000
 
 @dataclass
 class Server:
-    """A FleetLock server that answers as it is told: statuses by path, in their order, then 200 for ever."""
+    """A FleetLock server that answers as it is told: statuses by path, in their order, then 200 for
+    ever.
+    """
 
     statuses: dict[str, list[int]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)

@@ -35,7 +35,9 @@ async def passing_time(world: World) -> AsyncIterator[None]:
 
 
 class HeldUpClock(LabClock):
-    """Between two readings of it nothing much happens, but for one: before that the process was held up for long."""
+    """Between two readings of it nothing much happens, but for one: before that the process was
+    held up for long.
+    """
 
     def __init__(self) -> None:
         super().__init__(speed=1e6)
