@@ -1,12 +1,11 @@
 """Answers to hosts that hold a slot: a grant of their reboot, and the release of their slot.
 
-A grant takes a last look at the node, in an order that makes it safe beside a server that gives
-nodes back: the grant is written on the Node first; then the node is looked at, then the slot and
-the Lease. Whoever gives a node back has closed the slot before, and reads the Node's phase after
-that: one of the two sees the other.
+A grant must be safe while another server may return the same node. So a grant is written on the
+Node first; then the node is checked, then the slot and the Lease. A server that returns a node
+closes the slot first, and reads the Node's phase after that. So one of the two sees the other.
 
-A slot is free once its reboot is proven, which the server that holds the Lease sees. It is told
-here that the host has reported; the answer waits a little for what comes of it.
+A slot is freed by the server that holds the Lease, once the reboot is proven. This module records
+that the host has reported steady state, and waits some seconds for the slot to be freed.
 """
 
 from collections.abc import Mapping
@@ -48,7 +47,10 @@ NOT_HELD = FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
 
 
 def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
-    """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
+    """Grant the reboot, or raise `Denied`. `detail` describes the drain.
+
+    Raises `ApiError` or `FencedError` if the slot or the Lease cannot be confirmed.
+    """
     api = world.patient_api
     node = read_node(api, slot.node)
     _check_slot(slot, node)
@@ -59,22 +61,23 @@ def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
             f"{slot.node} is {phase or 'waiting for its drain'}{detail}",
         )
     if name_of(slot.id, read_nodes(api)) != slot.node:
-        raise Denied(
-            AnswerKind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now"
-        )
-    # A denial before the grant is written leaves no grant that others would have to wait for.
+        message = f"another Node than {slot.node} has its machine id by now"
+        raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
+    # A denial before the grant is written leaves no grant that other servers must wait for.
     _check_version(world, slot, node)
-    _look(world, slot, node)
-    return FleetLockAnswer(
-        AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", _hold_deadline(world, slot)
-    )
+    _write_grant(world, slot, node)
+    until = _valid_until(world, slot)
+    return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
 
-def _hold_deadline(world: ServerContext, slot: Slot) -> float:
-    """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
+def _valid_until(world: ServerContext, slot: Slot) -> float:
+    """Check the slot and the Lease; return until when both are held, in seconds of the clock.
+
+    Both are read at the same time, so that the answer waits for one request only.
+    """
     until = world.leadership.safe_until
-    with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
-        lease = beside.submit(world.leadership.check)
+    with ThreadPoolExecutor(1, thread_name_prefix="lease") as executor:
+        lease = executor.submit(world.leadership.check)
         held = world.book.read().of_run(slot.run)
         if held is None or _is_ending(held) or held.state is not slot.state:
             raise _about_to_be_freed(slot)
@@ -82,8 +85,8 @@ def _hold_deadline(world: ServerContext, slot: Slot) -> float:
     return until
 
 
-def _look(world: ServerContext, slot: Slot, node: Node) -> None:
-    """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
+def _write_grant(world: ServerContext, slot: Slot, node: Node) -> None:
+    """Write the grant, then check the node again; the worker corrects what is wrong by then."""
     policy = world.settings.policy
     cluster = PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
     report = world.quiet
@@ -106,18 +109,18 @@ def _check_version(world: ServerContext, slot: Slot, node: Node) -> None:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
-    limit = settings.policy.failures_allowed(
-        len(select_nodes(world.machines.nodes.values(), settings.selection))
-    )
-    inputs = EligibilityInputs(
-        memory=memory, limit=limit, include_held=settings.policy.include_held
-    )
-    if found := boot_objection(node.name, slot.version, staged_version_of(node) or None, inputs):
-        raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(found)}")
+    nodes = select_nodes(world.machines.nodes.values(), settings.selection)
+    limit = settings.policy.failures_allowed(len(nodes))
+    include_held = settings.policy.include_held
+    inputs = EligibilityInputs(memory=memory, limit=limit, include_held=include_held)
+    staged_version = staged_version_of(node) or None
+    objection = boot_objection(node.name, slot.version, staged_version, inputs)
+    if objection:
+        raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
 def _check_slot(slot: Slot, node: Node) -> None:
-    """`Denied` where the slot is none by which this node could be granted a reboot now."""
+    """`Denied` if this slot cannot grant the node a reboot now."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -147,18 +150,18 @@ def _about_to_be_freed(slot: Slot) -> Denied:
 
 
 def _is_ending(slot: Slot) -> bool:
-    """Whether a node in the boot from before is about to be given back."""
+    """Whether the node will be returned without its reboot."""
     return slot.closing or slot.released or slot.returned
 
 
 def is_given_back(slot: Slot, node: Node) -> bool:
-    """Whether this slot's reboot is over and done with on the Node itself."""
+    """Whether the Node says that this slot's run has ended."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
 
 
 def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
-    """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
-    # empty where that cannot be any node
+    """Answer that the slot is free or was never held; `Denied` until the node is proven back."""
+    # Empty if no node, or no single node, has this ID.
     name = ""
     try:
         name = world.machines.name_of(ask.id)
@@ -167,26 +170,26 @@ def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
             raise
     slot = _slot_of(world.book.seen(1.0), ask, name)
     if slot is None and name:
-        # that a host which is known holds none is a yes, and told by none but a fresh look
+        # That a known host holds no slot is a yes, so it needs fresh slots.
         slot = _slot_of(world.book.read(), ask, name) or _leftover_slot(world, ask, name)
     if slot is None:
         return NOT_HELD
     if slot.id != ask.id:
-        way_out = f"rollout fleetlock release {slot.node}"
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} was another machine when it took its slot: {way_out}",
+            f"{slot.node} was another machine when it took its slot:"
+            f" rollout fleetlock release {slot.node}",
         )
     node = node_of(world.patient_api, slot)
     if node is not None and not is_given_back(slot, node):
-        _note(world, slot, node)
-    return _awaited(world, slot)
+        _record_report(world, slot, node)
+    return _await_release(world, slot)
 
 
 def _leftover_slot(world: ServerContext, ask: Ask, name: str) -> Slot | None:
-    """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
+    """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
-    It takes nobody's place, and nothing is ever granted by it.
+    The slot counts towards no limit, and never grants a reboot.
     """
     if not is_fleetlock_run(world.machines.nodes[name].annotations.get(marks.RUN, "")):
         return None
@@ -194,62 +197,69 @@ def _leftover_slot(world: ServerContext, ask: Ask, name: str) -> Slot | None:
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or annotation_problem(node):
         return None
-    at = timestamp(world.now)
-    boot_id = node.annotations[marks.BOOT_ID_BEFORE]
     slot = Slot(
-        ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True
+        group=ask.group,
+        node=name,
+        node_uid=node.uid,
+        id=ask.id,
+        run=run,
+        since=timestamp(world.now),
+        boot_id=node.annotations[marks.BOOT_ID_BEFORE],
+        version="",
+        state=SlotState.ABSENT,
+        released=True,
     )
     return world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
 
-def _note(world: ServerContext, slot: Slot, node: Node) -> None:
-    """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
-    phase = (
-        node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
-    )
+def _record_report(world: ServerContext, slot: Slot, node: Node) -> None:
+    """Record in the slot that its host has reported steady state.
+
+    A host in its old boot that was not granted its reboot does not want to reboot any more.
+    """
     if slot.released:
         return
+    phase = ""
+    if node.annotations.get(marks.RUN) == slot.run:
+        phase = node.annotations.get(marks.PHASE, "")
     if node.boot_id == slot.boot_id and phase in UNGRANTED:
-        news: Mapping[str, bool | str] = {"released": True}
+        changes: Mapping[str, bool | str] = {"released": True}
     elif slot.state is SlotState.ABSENT:
-        # its place may be another's by now: it is proven and given back without one
-        news = {"returned": True, "released": True}
+        # Another node may hold its place by now, so the node is proven and returned without one.
+        changes = {"returned": True, "released": True}
     else:
-        news = {"returned": True, "state": SlotState.HELD}
-    world.book.change(lambda slots: slots.changed(slot.run, **news))
+        changes = {"returned": True, "state": SlotState.HELD}
+    world.book.change(lambda slots: slots.changed(slot.run, **changes))
 
 
-def _awaited(world: ServerContext, slot: Slot) -> FleetLockAnswer:
-    end = Deadline(world.clock, _WAIT)
-    while not end.expired:
+def _await_release(world: ServerContext, slot: Slot) -> FleetLockAnswer:
+    deadline = Deadline(world.clock, _WAIT)
+    while not deadline.expired:
         node = world.machines.nodes.get(slot.node)
-        if world.book.seen(_PAUSE).of_run(slot.run) is None or (
-            node is not None and is_given_back(slot, node)
-        ):
+        is_free = world.book.seen(_PAUSE).of_run(slot.run) is None
+        if is_free or (node is not None and is_given_back(slot, node)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         world.clock.sleep(_PAUSE)
-    raise Denied(
-        AnswerKind.WAITING_FOR_PROOF,
-        f"{slot.node}: {_missing(slot, node_of(world.patient_api, slot))}",
-    )
+    why = _why_unproven(slot, node_of(world.patient_api, slot))
+    raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
-    """Return the slot that the host has taken; of several, as after a move of its disk, that of its Node now."""
+    """Return the host's slot. After a move of its disk it may have several: prefer its Node's."""
     slot = slots.of_node(name) if name else None
-    return slot if slot is not None and slot.id == ask.id else slots.of_id(ask.id)
+    if slot is not None and slot.id == ask.id:
+        return slot
+    return slots.of_id(ask.id)
 
 
-def _missing(slot: Slot, node: Node | None) -> str:
+def _why_unproven(slot: Slot, node: Node | None) -> str:
     if node is None:
         return "its Node is gone, and its slot is about to be free"
     if node.boot_id == slot.boot_id:
         return (
-            "its kubelet still reports the boot from before: without a reboot it is given back in a"
-            " minute"
+            "its kubelet still reports the boot from before:"
+            " without a reboot it is given back in a minute"
         )
-    return (
-        "its checks have not passed yet"
-        if node.is_ready
-        else f"it is not Ready {node.ready_message}".rstrip()
-    )
+    if node.is_ready:
+        return "its checks have not passed yet"
+    return f"it is not Ready {node.ready_message}".rstrip()

@@ -1,4 +1,4 @@
-"""A whole server: the two requests of the protocol answered, what works beside them, and what ends both."""
+"""The FleetLock server: answers both requests of the protocol, and runs the background threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,16 +17,15 @@ from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 
 _FRESH = 1.0
-# What is the same for every host, and what anybody can cause by any id or group: told once an hour.
+# Logged once an hour: answers that any client can cause with any ID or group, and answers that are
+# the same for every host.
 _OF_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
 _FOR_ALL = _OF_STRANGERS | {
-    *(
-        AnswerKind.SEMAPHORE_FULL,
-        AnswerKind.MAX_UNAVAILABLE,
-        AnswerKind.PAUSED,
-        AnswerKind.OUTSIDE_WINDOW,
-        AnswerKind.LOCKED_BY_ROLLOUT,
-    ),
+    AnswerKind.SEMAPHORE_FULL,
+    AnswerKind.MAX_UNAVAILABLE,
+    AnswerKind.PAUSED,
+    AnswerKind.OUTSIDE_WINDOW,
+    AnswerKind.LOCKED_BY_ROLLOUT,
     AnswerKind.RIVAL,
     AnswerKind.LOCK_LOST,
     AnswerKind.API_UNAVAILABLE,
@@ -35,50 +34,53 @@ _FOR_ALL = _OF_STRANGERS | {
 }
 _HOUR = 3600.0
 
-# For how long what was read of the slots says that the API server is reached: they are read every
-# few seconds.
+# The server is ready if the slots were read within this time: they are read every few seconds.
 _READY_SECONDS = 10.0
-# Whoever hangs is not waited for: what is left undone another server finds on the cluster.
-_LEAVING = 5.0
+# A thread that hangs is left behind: another server continues from the state in the cluster.
+_STOP_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class AskLog:
-    """Tells `notice` of answers that are news. `name_of` knows nodes by the ids of their hosts, or raises `Denied`."""
+    """Passes new answers to `notice`, not repeated ones.
+
+    `name_of` returns the node of a host's ID, or raises `Denied`.
+    """
 
     clock: Clock
     notice: Callable[[str], None]
     name_of: Callable[[str], str]
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _kinds: dict[str, AnswerKind] = field(default_factory=dict)
-    _told: dict[str, float] = field(default_factory=dict)
+    _logged: dict[str, float] = field(default_factory=dict)
 
     def note(self, ask: Ask, answer: FleetLockAnswer) -> None:
-        """Tell of one answer, if it is news."""
-        with self._turn:
-            if not self._is_news(ask, answer):
+        """Log the answer if it is new."""
+        with self._lock:
+            if not self._remember(ask, answer):
                 return
         try:
-            shown = self.name_of(ask.id)
+            name = self.name_of(ask.id)
         except Denied:
-            shown = ask.id
-        self.notice(f"{shown} asks, group {ask.group}: {answer.kind}: {answer.value}")
+            name = ask.id
+        self.notice(f"{name} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
-    def _is_news(self, ask: Ask, answer: FleetLockAnswer) -> bool:
+    def _remember(self, ask: Ask, answer: FleetLockAnswer) -> bool:
+        """Remember the answer; return whether it is new."""
         if answer.kind not in _FOR_ALL:
-            before = self._kinds.get(ask.id)
+            previous = self._kinds.get(ask.id)
             self._kinds[ask.id] = answer.kind
-            return before is not answer.kind
+            return previous is not answer.kind
         now = self.clock.monotonic()
-        what = answer.kind if answer.kind in _OF_STRANGERS else answer.value
-        self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
-        is_news = what not in self._told
-        self._told.setdefault(what, now)
-        return is_news
+        key = answer.kind if answer.kind in _OF_STRANGERS else answer.value
+        self._logged = {text: at for text, at in self._logged.items() if now - at < _HOUR}
+        is_new = key not in self._logged
+        self._logged.setdefault(key, now)
+        return is_new
 
 
 class Service:
-    """Answers asks, in any thread."""
+    """Answers requests, in any thread."""
 
     def __init__(self, world: ServerContext, stop: StopRequest) -> None:
         self.world = world
@@ -87,17 +89,17 @@ class Service:
         self._log = AskLog(world.clock, world.notice, world.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> FleetLockAnswer:
-        """Whether the host may reboot now."""
+        """Answer a host that wants to reboot."""
         answer = self._answered(lambda: self._pre_reboot(ask))
         self._log.note(ask, answer)
         return answer
 
     def steady_state(self, ask: Ask) -> FleetLockAnswer:
-        """Whether the host's slot is free."""
+        """Answer a host that is back in service."""
         return self._answered(lambda: self._steady_state(ask))
 
     def why_not_ready(self) -> str:
-        """Why nobody should ask here now, by what is known already; empty where they may."""
+        """Return why this server cannot answer, by cached state; empty if it can."""
         try:
             _ = self.world.machines.nodes
         except Denied as denied:
@@ -125,10 +127,10 @@ class Service:
 
     def _answer_holder(self, ask: Ask, slot: Slot) -> FleetLockAnswer:
         if slot.id != ask.id or slot.group != ask.group:
-            held = f"{slot.node} holds a slot of the group {slot.group}"
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
-                f"{held} under another id or group; rollout fleetlock release frees it",
+                f"{slot.node} holds a slot of the group {slot.group}"
+                " under another id or group; rollout fleetlock release frees it",
             )
         detail = self.worker.runner.details.get(slot.node)
         try:
@@ -139,7 +141,7 @@ class Service:
                 and slot.state is SlotState.HELD
                 and not slot.returned
             ):
-                # it asks for its next reboot: so it has come to rest after the last
+                # A host that asks for its next reboot has reached steady state after the last.
                 self.world.book.change(lambda slots: slots.changed(slot.run, returned=True))
             raise
 
@@ -167,22 +169,19 @@ class Service:
         except FencedError as error:
             return FleetLockAnswer(AnswerKind.LOCK_LOST, error.message)
         except ApiError as error:
-            return FleetLockAnswer(
-                AnswerKind.API_UNAVAILABLE if is_passing(error) else AnswerKind.API_ERROR,
-                error.message,
-            )
+            kind = AnswerKind.API_UNAVAILABLE if is_passing(error) else AnswerKind.API_ERROR
+            return FleetLockAnswer(kind, error.message)
         except RolloutError as error:
             return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
-        except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too
+        except Exception as error:  # noqa: BLE001 - a defect denies the request
             self.world.notice(f"internal error, please report it: {error!r}")
-            return FleetLockAnswer(
-                AnswerKind.INTERNAL_ERROR, "internal error, see the server's log"
-            )
+            message = "internal error, see the server's log"
+            return FleetLockAnswer(AnswerKind.INTERNAL_ERROR, message)
 
 
 @contextmanager
 def under_way(world: ServerContext) -> Iterator[Service]:
-    """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
+    """Run a server; on exit, release the Lease and leave every node as it is."""
     stop = StopRequest()
     service = Service(world, stop)
     threads = (
@@ -196,6 +195,6 @@ def under_way(world: ServerContext) -> Iterator[Service]:
     finally:
         stop.request()
         service.worker.wake()
-        leaving = Deadline(world.clock, _LEAVING)
+        deadline = Deadline(world.clock, _STOP_SECONDS)
         for thread in threads:
-            thread.join(leaving.remaining)
+            thread.join(deadline.remaining)

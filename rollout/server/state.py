@@ -1,4 +1,4 @@
-"""What the parts of a server share: its settings and its world, the slots as it knows them, and who holds the Lease."""
+"""The state that the parts of a server share: settings, slots, nodes and the Lease."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -28,20 +28,19 @@ from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import Machines
 
-# Seconds that may be asked of the cluster while a host waits for its answer.
+# Seconds to retry requests to the cluster while a host waits for its answer.
 PATIENCE = 10.0
 _FRESH = 2.0
-# An answer takes milliseconds from its last look to the wire; more than this many seconds is no
-# delay of a network.
-_SOON = 5.0
+# An answer is sent milliseconds after its last check. After this many seconds it does not hold.
+_MOST_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """All that a server goes by. `holder` is how it calls itself in the Lease; times are in seconds.
+    """The settings of a server. `holder` is its identity in the Lease.
 
-    `slot_timeout` is how long a host may take to ask again once it is drained, and to come back
-    once it was granted.
+    `slot_timeout` limits how long a host may take to ask again after its drain, and to come back
+    after its grant.
     """
 
     groups: Groups
@@ -55,31 +54,34 @@ class ServerSettings:
 
 @dataclass(slots=True)
 class SlotBook:
-    """For many threads at once. Raises `ApiError` where the slots cannot be read, written or understood."""
+    """Reads and changes the stored slots, and caches them. For many threads.
+
+    Raises `ApiError` if the slots cannot be read, written or decoded.
+    """
 
     api: ClusterApi
     clock: Clock
     namespace: str
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _seen: Slots = NO_SLOTS
     _seen_at: float = float("-inf")
     _problem: str = "the slots have not been read yet"
 
     def seen(self, age: float) -> Slots:
-        """As they stood at most `age` seconds ago: good for saying no, never for a yes."""
-        with self._turn:
+        """Return slots read at most `age` seconds ago: they may deny, but never grant."""
+        with self._lock:
             if self.clock.monotonic() - self._seen_at <= age:
                 return self._seen
         return self.read()
 
     @property
     def latest(self) -> Slots:
-        """As they were seen last, however long ago."""
-        with self._turn:
+        """The slots as last read, however long ago."""
+        with self._lock:
             return self._seen
 
     def read(self) -> Slots:
-        """As they stand now."""
+        """Read the slots now."""
         began = self.clock.monotonic()
         try:
             slots = read_slots(self.api, self.namespace)
@@ -90,20 +92,20 @@ class SlotBook:
         return self._keep(slots, began)
 
     def why_unread(self, age: float) -> str:
-        """Why the last look at them failed, or that there was none for `age` seconds; empty where they are known."""
+        """Return why the slots were not read within `age` seconds; empty if they were."""
+        if self._problem:
+            return self._problem
         seconds = self.clock.monotonic() - self._seen_at
-        return self._problem or (
-            "" if seconds <= age else f"the slots were read {seconds:.0f} s ago"
-        )
+        return "" if seconds <= age else f"the slots were read {seconds:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
-        """Change them as they stand now; what `change` raises leaves them as they are."""
+        """Apply `change` to the current slots; if it raises, nothing is written."""
         changed = change_slots(self.api, self.namespace, change)
-        # what was read meanwhile may be from before it
+        # Slots that another thread read meanwhile may be older than this change.
         return self._keep(changed, self.clock.monotonic())
 
     def _keep(self, slots: Slots, began: float) -> Slots:
-        with self._turn:
+        with self._lock:
             if began >= self._seen_at:
                 self._seen = slots
                 self._seen_at = began
@@ -112,9 +114,9 @@ class SlotBook:
 
 @dataclass(slots=True)
 class Leadership:
-    """What is known of the Lease, and by which `watch`; for many threads at once.
+    """The Lease as last read. For many threads.
 
-    `lock` is this server's own, as `holder`, while it holds it.
+    `lock` is this server's own lock while it holds the Lease.
     """
 
     api: ClusterApi
@@ -122,18 +124,18 @@ class Leadership:
     namespace: str
     holder: str
     lock: LeaseLock | None = None
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _seen: LeaseState = NO_LEASE
     _seen_at: float = float("-inf")
 
     def look(self, age: float = _FRESH) -> HolderState:
-        """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
+        """Return the state of the holder, read at most `age` seconds ago. Raises `ApiError`.
 
-        Whoever has waited for another's look, which began after this was called, needs none of
-        their own.
+        A thread that waited while another read the Lease uses that result, if the read began after
+        this call.
         """
         oldest = self.watch.clock.monotonic() - age
-        with self._turn:
+        with self._lock:
             if self._seen_at < oldest:
                 began = self.watch.clock.monotonic()
                 self._seen = read_lease(self.api, self.namespace)
@@ -142,7 +144,7 @@ class Leadership:
 
     @property
     def other(self) -> str:
-        """Who holds it that is no server, and may be alive; empty where none is."""
+        """The holder, if it is a rollout that may be alive, with its run; else empty."""
         state = self.look()
         if state in (HolderState.NOBODY, HolderState.GONE) or is_fleetlock_run(self._seen.run):
             return ""
@@ -150,17 +152,17 @@ class Leadership:
 
     @property
     def safe_until(self) -> float:
-        """Until when what is about to be checked holds: before another can take the Lease and free what was held by it.
+        """Until when a check that starts now holds, in seconds of the monotonic clock.
 
-        Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and
-        another may have been under way.
+        After that another server could have taken the Lease and freed the slot. It takes the Lease
+        of a dead holder after two renewals at the earliest, and one may have been under way.
         """
-        return self.watch.clock.monotonic() + min(_SOON, self._seen.renewal)
+        return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._seen.renewal)
 
     def check(self) -> None:
-        """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`.
+        """Raise `FencedError` unless this or another live server holds the Lease.
 
-        It is read anew: what was taken by force a moment ago is still ours by the clock.
+        The Lease is read again, because the clock alone does not show that it was taken by force.
         """
         state = self.look(age=0.0)
         lock = self.lock
@@ -168,7 +170,7 @@ class Leadership:
         if lock is not None and is_own:
             lock.check()
         if state is HolderState.UNKNOWN and not is_own:
-            # who has just begun to watch waits for the next renewal
+            # A watch that has just started waits for the next renewal.
             state = await_sign(self.watch, self._read_anew, lambda _message: None)
         if not is_fleetlock_run(self._seen.run) or not (is_own or state is HolderState.ALIVE):
             raise FencedError("no FleetLock server is known to hold the Lease")
@@ -180,29 +182,29 @@ class Leadership:
 
 @dataclass(slots=True)
 class Troubles:
-    """What goes wrong again and again, told once by its subject until it is over, or another thing is wrong."""
+    """Reports a repeated problem once, until it ends or changes."""
 
     notice: Callable[[str], None]
     last: dict[str, str] = field(default_factory=dict)
 
     def tell(self, subject: str, message: str) -> None:
-        """Of one more failure."""
+        """Report a problem, unless it was the subject's last one."""
         if self.last.get(subject) != message:
             self.last[subject] = message
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        """Note that it has gone well."""
+        """Report that the subject's problem is over, if it had one."""
         if self.last.pop(subject, None) is not None:
             self.notice(f"{subject}: going on")
 
 
 @dataclass(slots=True)
 class ServerContext:
-    """What a server goes by and what it needs of the world; what its parts know of nodes, slots and the Lease.
+    """The settings, ports and shared state of a server.
 
-    `watched` yields the observers of one node's run, for as long as that takes. `count` counts an
-    answer, by the request (`pre-reboot` or `steady-state`) and its kind.
+    `watched` yields the observers of one node's run. `count` counts an answer, by its request
+    (`pre-reboot` or `steady-state`) and its kind.
     """
 
     settings: ServerSettings
@@ -217,7 +219,7 @@ class ServerContext:
     machines: Machines = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at slots and Lease with the patience of a host that waits for its answer."""
+        """Create the shared state. Slots and the Lease are read within `PATIENCE`."""
         self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
         self.leadership = Leadership(
             self.patient_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
@@ -231,15 +233,15 @@ class ServerContext:
 
     @property
     def now(self) -> datetime:
-        """The time by the API server's clock, where that is known."""
+        """The API server's time, or the local time if that is unknown."""
         return self.api.server_time() or self.clock.now()
 
     @property
     def quiet(self) -> Reporter:
-        """Tell nobody."""
+        """A reporter without observers."""
         return Reporter((), self.clock)
 
     @property
     def patient_api(self) -> ClusterApi:
-        """The API, within the time for which a host waits for its answer."""
+        """The API, with requests limited to `PATIENCE`."""
         return self.api.within(PATIENCE)

@@ -47,14 +47,14 @@ from rollout.threads import in_background
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
 _IDLE = 3.0
-_LEAVING = 2.0
-_REST = 10.0
+_STOP_SECONDS = 2.0
+_RETRY_SECONDS = 10.0
 _SLOTS = "the slots of FleetLock"
 
 
 @dataclass
 class SlotRunner:
-    """Runs turns, each in a thread of its own. `details` is what was told last of each node."""
+    """Runs slots, each in its own thread. `details` is the last step's detail by node."""
 
     world: ServerContext
     ending: StopRequest
@@ -62,7 +62,6 @@ class SlotRunner:
     _precedence: Precedence = field(default_factory=Precedence)
 
     def notify(self, event: StepEvent) -> None:
-        """Keep what a step says."""
         if isinstance(event, NodeStep):
             self.details[event.node] = event.detail
 
@@ -71,32 +70,34 @@ class SlotRunner:
         return read_identity(self.world.api)
 
     def run(self, slot: Slot, check: Guard, stop: StopRequest) -> NodeResult | None:
-        """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
-        world, settings = self.world, self.world.settings
+        """Return the node's result; None if there was nothing to do. Raises `ApiError`."""
+        world = self.world
+        settings = world.settings
         node = node_of(world.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
-            node = self._take_up_new_node(slot, check)
-            slot = self._now(slot)
-        if node is None or self._is_over(slot, node):
-            if (
-                node is not None
-                and slot.released
-                and node.boot_id == slot.boot_id
-                and not is_given_back(slot, node)
-            ):
-                self._rest(slot)
+            node = self._await_new_node(slot, check)
+            slot = self._latest(slot)
+        if node is None:
+            return None
+        if self._is_over(slot, node):
+            has_rebooted = node.boot_id != slot.boot_id
+            if slot.released and not has_rebooted and not is_given_back(slot, node):
+                self._note_aborted(slot)
             return None
         plan = plan_of(
-            node, slot, settings.selection, settings.policy, world.clock.now(), self._cluster
+            node=node,
+            slot=slot,
+            selection=settings.selection,
+            policy=settings.policy,
+            now=world.clock.now(),
+            cluster=self._cluster,
         )
-        with (
-            world.watched(plan) as observers,
-            NodeEvents(
-                world.api, plan.plan_id, plan.nodes, (*observers, self), world.clock
-            ) as events,
-        ):
-            engine = self._engine(plan, events.report, check, stop)
-            return self._take(slot, engine, is_taken_up=node.annotations.get(marks.RUN) == slot.run)
+        is_taken_up = node.annotations.get(marks.RUN) == slot.run
+        with world.watched(plan) as others:
+            observers = (*others, self)
+            with NodeEvents(world.api, plan.plan_id, plan.nodes, observers, world.clock) as events:
+                engine = self._engine(plan, events.report, check, stop)
+                return self._take(slot, engine, is_taken_up=is_taken_up)
 
     def _engine(
         self, plan: RolloutPlan, report: Reporter, check: Guard, stop: StopRequest
@@ -129,13 +130,14 @@ class SlotRunner:
             precedence=self._precedence,
         )
 
-    def _now(self, slot: Slot) -> Slot:
-        """Return the slot as it is by now, when its Node may be another."""
+    def _latest(self, slot: Slot) -> Slot:
+        """Return the slot as last read: its Node may have changed."""
         return self.world.book.latest.of_run(slot.run) or slot
 
-    def _take_up_new_node(self, slot: Slot, check: Guard) -> Node | None:
-        """Return the Node that was deleted during the reboot, marked anew; None where it is not to come back."""
-        world, policy = self.world, self.world.settings.policy
+    def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
+        """Return the Node that replaces a deleted one, with marks; None if the host stays away."""
+        world = self.world
+        policy = world.settings.policy
         cluster = PatientApi(world.api, world.clock)
         try:
             node = await_reregistration(
@@ -143,34 +145,30 @@ class SlotRunner:
                 check,
                 slot,
                 world.settings.slot_timeout,
-                is_released=lambda: self._now(slot).released,
+                is_released=lambda: self._latest(slot).released,
             )
         except NodeFailure:
             return None
         entry = plan_node(node, slot, policy)
-        task = NodeTask(
-            entry, slot.run, cluster, check, world.quiet, policy=pools_of(policy).rules(entry.pool)
-        )
+        rules = pools_of(policy).rules(entry.pool)
+        task = NodeTask(entry, slot.run, cluster, check, world.quiet, policy=rules)
         mark_again(task, Phase.REBOOTING, {})
         world.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
-        return node_of(world.api, self._now(slot))
+        return node_of(world.api, self._latest(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
-        """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
+        """Whether the node carries no marks of this slot, and its run must not start any more."""
         if node.annotations.get(marks.RUN) == slot.run:
             return False
         return is_given_back(slot, node) or slot.released or node.boot_id != slot.boot_id
 
-    def _rest(self, slot: Slot) -> None:
-        """Remember that a slot was taken and given up before anything was done to its node."""
+    def _note_aborted(self, slot: Slot) -> None:
+        """Record in the memory that a slot was released before its node was cordoned."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, "", end, slot.run, 1)
+        change = partial(note_end, ended=ended, now=self.world.now)
         with suppress(ApiError):
-            change_memory(
-                self.world.api,
-                self.world.settings.namespace,
-                partial(note_end, ended=ended, now=self.world.now),
-            )
+            change_memory(self.world.api, self.world.settings.namespace, change)
 
     def _take(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
         report = engine.report
@@ -197,7 +195,7 @@ class SlotRunner:
         return result
 
     def _settle(self, slot: Slot, engine: Engine, before: Health) -> None:
-        """Hold the slot until the cluster is as well as before, within --settle-timeout; then for the soak."""
+        """Wait until the cluster is as healthy as before, within --settle-timeout; then soak."""
         away = self.world.book.latest.nodes - {slot.node}
         try:
             missing = engine.settler.wait(before, 1, away, self.ending)
@@ -208,7 +206,8 @@ class SlotRunner:
             engine.report.notice(
                 f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
             )
-        if soak := engine.plan.policy.gates.soak:
+        soak = engine.plan.policy.gates.soak
+        if soak:
             engine.cluster.deadline(soak).wait_for(self.ending)
 
 
@@ -221,23 +220,23 @@ class Worker:
         self._leadership = world.leadership
         self._stop = stop
         self._woken = threading.Event()
-        self._turns: dict[str, tuple[Future[None], StopRequest]] = {}
+        self._runs: dict[str, tuple[Future[None], StopRequest]] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
         self.runner = SlotRunner(world, stop)
 
     def wake(self) -> None:
-        """There is a new slot, or news of one."""
+        """Look at the slots now: one was added or has changed."""
         self._woken.set()
 
     @property
     def working(self) -> int:
-        """How many nodes this server takes through their reboots now."""
-        return len(self._turns)
+        """How many nodes this server is rebooting now."""
+        return len(self._runs)
 
     def run(self) -> None:
-        """Until the stop is asked for; whatever goes wrong meanwhile is told, and tried again."""
+        """Work until a stop is requested; report each error and try again."""
         while not self._stop.requested:
             try:
                 self._look()
@@ -245,7 +244,7 @@ class Worker:
                     self._try_to_lead()
             except RolloutError as error:
                 self._troubles.tell(_SLOTS, error.message)
-            except Exception as error:  # noqa: BLE001 - no defect of this program ends the one thread that gives back
+            except Exception as error:  # noqa: BLE001 - a defect must not end this thread
                 self._troubles.tell(_SLOTS, f"internal error, please report it: {error!r}")
             else:
                 self._troubles.end(_SLOTS)
@@ -261,24 +260,25 @@ class Worker:
             self._leadership.look()
 
     def _open(self) -> list[Slot]:
-        """Return the slots that somebody has to work on."""
-        return [
-            slot
-            for slot in self._slots.held
-            if slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
-        ]
+        """Return the slots that need work."""
+        return [slot for slot in self._slots.held if self._needs_work(slot)]
+
+    def _needs_work(self, slot: Slot) -> bool:
+        return slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
-        """Whether the Node of a slot that nobody works on is gone: no host can report for it any more."""
-        with suppress(Denied):
+        """Whether the slot's Node is gone, so that no host can report for it any more."""
+        try:
             node = self._world.machines.nodes.get(slot.node)
-            is_another = node is None or node.uid != slot.node_uid
-            # what a watch tells may be late
-            return is_another and node_of(self._world.api, slot) is None
-        return False
+        except Denied:
+            return False
+        if node is not None and node.uid == slot.node_uid:
+            return False
+        # The watch may be late, so the Node is read again.
+        return node_of(self._world.api, slot) is None
 
     def _try_to_lead(self) -> None:
-        """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""
+        """Take the Lease if nobody holds it or its holder died; then work on all slots."""
         state = self._leadership.look()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
@@ -300,72 +300,67 @@ class Worker:
                 self._leadership.lock = None
 
     def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
-        """Work on every slot while the Lease is ours; leave all as it is where it is not, or this server ends."""
-        while not self._stop.requested and (self._open() or self._turns):
+        """Work on all slots until none is left, the Lease is lost or this server stops."""
+        while not self._stop.requested and (self._open() or self._runs):
             with suppress(ApiError):
                 self._look()
-            self._end_turns()
+            self._update_runs()
             try:
                 lock.check()
             except FencedError as error:
                 self._world.notice(error.message)
                 break
             for slot in self._open():
-                # one whose last turn met a failure that it could not tell apart is not tried again
-                # at once
-                rest = self._failed.get(slot.run)
-                if slot.run not in self._turns and (rest is None or rest.expired):
-                    self._begin(slot, lock, tenure)
+                # A slot whose last run failed unexpectedly is not retried at once.
+                retry = self._failed.get(slot.run)
+                if slot.run not in self._runs and (retry is None or retry.expired):
+                    self._start(slot, lock, tenure)
             self._pause(_TICK)
         tenure.request()
-        wait([turn for turn, _stop in self._turns.values()], timeout=_LEAVING)
-        self._turns.clear()
+        wait([future for future, _stop in self._runs.values()], timeout=_STOP_SECONDS)
+        self._runs.clear()
 
-    def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
+    def _start(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
         stop = StopRequest(revert=True)
 
         def check() -> None:
-            """Return while this turn may act: a lock that was given back does not tell a turn that outlives it."""
+            # A released lock does not stop a run that outlives it, so `tenure` is checked as well.
             if self._stop.requested or tenure.requested:
-                raise FencedError(
-                    "this server is not in charge any more: whoever is goes on with the node"
-                )
+                raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
-        self._turns[slot.run] = (
-            in_background(partial(self._run_slot, slot, check, stop), f"turn-{slot.node}"),
-            stop,
-        )
+        future = in_background(partial(self._run_slot, slot, check, stop), f"slot-{slot.node}")
+        self._runs[slot.run] = (future, stop)
 
-    def _end_turns(self) -> None:
-        """Forget turns that have ended; have those that are released give their nodes back."""
-        for run, (turn, stop) in list(self._turns.items()):
+    def _update_runs(self) -> None:
+        """Remove runs that have ended; stop those whose slots were released."""
+        for run, (future, stop) in list(self._runs.items()):
             slot = self._slots.of_run(run)
             if slot is not None and slot.released:
                 stop.request()
-            if turn.done():
-                del self._turns[run]
+            if future.done():
+                del self._runs[run]
 
     def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
-        """One turn, from wherever its node stands, and what becomes of its slot."""
+        """Run the slot from its node's current phase, then free or update the slot."""
         try:
             result = self.runner.run(slot, check, stop)
             self._settle_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._fail(slot, error.message)
-        except Exception as error:  # noqa: BLE001 - the slot stays held, and another look is taken at it
+        except Exception as error:  # noqa: BLE001 - the slot stays held, and is retried
             self._fail(slot, f"internal error, please report it: {error!r}")
         self.wake()
 
     def _fail(self, slot: Slot, why: str) -> None:
-        self._failed[slot.run] = Deadline(self._world.clock, _REST)
+        self._failed[slot.run] = Deadline(self._world.clock, _RETRY_SECONDS)
         self._troubles.tell(slot.node, why)
 
     def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
-        """Free the slot of a node that is back, or gone; one that stays cordoned keeps it, unless it is away."""
+        """Free the slot if its node is back or gone; keep it if the node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.released
@@ -374,10 +369,9 @@ class Worker:
         if node is None:
             self._world.book.change(lambda slots: slots.without(slot.run))
             return
-        # that it is absent is proven by its kubelet, which has stopped reporting; one that says not
-        # Ready is there
+        # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
-        begun_anew = partial(
+        change = partial(
             Slots.changed,
             run=slot.run,
             state=state,
@@ -385,4 +379,4 @@ class Worker:
             closing=False,
             awaited=Awaited.NOTHING,
         )
-        self._world.book.change(begun_anew)
+        self._world.book.change(change)

@@ -47,7 +47,7 @@ NAMES = ("a", "b", "c", "d")
 GROUP = "default"
 # All that waits, waits shortly: what is tried is the order of things.
 QUICK: dict[object, dict[str, float]] = {
-    worker: {"_TICK": 0.02, "_IDLE": 0.05, "_LEAVING": 2.0, "_REST": 0.1},
+    worker: {"_TICK": 0.02, "_IDLE": 0.05, "_STOP_SECONDS": 2.0, "_RETRY_SECONDS": 0.1},
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
     state: {"_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
