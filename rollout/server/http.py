@@ -1,4 +1,4 @@
-"""FleetLock on the wire: bounded in size, time and number; every answer is JSON of the protocol's form."""
+"""FleetLock over HTTP: requests are limited in size, time and number; every answer is JSON."""
 
 import asyncio
 import logging
@@ -34,20 +34,19 @@ from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five
-# minutes.
+# Requests at once: each uses a thread while the cluster is read. Hosts retry after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ONE = MOST_REQUESTS // PART_OF_ONE
-# How long answers that are under way may take once the end is asked for.
-_LAST_ANSWERS = 3.0
+# Seconds for requests under way to finish after a stop is requested.
+_STOP_SECONDS = 3.0
 
 _LOGGER = logging.getLogger(__name__)
-# Whoever hangs up, or speaks no HTTP, is nobody's concern.
+# Clients that hang up or do not speak HTTP are not logged.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
 Act = Callable[[Ask], FleetLockAnswer]
-# After these the rest of the body is not read: the connection is of no more use.
-_CUT_SHORT = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
+# The connection is closed after these answers, because the rest of the body is not read.
+_CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Front:
@@ -78,14 +77,17 @@ class _Front:
             answer = await self._answer(request, act)
         except Denied as denied:
             answer = denied.answer
-        # This process may have been stopped since: nothing that takes time comes between here and
-        # the wire.
+        # This process may have been suspended meanwhile: nothing slow may follow until the answer
+        # is sent.
         answer = answer.at(self._service.world.clock.monotonic())
         self._service.world.count(name, answer.kind)
         return _json(answer)
 
     async def _answer(self, request: web.Request, act: Act) -> FleetLockAnswer:
-        """Whoever is slow with a body has not been counted yet, and keeps nobody out; nor does any one address."""
+        """Answer a request, within the limits on all requests and on those of one address.
+
+        A request counts once its body has arrived, so slow clients do not block others.
+        """
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
@@ -101,7 +103,7 @@ class _Front:
                 )
             self._under_way[address] += 1
             try:
-                # a thread that nobody waits for where this process is to end
+                # The process does not wait for this thread when it ends.
                 return await asyncio.wrap_future(in_background(lambda: act(ask), "ask"))
             finally:
                 self._under_way[address] -= 1
@@ -146,7 +148,7 @@ def _json(answer: FleetLockAnswer) -> web.Response:
     body = msgspec.json.encode({"kind": answer.kind.value, "value": answer.value})
     headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
     response = web.Response(body=body, status=answer.kind.status, headers=headers)
-    if answer.kind in _CUT_SHORT:
+    if answer.kind in _CLOSING_KINDS:
         response.force_close()
     return response
 
@@ -155,27 +157,21 @@ def _json(answer: FleetLockAnswer) -> web.Response:
 async def _in_protocol_form(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Tell what aiohttp refuses by itself in the protocol's form, too."""
+    """Answer requests that aiohttp itself refuses as JSON, too."""
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        return _json(
-            FleetLockAnswer(
-                AnswerKind.NOT_FOUND,
-                "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics",
-            )
-        )
+        message = "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"
+        return _json(FleetLockAnswer(AnswerKind.NOT_FOUND, message))
     except web.HTTPMethodNotAllowed:
-        return _json(
-            FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, f"{request.method} is not known here")
-        )
+        message = f"{request.method} is not known here"
+        return _json(FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, message))
     except web.HTTPException as error:
         return _json(FleetLockAnswer(AnswerKind.DECODE_ERROR, excerpt(error.text or error.reason)))
-    except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too, and no traceback
+    except Exception as error:  # noqa: BLE001 - a defect denies the request
         _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
-        return _json(
-            FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see the server's log")
-        )
+        message = "internal error, see the server's log"
+        return _json(FleetLockAnswer(AnswerKind.INTERNAL_ERROR, message))
 
 
 async def serve(
@@ -184,10 +180,10 @@ async def serve(
     listening: Listening,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
+    """Serve until SIGINT or SIGTERM; call `ready` with the URL. Raises `InputError`."""
     tls = listening.tls()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_tell)
+    loop.set_exception_handler(_log_error)
     ended = asyncio.Event()
     front = _Front(service, metrics)
     runner = web.AppRunner(
@@ -195,8 +191,8 @@ async def serve(
         access_log=None,
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
-        shutdown_timeout=_LAST_ANSWERS,
-        # nobody has to send 4 KiB compressed, and what they unfold to is bounded by no library
+        shutdown_timeout=_STOP_SECONDS,
+        # No client needs compression, and no library limits the size of the decompressed body.
         auto_decompress=False,
     )
     await runner.setup()
@@ -204,13 +200,13 @@ async def serve(
         assert runner.server is not None  # noqa: S101 - it is set up
         listener = await listening.serving(partial(front.connections.opened, runner.server), tls)
         ready(_url(listener.sockets[0], secure=tls is not None))
-        beside = [asyncio.create_task(front.connections.watch())]
+        tasks = [asyncio.create_task(front.connections.watch())]
         if tls:
-            beside.append(asyncio.create_task(listening.follow(tls)))
+            tasks.append(asyncio.create_task(listening.follow(tls)))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         await ended.wait()
-        for task in beside:
+        for task in tasks:
             task.cancel()
         front.stopping = True
         listener.close()
@@ -218,12 +214,14 @@ async def serve(
         await runner.cleanup()
 
 
-def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """Tell what goes wrong with a connection as such, without a traceback: as where no more can be opened."""
+def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    """Log an error of the event loop without a traceback, such as too many open files."""
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 
 def _url(listening: socket.socket, *, secure: bool) -> str:
     host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if secure else 'http'}://{shown}:{port}"
+    if ":" in host:
+        host = f"[{host}]"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://{host}:{port}"

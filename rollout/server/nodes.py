@@ -1,7 +1,7 @@
-"""Which node asks, and what FleetLock makes of it: the plan of one node's reboot, and what its host has told.
+"""Finds the node of a host that asks, and makes the plan of its reboot.
 
-Each host asks by the id that Zincati makes of its machine id; one list of nodes is kept fresh by a
-watch.
+Each host asks with the ID that Zincati derives from its machine ID. A watch keeps the nodes
+current.
 """
 
 import re
@@ -31,32 +31,32 @@ from rollout.server.protocol import AnswerKind, Denied
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
-_AGAIN = 2.0
+_RETRY_SECONDS = 2.0
 NOWHERE = ClusterIdentity("", "", "")
-# What stands on a node whose host has not been granted its reboot.
+# The phases in which a host has not been granted its reboot.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    """Return the version in the name of its OS image, else that name: all that a kubelet tells."""
+    """Return the version in the name of the node's OS image, or the whole name without one."""
     match = _VERSION.search(node.os_image)
     return match[0] if match else node.os_image
 
 
 def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
-    """Return the nodes that are meant, which percentages are of."""
+    """Return the nodes of the selection, which percentages refer to."""
     selector = parse_selector(selection.selector)
-    return [
-        node
-        for node in nodes
-        if selector.matches(node.labels)
-        and (not selection.nodes or node.name in selection.nodes)
-        and not excluded_by_name(node.name, selection)
-    ]
+
+    def is_selected(node: Node) -> bool:
+        if selection.nodes and node.name not in selection.nodes:
+            return False
+        return selector.matches(node.labels) and not excluded_by_name(node.name, selection)
+
+    return [node for node in nodes if is_selected(node)]
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return what a host tells by asking: that it wants to reboot; into what, FLUO's agent may have told."""
+    """Return the facts of a host that asks: it needs a reboot, into FLUO's version if known."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_version_of(node)),
@@ -71,14 +71,15 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def staged_version_of(node: Node) -> str:
-    """Return what waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
+    """Return the staged version that FLUO's agent wrote on the Node; empty without one."""
+    if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
+        return ""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
-    is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT
-    return version if is_staged and version != NO_VERSION and is_version(version) else ""
+    return version if version != NO_VERSION and is_version(version) else ""
 
 
 def node_of(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the Node that a slot was taken for; None where it was deleted, also where one of its name is there."""
+    """Return the slot's Node; None if it was deleted, even if another has its name."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -87,11 +88,13 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Return the node as its slot has it: the boot and the version from before."""
-    is_marked = node.annotations.get(marks.RUN) == slot.run
-    cordoned = (
-        node.annotations.get(marks.CORDONED_BY_US) != "true" if is_marked else node.unschedulable
-    )
+    """Return the planned node, with the boot ID and version from before its reboot."""
+    cordoned = node.unschedulable
+    machine_id = node.machine_id
+    if node.annotations.get(marks.RUN) == slot.run:
+        cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
+        # A host that was reinstalled since is another machine, and proves nothing about this one.
+        machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
     return PlannedNode(
         name=node.name,
         boot_id=slot.boot_id,
@@ -101,8 +104,7 @@ def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
         evict=0,
         leave=0,
         cordoned=cordoned,
-        # a host that was installed anew since is another machine, and proves nothing of this one
-        machine_id=(node.annotations.get(marks.MACHINE_ID) if is_marked else "") or node.machine_id,
+        machine_id=machine_id,
         pool=pools_of(policy).of(node.labels),
     )
 
@@ -116,9 +118,8 @@ def plan_of(
     cluster: ClusterIdentity = NOWHERE,
 ) -> RolloutPlan:
     """Return a plan of this node alone."""
-    wave = Wave(
-        1, (plan_node(node, slot, policy),), f"its host asked for a slot of the group {slot.group}"
-    )
+    reason = f"its host asked for a slot of the group {slot.group}"
+    wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id=slot.run,
@@ -134,17 +135,20 @@ def plan_of(
     )
 
 
-def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
-    """Return the node whose host asks by this id; `Denied` where there is none, or it could be any of several."""
-    known = tuple(nodes)
-    names = sorted(node.name for node in known if zincati_id(node.machine_id) == asked_as != "")
+def name_of(host_id: str, nodes: Iterable[Node]) -> str:
+    """Return the name of the node whose host has this ID; `Denied` if not exactly one has it."""
+    nodes = tuple(nodes)
+    names = []
+    if host_id:
+        names = sorted(node.name for node in nodes if zincati_id(node.machine_id) == host_id)
     if not names:
-        why = "no Node has the machine id that this id is made of"
-        causes = [ambiguity.cause for ambiguity in ambiguous_machine_ids(known)]
-        raise Denied(
-            AnswerKind.UNKNOWN_ID,
-            "; ".join((why, *causes)) + (f". {MACHINE_ID_FIX}" if causes else ""),
-        )
+        message = "no Node has the machine id that this id is made of"
+        ambiguities = tuple(ambiguous_machine_ids(nodes))
+        for ambiguity in ambiguities:
+            message += f"; {ambiguity.cause}"
+        if ambiguities:
+            message += f". {MACHINE_ID_FIX}"
+        raise Denied(AnswerKind.UNKNOWN_ID, message)
     if len(names) > 1:
         raise Denied(
             AnswerKind.DOUBLED_ID,
@@ -154,14 +158,14 @@ def name_of(asked_as: str, nodes: Iterable[Node]) -> str:
 
 
 class Machines:
-    """The nodes as a watch tells of them. `follow` keeps it going; before the first list nobody is known."""
+    """The watched nodes. `follow` runs the watch; before its first list, no nodes are known."""
 
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: StopRequest) -> None:
-        """List and watch until `stop`; an API server that is away, or refuses, is asked again."""
+        """Watch the nodes until `stop`; retry if the API server does not answer or refuses."""
         with ExitStack() as stack:
             while self._view is None and not stop.requested:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -169,16 +173,16 @@ class Machines:
                     self._view = stack.enter_context(view)
                 except ApiError as error:
                     self._cluster.notice(error)
-                    self._cluster.clock.wait(stop, _AGAIN)
+                    self._cluster.clock.wait(stop, _RETRY_SECONDS)
             self._cluster.clock.wait(stop, _FOREVER)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name; `Denied` before they are known."""
+        """All nodes by name. Raises `Denied` before they are known."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
-    def name_of(self, asked_as: str) -> str:
-        """Return the node whose host asks by this id; `Denied` where there is none, or more than one."""
-        return name_of(asked_as, self.nodes.values())
+    def name_of(self, host_id: str) -> str:
+        """Return the name of the node with this ID; `Denied` if not exactly one has it."""
+        return name_of(host_id, self.nodes.values())

@@ -1,6 +1,6 @@
-"""What a client of FleetLock sends, read from bytes to an ask or a refusal; and what it is answered.
+"""Requests and answers of the FleetLock protocol.
 
-By the protocol 200 is a yes, and anything else is a no that the client tries again after a while.
+By the protocol, 200 is a yes. Any other status is a no, and the client tries again later.
 """
 
 import re
@@ -24,13 +24,13 @@ _UNAVAILABLE = 503
 
 
 class AnswerKind(StrEnum):
-    """Why; the words are the `kind` of the answer's body. Each has its HTTP status, most that of a lock."""
+    """The `kind` in an answer's body, with its HTTP status, by default 423 Locked."""
 
     _value_: str
     status: int
 
     def __new__(cls, word: str, status: int = _LOCKED) -> Self:
-        """Make a kind of its word and its status."""
+        """Create a kind from its word and its status."""
         kind = str.__new__(cls, word)
         kind._value_ = word
         kind.status = status
@@ -76,24 +76,18 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetLockAnswer:
-    """One answer: `value` says in a sentence what `kind` says in a word.
-
-    `until` is how long it holds, in seconds of the monotonic clock: what was looked at for it is
-    not known later.
-    """
+    """One answer; `value` is a sentence. It holds until `until`, by the monotonic clock."""
 
     kind: AnswerKind
     value: str
     until: float = inf
 
     def at(self, moment: float) -> "FleetLockAnswer":
-        """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
+        """Return the answer at that moment of the monotonic clock: after `until` it is a no."""
         if moment <= self.until:
             return self
-        return FleetLockAnswer(
-            AnswerKind.LOCK_LOST,
-            f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold",
-        )
+        message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"
+        return FleetLockAnswer(AnswerKind.LOCK_LOST, message)
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
@@ -106,7 +100,7 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Who asks: the id that a host makes of its machine id, in lower case without dashes; and its group."""
+    """A request: the host's ID, in lower case without dashes, and its group."""
 
     id: str
     group: str
@@ -117,7 +111,7 @@ class _RequestBody(msgspec.Struct):
 
 
 def check_request(method: str, header: str | None) -> None:
-    """`Denied` for a request that is none of the protocol's."""
+    """`Denied` if the request does not follow the protocol."""
     if method != "POST":
         raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
     if (header or "").strip().lower() != "true":
@@ -125,13 +119,12 @@ def check_request(method: str, header: str | None) -> None:
 
 
 def read_ask(body: bytes) -> Ask:
-    """Who asks; `Denied` for a body that does not say it."""
+    """Return the decoded request. Raises `Denied`."""
     try:
         parameters = msgspec.json.decode(body, type=_RequestBody).client_params
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Denied(
-            AnswerKind.DECODE_ERROR, f"the body is not the protocol's JSON: {excerpt(str(error))}"
-        ) from error
+        message = f"the body is not the protocol's JSON: {excerpt(str(error))}"
+        raise Denied(AnswerKind.DECODE_ERROR, message) from error
     if not is_group(parameters.group):
         raise Denied(
             AnswerKind.INVALID_CLIENT_IDENTITY,

@@ -1,9 +1,8 @@
-"""The Node of a host that was granted its reboot, deleted during it: its slot is held until the machine is back.
+"""Waits for a host whose Node was deleted during its reboot.
 
-Some cloud controllers delete the Node of a machine that is down, and its kubelet registers it again
-when it starts, under another UID. The host may be booting for all that can be seen, so its slot is
-nobody else's meanwhile. A machine that stays away was taken away: that is no failure, and its slot
-is free.
+Some cloud controllers delete the Node of a machine that is down. Its kubelet registers a Node with
+another UID when it starts. Until then the host may be booting, so it keeps its slot. If it stays
+away, the machine was removed: that is no failure, and its slot is freed.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 
 _PAUSE = 1.0
-# What is waited for of a host that may be down.
+# The waits during which the host may be down.
 IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask anew"
 
@@ -33,10 +32,10 @@ def await_reregistration(
     *,
     is_released: Callable[[], bool],
 ) -> Node:
-    """Return the Node that the slot's machine registers in another boot.
+    """Return the Node that the slot's machine registers after another boot.
 
-    `NodeRemovedError` where it does not in time, `NodeFailure` where it registers in the boot from
-    before.
+    Raises `NodeRemovedError` if none is registered in time, and `NodeFailure` if the machine
+    registers from its old boot.
     """
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
@@ -54,7 +53,7 @@ def await_reregistration(
 
 
 def _find_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the Node of the slot's machine, under whichever UID; another machine under its name is none."""
+    """Return the Node if it is the slot's machine, with any UID; else None."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
