@@ -105,8 +105,8 @@ def share_console(live: Live) -> None:
     """
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
-        # not a second lock: whoever writes a line asks for the live one's within the console's, and
-        # it does the reverse
+        # With a lock of its own it could deadlock: a printed line takes the console's lock first and
+        # then the display's, and the display takes them in the reverse order.
         live._lock = live.console.turn  # noqa: SLF001 - rich has no other way
 
 

@@ -175,13 +175,16 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
-    """Yield what to look at, and how to continue after it is fixed."""
+    """Yield what to look at, and how to continue after it is fixed.
+
+    A lost lock comes before everything else, and a held version before a failed node.
+    """
     if _is_fenced(result):
         yield ("see", "rollout status --run")
         yield ("then", "rollout resume")
         return
     go_on = _go_on(result)
-    if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
+    if result.deferred and _has_no_other_left(result):
         yield ("go on from another node", go_on)
         return
     is_trouble = _has_new_trouble(result)
@@ -202,6 +205,11 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         nodes = counted(len(result.left_over), "node")
         over = f"the rollout is over, without {nodes} of it that may not be started now. Later"
         yield (over, "rollout apply")
+
+
+def _has_no_other_left(result: RunResult) -> bool:
+    """Whether all nodes that were not done are deferred, or failed before this process."""
+    return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
 def _is_fenced(result: RunResult) -> bool:

@@ -101,15 +101,17 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, U
     """Return how far the rollout is with each node that is not done, by name.
 
     `down` says, by name, for how long the hosts of rebooting nodes have been down. A node that
-    failed and is in service again counts as failed, as in the heading. For a node that was rolled
-    back, the version says more.
+    failed and is in service again counts as failed, as in the heading. One that was rolled back has
+    no phase here, because its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.given_back.items():
         if outcome in _FAILED_IN_SERVICE:
             phases[name] = Phase.FAILED
+    # The marks on a node are newer than the outcome in the record.
     for entry in (*unfinished.begun, *unfinished.failed):
         phases[entry.node.name] = entry.phase
+    # The nodes that an ended rollout left over do not wait for it.
     if unfinished.blocks:
         for node in unfinished.untouched:
             phases[node.name] = Phase.PENDING

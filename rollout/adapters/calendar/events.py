@@ -292,14 +292,17 @@ def _add(begin: datetime, length: timedelta) -> datetime:
 
 
 def _instant(moment: date, zone: tzinfo) -> datetime:
-    """Return the time in UTC; a time without a timezone is in this zone."""
+    """Return the start of a day, or a time, in UTC. A time without a timezone is in this zone."""
     if isinstance(moment, datetime) and moment.tzinfo:
-        zone = moment.tzinfo
-        return _to_utc(moment.replace(tzinfo=None), zone, fold=moment.fold)
+        return _to_utc(moment, moment.tzinfo, fold=moment.fold)
     return _to_utc(_local_time(moment, zone), zone)
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
+    """Return a local time of the zone in UTC.
+
+    `fold` is 1 for the second of two equal local times, when clocks are set back.
+    """
     try:
         return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
     except OverflowError:

@@ -204,18 +204,18 @@ def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | N
 
 
 def _session(configuration: Any, *, proxy: str) -> ApiSession:
-    in_memory = _tls_context(configuration)
+    tls_context = _tls_context(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = _CONNECTIONS
     configuration.socket_options = _keep_alive_options()
-    # An error of ours says what is missing for SOCKS.
+    # Without PySocks urllib3 warns, and the errors of this module say what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
-    is_of_environment = configuration.proxy and not proxy
-    with _translate_errors(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
+    is_proxy_of_environment = configuration.proxy and not proxy
+    with _translate_errors(_OF_ENVIRONMENT if is_proxy_of_environment else "the kubeconfig"):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
-    if in_memory is not None:
-        pool.connection_pool_kw["ssl_context"] = in_memory
+    if tls_context is not None:
+        pool.connection_pool_kw["ssl_context"] = tls_context
     if not configuration.verify_ssl:
         # The kubeconfig says so. A warning for each request would not help.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)

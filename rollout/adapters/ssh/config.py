@@ -229,10 +229,10 @@ def _check_words(host: Host) -> None:
 
 def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
     logins = {(host.user, host.port) for host in hosts.values()}
-    usual = {(user, port): client.ask(_NOBODY, user, port) for user, port in logins}
+    defaults = {(user, port): client.ask(_NOBODY, user, port) for user, port in logins}
 
     def configure(host: Host) -> Host:
-        name, settings = _ask_for_host(host, client, usual[host.user, host.port])
+        name, settings = _ask_for_host(host, client, defaults[host.user, host.port])
         for keyword in _REFUSED:
             if _value(settings, keyword, _NONE) not in _OFF:
                 message = f"{files} sets {keyword} for {host.name}, which is not supported"
@@ -247,25 +247,26 @@ def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) ->
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
 
 
-def _ask_for_host(host: Host, client: Client, usual: Settings) -> tuple[str, Settings]:
+def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
     """Return the name to use for a host, and its settings.
 
     A block for the host's name takes precedence over one for its address.
     """
+    # ssh is asked only about a name that it cannot take for an option.
     if is_address(host.name) and host.name != host.address:
-        # Only the cluster may know the name. Errors in the files recur for the address.
+        # An error may be about this name only. Any other recurs below, for the address.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
-            if _differs(settings, usual, host.name):
+            if _differs(settings, defaults, host.name):
                 return host.name, settings
     return host.address, client.ask(host.address, host.user, host.port)
 
 
-def _differs(settings: Settings, usual: Settings, name: str) -> bool:
-    """Return whether the settings of a name differ from those of a name that no host has."""
+def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
+    """Whether a name's settings differ from the `defaults`: those of a name that no host has."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
-        expected = [value.replace(_NOBODY, name).lower() for value in usual.get(keyword, ())]
+        expected = [value.replace(_NOBODY, name).lower() for value in defaults.get(keyword, ())]
         if values != expected:
             return True
     return False

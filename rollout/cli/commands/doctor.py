@@ -132,7 +132,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from cluster.right_checks(needs, missing)
         yield _lock(api, namespace)
         if not any(right.resource == "configmaps" for right in missing):
-            yield from _write_checks(api, namespace)
+            yield from _storage_checks(api, namespace)
         stage = CheckName.NODES
         subject = request.selection.selector or "all nodes"
         nodes = read_nodes(api)
@@ -165,8 +165,8 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
-def _write_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
-    """Yield the documents that the API server refuses to store."""
+def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
+    """Yield a check for each document that the API server refuses to store."""
     record = record_of(namespace)
     why_no_record = with_patience(record.why_unwritable, api)
     why_no_memory = with_patience(why_unwritable, api, namespace)

@@ -54,12 +54,13 @@ _KNOWN_NAMES = frozenset(
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _ORDINAL = re.compile(r"(.+)-(\d{1,5})")
+# In these fields the keys are labels of the operator, and are hidden like the values.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
-"""Fields whose keys are words of the operator's, too."""
 _NAMES = frozenset(
     {"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"}
 )
 _KEYS = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+# Every other kind is hidden: a custom one may name a product.
 _KINDS = frozenset(
     {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
 )
@@ -122,6 +123,7 @@ class Hidden:
         return hidden
 
     def _text(self, text: str, field: str) -> str:
+        """Replace the text of a field if it holds a name, a key, a value or an identifier."""
         if field in _NAMES or field == "namespaces":
             return self.name(text)
         if field in _KEYS or field == "key":

@@ -297,7 +297,7 @@ class _RollingRun(_WaveSimulation):
     A node has settled when, of each owner that had ready pods on it, no more are away than when it
     started, except for those that other nodes in flight have evicted. Owners are UIDs.
     `_before` is how many pods were away when each node in flight started, by node and owner.
-    `_befores` is the same by owner and node.
+    `_before_by_owner` is the same by owner and node.
     `_away` has, by owner, the nodes that had ready pods of it and are not back.
     `_unsettled` has the nodes that are back, by an owner that they still wait for.
     `_floor` is how many seconds each node takes at least to settle.
@@ -310,7 +310,7 @@ class _RollingRun(_WaveSimulation):
         self._queue = RollingQueue(batch.rolling or Rolling(1), self.names)
         self._before = dict[str, dict[str, int]]()
         self._floor = dict[str, int]()
-        self._befores: dict[str, dict[str, int]] = defaultdict(dict)
+        self._before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
         self._away: dict[str, set[str]] = defaultdict(set)
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
@@ -337,16 +337,19 @@ class _RollingRun(_WaveSimulation):
         simulator = self.simulator
         before = dict[str, int]()
         for owner in self.flow.ready_on(name):
-            before[owner] = min([self.flow.away[owner], *self._befores[owner].values()])
-            self._befores[owner][name] = before[owner]
+            # Pods of nodes in flight are away only for now, so they do not count as away before.
+            counts = [self.flow.away[owner], *self._before_by_owner[owner].values()]
+            before[owner] = min(counts)
+            self._before_by_owner[owner][name] = before[owner]
             self._away[owner].add(name)
         self._before[name] = before
-        # The host may boot more slowly than most.
+        # It is back no sooner than after its own last run: its host may boot more slowly than most.
         self.soonest[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
         self._floor[name] = simulator.pace.settle(pods) if pods else 0
         self.places.note_drain(name)
         self.flow.close((name,))
-        self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
+        ending = slowest_ending((pods,), simulator.policy.drain, simulator.pace)
+        self.begin(name, ending, nodes=1)
 
     def _check_waiting(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
@@ -375,6 +378,6 @@ class _RollingRun(_WaveSimulation):
         if before is None:
             return
         for owner in before:
-            del self._befores[owner][name]
+            del self._before_by_owner[owner][name]
         self._queue.end(name)
         self._begin_next()
