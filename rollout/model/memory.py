@@ -120,8 +120,8 @@ class Memory:
         """Return what to do about the problem."""
         if self.denied:
             return (
-                "Get the right granted: `rollout manifests roles` prints a ClusterRole and Roles"
-                " with every right."
+                "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole"
+                " and Roles with every permission."
             )
         return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
 

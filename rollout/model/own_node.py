@@ -54,9 +54,3 @@ class OwnNode:
     def marker(self) -> str:
         """Return how the annotation of a deferred node names this process; empty without a pod."""
         return f"pod {self.pod}" if self.pod else ""
-
-    @property
-    def presence(self) -> str:
-        """Return the clause that says that this process runs on the node."""
-        pod = f"the pod {self.pod}" if self.pod else "a pod"
-        return f"this process runs on it, in {pod}"

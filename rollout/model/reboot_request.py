@@ -47,5 +47,5 @@ def way_to_judge(facts: HostFacts) -> str:
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:
-        return f"detect.sources names what else says that it needs a reboot: {_OTHERS}"
+        return f"add another source to detect.sources: {_OTHERS}"
     return ""

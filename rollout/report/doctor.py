@@ -58,7 +58,8 @@ def _figures(checks: Sequence[Check], *, every: bool) -> str:
     where = "" if every else " (-v lists them)"
     if len(checks) == passed:
         return f"All {len(checks)} checks passed{where}."
-    others = f"{tallies[Verdict.WARN]} to look at, {tallies[Verdict.FAIL]} failed"
+    warnings = counted(tallies[Verdict.WARN], "warning")
+    others = f"{warnings}, {tallies[Verdict.FAIL]} failed"
     return f"{counted(passed, 'check')} passed{where}, {others}."
 
 

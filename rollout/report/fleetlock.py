@@ -27,7 +27,8 @@ _AWAITED = {
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
     Awaited.CALM: (
-        "no reboot is expected any more: returned once its host has stayed up for a minute"
+        "no longer expected to reboot: the node is uncordoned after its host has stayed up for a"
+        " minute"
     ),
 }
 
@@ -37,11 +38,11 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int 
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:
-        lines.append(f"Working on them: {printable(server)}")
+        lines.append(f"Served by: {printable(server)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
         lines.append(
-            "No server holds the lock: the first that runs goes on with them; rollout abort gives"
-            " them back."
+            "No server holds the lock. The next server that starts continues; to release the slots"
+            " instead: rollout abort"
         )
     return "\n".join(lines)
 
@@ -86,7 +87,10 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.HELD:
             what = _AWAITED.get(slot.awaited, "")
             if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
-                what = "its host gave its reboot up: returned once it has stayed up for a minute"
+                what = (
+                    "its host canceled its reboot: the node is uncordoned after its host has stayed"
+                    " up for a minute"
+                )
             return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 

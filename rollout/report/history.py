@@ -188,10 +188,13 @@ def _sentences(line: AnyLine) -> Iterator[str]:
                 not_done=len(line.not_done),
                 not_started=len(line.not_started),
             )
-            yield f"the end: {counts}"
-            yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
-            yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())
-            yield from (f"{node} was skipped: {why}" for node, why in line.why_skipped.items())
+            yield f"ended: {counts}"
+            for node, why in line.why_not_done.items():
+                yield f"{node} could not be rebooted: {why}"
+            for node, why in line.why_not_started.items():
+                yield f"{node} was not started: {why}"
+            for node, why in line.why_skipped.items():
+                yield f"{node} was skipped: {why}"
         case PlanLine() | VersionLine() | DryRunLine():
             return
         case _:

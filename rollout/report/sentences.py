@@ -57,7 +57,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
             detail = ", still down" if is_down(event) else _detail(event.detail)
             return f"{printable(event.node)}: {event.phase}{detail}"
         case PodReleased():
-            return f"{printable(event.node)}: {printable(event.pod)} may go"
+            return f"{printable(event.node)}: {printable(event.pod)} can be evicted now"
         case PodsEvicted():
             return f"{printable(event.node)}: evicted {'; '.join(map(eviction_text, event.pods))}"
         case NodeFinished():

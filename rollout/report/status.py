@@ -308,10 +308,10 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
     if is_wide:
         problem = status.error or _explanation(status, status.message, now)
         if failed:
-            failed = f"{failed}: `rollout operate` tries it again after {status.retry_after}"
+            failed = f"{failed}: `rollout operate` retries it after {status.retry_after}"
         return printable(joined("; ", status.progress, problem, failed))
     if status.shows and status.judged and not status.needs_reboot:
-        return f"not asked: {', '.join(status.shows)}"
+        return f"not a configured source: {', '.join(status.shows)}"
     problem = status.note if status.error else _explanation(status, status.note, now)
     if _is_below_table(status, memory):
         problem = ""

@@ -170,8 +170,8 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
     if release:
         yield (_after_fixing(result), release)
     if result.not_started or result.deferred:
-        but = ", but for held versions" if result.failed else ""
-        yield (f"the next pass takes up what is left{but}.", "")
+        but = ", except those with held versions" if result.failed else ""
+        yield (f"the next pass reboots the remaining nodes{but}.", "")
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
@@ -203,8 +203,10 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         yield ("go on", go_on)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
-        over = f"the rollout is over, without {nodes} of it that may not be started now. Later"
-        yield (over, "rollout apply")
+        why = "was not rebooted because it cannot be started now"
+        if len(result.left_over) > 1:
+            why = "were not rebooted because they cannot be started now"
+        yield (f"the rollout has ended. {nodes} {why}. Later", "rollout apply")
 
 
 def _has_no_other_left(result: RunResult) -> bool:

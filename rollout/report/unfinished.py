@@ -47,7 +47,7 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
             state = "is taking hosts through their reboots"
         return f"the FleetLock server {state}, run {run}: {counts}"
     record = unfinished.record
-    name = f"the rollout {run}" if run else "a rollout of unknown id"
+    name = f"the rollout {run}" if run else "a rollout with an unknown ID"
     who = f"of {printable(record.started_by)}" if record.started_by else ""
     since = f"since {printable(record.started_at)}" if record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING
@@ -200,7 +200,7 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     `unfinished` is None if only FleetLock slots are left.
     """
     if unfinished is None:
-        return "Slots of FleetLock that no node has marks of are freed."
+        return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
     for begun in (*unfinished.begun, *unfinished.failed):
         states[begun.node.name] = _undo_text(begun, wait)

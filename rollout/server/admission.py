@@ -247,7 +247,9 @@ class SlotAdmission:
         )
         unfinished = assess(self._record.now(), others)
         if unfinished is not None and unfinished.blocks:
-            what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
+            run = unfinished.run
+            name = f"the rollout {run}" if run else "a rollout with an unknown ID"
+            what = f"{name} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:

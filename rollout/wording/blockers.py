@@ -1,5 +1,7 @@
 """Why a drain fails, or a plan does not start, in words."""
 
+from collections.abc import Sequence
+
 from rollout.model import marks
 from rollout.model.blocker_finding import (
     AwayFailed,
@@ -24,12 +26,13 @@ from rollout.model.blocker_finding import (
 )
 from rollout.model.cluster import Budget
 from rollout.model.plan import Blocker
+from rollout.model.quantity import Duration
 from rollout.model.rivals import Coordinator, Rival
-from rollout.model.text import joined, printable, shortened
+from rollout.model.text import counted, joined, printable, shortened
 from rollout.wording.words import Words, cause, fix, words
 
 _ALLOW = "or use --allow unhealthy"
-_BESIDE = "and no other node of the control plane may be away beside it"
+_BESIDE = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
 
 
@@ -53,11 +56,11 @@ def _(finding: AwayFailed) -> Words:
 
 @words.register
 def _(finding: AwayStarted) -> Words:
-    return Words(f"was started by {_rollout(finding.run)} and is not given back")
+    return Words(f"was started by {_rollout(finding.run)} and is still cordoned")
 
 
 def _rollout(run: str) -> str:
-    return f"the rollout {printable(run)}" if run else "a rollout of unknown id"
+    return f"the rollout {printable(run)}" if run else "a rollout with an unknown ID"
 
 
 @words.register
@@ -67,7 +70,7 @@ def _(finding: LimitUsedUp) -> Words:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
     fix = "fix it"
     if not isinstance(finding.away, AwayNotReady):
-        fix = "`rollout abort` gives it back once that rollout has ended"
+        fix = "`rollout abort` uncordons it once that rollout has ended"
     return Words(f"{words(finding.away).cause}, and uses up {limit}", f"{fix}, or raise the limit")
 
 
@@ -95,14 +98,16 @@ def _(finding: EtcdMajorityLost) -> Words:
 
 @words.register
 def _(_finding: LastApiServer) -> Words:
-    return Words("is the only API server that is Ready", f"have another one run, {_ALLOW}")
+    return Words("is the only API server that is Ready", f"start another API server, {_ALLOW}")
 
 
 @words.register
 def _(finding: CopiesLacking) -> Words:
     if finding.away:
         nodes = ", ".join(finding.away)
-        return Words(f"would lack copies beside {nodes}", f"wait until {nodes} is back, {_ALLOW}")
+        verb = "is" if len(finding.away) == 1 else "are"
+        lack = f"would not have enough healthy replicas while {nodes} {verb} also unavailable"
+        return Words(lack, f"wait until {nodes} {verb} available again, {_ALLOW}")
     return Words(finding.problem, f"{finding.fix}, {_ALLOW}")
 
 
@@ -138,10 +143,16 @@ def _(finding: PodRefused) -> Words:
 
 @words.register
 def _(finding: StuckTerminating) -> Words:
-    held = f" and is held by {', '.join(finding.finalizers)}" if finding.finalizers else ""
-    cause = f"should have been gone {finding.overdue} ago{held}, longer than --drain-timeout waits"
+    stuck = stuck_terminating(finding.overdue, finding.finalizers)
+    cause = f"{stuck}, longer than --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={finding.timeout}"
-    return Words(cause, f"see what holds it, or leave it behind with {setting}")
+    return Words(cause, f"see what blocks its deletion, or skip it with {setting}")
+
+
+def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
+    """Return the clause about a pod whose grace period ended `overdue` ago."""
+    held = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
+    return f"is stuck terminating: its grace period ended {overdue} ago{held}"
 
 
 @words.register
@@ -164,8 +175,8 @@ def _(finding: BudgetUncounted) -> Words:
 @words.register
 def _(finding: BudgetUnscaled) -> Words:
     cause = (
-        f"{rule_of(finding.budget)} never allows an eviction because it goes by the scale of its"
-        " pods' controllers, and they have none"
+        f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
+        " subresource to calculate it from"
     )
     return Words(cause, _fixes(f"give it an absolute minAvailable of {finding.min_available}"))
 
@@ -173,8 +184,9 @@ def _(finding: BudgetUnscaled) -> Words:
 @words.register
 def _(finding: BudgetNever) -> Words:
     budget = finding.budget
-    ended = f", {finding.ended} of which ended," if finding.ended else ""
-    cause = f"{rule_of(budget)} of {budget.expected_pods} pods{ended} never allows an eviction"
+    pods = counted(budget.expected_pods, "pod")
+    ended = f", {finding.ended} of them completed" if finding.ended else ""
+    cause = f"{rule_of(budget)} never allows an eviction ({pods}{ended})"
     more = ""
     if finding.replicas:
         more = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
@@ -197,10 +209,11 @@ def _(finding: BudgetUnhealthy) -> Words:
 @words.register
 def _(finding: FitsNowhere) -> Words:
     lost = finding.lost
-    more = f" (and {len(lost) - 1} more of this budget)" if len(lost) > 1 else ""
+    others = counted(len(lost) - 1, "more pod")
+    more = f" (and {others} of this budget)" if len(lost) > 1 else ""
     cause = (
-        f"{lost[0]}{more} fits nowhere else while this node is away: {finding.obstacle}; and it"
-        f" lets {finding.away} be away"
+        f"{lost[0]}{more} cannot be scheduled on another node: {finding.obstacle}; and this budget"
+        f" allows only {finding.away} unavailable"
     )
     room = "make room on other nodes" if finding.lacks_room else ""
     return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))

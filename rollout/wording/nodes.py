@@ -59,7 +59,7 @@ def _(finding: ExcludedByFlag) -> Words:
 
 @words.register
 def _(_finding: VirtualNode) -> Words:
-    return Words("a virtual node: no host of its own is behind it")
+    return Words("a virtual node: it has no host to reboot")
 
 
 @words.register
@@ -143,9 +143,9 @@ def _(finding: ProbeFailed) -> Words:
 
 @words.register
 def _(finding: RebootNotNeeded) -> Words:
-    cause = "; ".join(finding.answers) or "nothing is asked whether it needs a reboot"
+    cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
-        return Words(cause, f"its annotation reboot-needed counts with {finding.detect_flag}")
+        return Words(cause, f"to use its reboot-needed annotation: {finding.detect_flag}")
     return Words(cause, "--allow idle reboots it anyway" if finding.may_reboot_idle else "")
 
 
@@ -155,30 +155,31 @@ def _(finding: SourcesSilent) -> Words:
     if finding.shows:
         return Words(cause, f"it has {', '.join(finding.shows)}: {finding.detect_flag}")
     if finding.lacks_engine:
-        sources = f"what else says that it needs a reboot: {_OTHER_SOURCES}"
-        return Words(cause, f"detect.sources names {sources}")
+        return Words(cause, f"add another source to detect.sources: {_OTHER_SOURCES}")
     return Words(cause)
 
 
 @words.register
 def _(finding: HeldVersion) -> Words:
     nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _NAMED)}"
-    where = nodes if finding.nodes else "nodes that have succeeded since"
+    where = nodes if finding.nodes else "nodes that later succeeded"
     cause = f"version {finding.version} is held: it failed on {where}, last {finding.at}"
     return Words(cause, _release(finding.version))
 
 
 @words.register
 def _(finding: UncountedVersion) -> Words:
-    others = f"{finding.others} others are, and its failures could not be remembered"
-    cause = f"version {finding.version} is held: {others}; release some of these"
+    cause = (
+        f"version {finding.version} is held: its failures cannot be recorded because"
+        f" {finding.others} other versions are already held; release some of them"
+    )
     return Words(cause, _release(finding.version))
 
 
 @words.register
 def _(finding: MaybeHeldVersion) -> Words:
     held = words(finding.held)
-    return Words(f"{held.cause}; it may be the one that waits here", held.fix)
+    return Words(f"{held.cause}; it may be the version staged on this node", held.fix)
 
 
 def _release(version: str) -> str:
@@ -188,9 +189,9 @@ def _release(version: str) -> str:
 @words.register
 def _(finding: NoEvidence) -> Words:
     version = finding.version
-    subject = f"version {version}" if version else "a version that the host does not tell"
+    subject = f"version {version}" if version else "an unknown version"
     known = shortened(finding.known) or "none"
-    lack = f"{subject} has no evidence of {finding.cluster} (there is: {known})"
+    lack = f"{subject} has no evidence from {finding.cluster} (evidence exists for: {known})"
     return Words(joined("; ", lack, *finding.problems))
 
 
@@ -216,7 +217,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 
 @words.register
 def _(finding: NodeResting) -> Words:
-    cause = f"it {trouble(finding.failures)}: not tried again before {finding.until}"
+    cause = f"it {trouble(finding.failures)}; it will not be rebooted again until {finding.until}"
     return Words(cause, f"rollout release --node {finding.node}")
 
 
@@ -228,9 +229,9 @@ def trouble(failures: NodeFailures, when: str = "") -> str:
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
     when = when or f"at {failures.at}"
     if failures.outcome == Outcome.SUCCEEDED:
-        return f"was rebooted {when}, which again changed nothing{times}"
+        return f"was rebooted {when}, but its version did not change{times}"
     if failures.outcome == Outcome.ABORTED:
-        return f"gave its reboot up {when}{times}"
+        return f"canceled its reboot {when}{times}"
     return f"failed {when} ({failures.outcome}{times})"
 
 
@@ -276,7 +277,7 @@ def _(finding: RivalMark) -> Words:
 
 @words.register
 def _(finding: RivalPod) -> Words:
-    cause = f"the system-upgrade-controller is at work on it: pod {finding.pod}"
+    cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
     return Words(cause, f"wait until it has ended, or --allow {finding.rival}")
 
 
@@ -287,9 +288,9 @@ def _(finding: RivalOnHost) -> Words:
             act = "locksmithd runs on the host and reboots it by itself"
             stop = "sudo systemctl mask --now locksmithd"
         case Rival.ZINCATI:
-            act = f"Zincati runs on the host and reboots it by its strategy {finding.strategy}"
+            act = f"Zincati runs on the host and reboots it (strategy {finding.strategy})"
             mask = "sudo systemctl mask --now zincati"
-            stop = f"rollout fleetlock has it ask before, or: {mask}"
+            stop = f"make Zincati use rollout fleetlock, or: {mask}"
         case SelfReboot():
             act, stop = SELF_REBOOTS[finding.rival]
         case _:
@@ -303,17 +304,17 @@ def _or_allow(way_out: str, rival: str) -> str:
 
 @words.register
 def _(finding: OwnNodeOnly) -> Words:
-    place = f"{_own_pod(finding.pod)}, which no other node would take"
+    place = f"{_own_pod(finding.pod)}, which cannot be scheduled on another node"
     return Words(f"{place}: run rollout from outside the cluster")
 
 
 @words.register
 def _(finding: OwnNodeDeferred) -> Words:
-    return Words(f"{_own_pod(finding.pod)}: the next run takes it, from another node")
+    return Words(f"{_own_pod(finding.pod)}: the next run reboots it, from another node")
 
 
 def _own_pod(pod: str) -> str:
-    return f"this process runs on it, in {f'the pod {pod}' if pod else 'a pod'}"
+    return f"rollout itself runs on this node, in {f'the pod {pod}' if pod else 'a pod'}"
 
 
 @words.register

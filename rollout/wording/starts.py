@@ -48,7 +48,7 @@ def _(finding: WindowTooShort) -> Words:
 
 
 def _next(opens: str) -> str:
-    return f"the next opens {opens}" if opens else "nothing opens in the next two years"
+    return f"the next window opens {opens}" if opens else "no window opens in the next two years"
 
 
 @words.register
@@ -70,7 +70,7 @@ def _(finding: MemoryUnreadable) -> Words:
 
 @words.register
 def _(finding: MemoryUnwritable) -> Words:
-    return Words(f"no failure could be remembered: {finding.problem}")
+    return Words(f"failures could not be recorded: {finding.problem}")
 
 
 @words.register
@@ -86,7 +86,9 @@ def _(finding: BlockedNow) -> Words:
 
 @words.register
 def _(finding: AlertsFiring) -> Words:
-    return Words(f"Prometheus has the alert {shortened(finding.names, _ALERTS)}")
+    verb = "is" if len(finding.names) == 1 else "are"
+    noun = "alert" if len(finding.names) == 1 else "alerts"
+    return Words(f"{noun} {shortened(finding.names, _ALERTS)} {verb} firing")
 
 
 @words.register
@@ -96,8 +98,8 @@ def _(finding: AlertsUnreadable) -> Words:
 
 @words.register
 def _(finding: AlertsNotAsked) -> Words:
-    setting = "alerts.prometheus-url does not name it"
-    return Words(f"alerts of {finding.url} are not asked for: {setting}")
+    setting = "alerts.prometheus-url is not set to it"
+    return Words(f"alerts from {finding.url} are not read: {setting}")
 
 
 @words.register
@@ -123,7 +125,7 @@ def _(_finding: StopRequested) -> Words:
 
 @words.register
 def _(_finding: DeadlineReached) -> Words:
-    return Words("the time of --active-deadline is up")
+    return Words("--active-deadline has been reached")
 
 
 @words.register

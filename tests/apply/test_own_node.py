@@ -125,8 +125,8 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     for name in others:
         write_spec(lab, name, unschedulable=True)
     ended = in_pod(lab, own, "apply", "--yes", *QUICK).ends(4)
-    assert f"! {own}  own-node: this process runs on it" in ended.stdout
-    assert "no other node would take" in ended.stdout
+    assert f"! {own}  own-node: rollout itself runs on this node" in ended.stdout
+    assert "cannot be scheduled on another node" in ended.stdout
     assert "from outside the cluster" in ended.stdout
     assert not any(lab.scoreboard().reboots.values())
     assert not is_marked(lab, own)

@@ -121,4 +121,4 @@ def test_a_pod_knows_its_node_by_its_name_or_its_kernel_and_says_where_it_cannot
     by_name = pods.run("rollout-1", "plan")
     for planned, where in ((by_kernel, "in a pod"), (by_name, "in the pod kube-system/rollout-1")):
         assert (planned.code, "deferred" in planned.stdout) == (0, True), planned.stderr
-        assert f"this process runs on it, {where}" in " ".join(planned.stdout.split())
+        assert f"rollout itself runs on this node, {where}" in " ".join(planned.stdout.split())

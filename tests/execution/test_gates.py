@@ -117,7 +117,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     assert gates.hold(other).finding is None
     assert not gates.hold(web).is_general
     assert notes.told == [
-        "web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"
+        "web: outside the maintenance window; the next window opens Mon 2026-03-02 23:00 UTC"
     ]
     # never within the rollout's own
     assert gates.hold(db).final
@@ -125,7 +125,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     clock.forward(hours=1)
     assert gates.hold(web).finding is None
     clock.forward(hours=1)
-    assert "the next opens Mon 2026-03-09 23:00 UTC" in words_of(gates.hold(web))
+    assert "the next window opens Mon 2026-03-09 23:00 UTC" in words_of(gates.hold(web))
 
 
 def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
@@ -137,7 +137,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     assert all(hold.finding and not hold.final for hold in held)
     assert notes.told == [
         (
-            "no node is started: outside the maintenance window; the next opens Mon 2026-03-02"
+            "no node is started: outside the maintenance window; the next window opens Mon 2026-03-02"
             " 22:00 GMT"
         )
     ]
@@ -145,7 +145,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     clock.forward(minutes=1)
     assert gates.hold(first).finding is None
     clock.forward(hours=1)
-    assert "the next opens Mon 2026-03-09 22:00 GMT" in words_of(gates.hold(first))
+    assert "the next window opens Mon 2026-03-09 22:00 GMT" in words_of(gates.hold(first))
 
 
 def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ def test_evidence_that_is_not_what_it_says_is_refused(
         "it is stale: made ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),
         "in the future": signed(keys, {**good, "made_at": ago(days=-1)}, "future.json"),
         "it does not say when": signed(keys, {**good, "made_at": "soon"}, "when.json"),
-        "has no evidence of staging (there is: 4000.0.0)": signed(
+        "has no evidence from staging (evidence exists for: 4000.0.0)": signed(
             keys, {**good, "version": "4000.0.0"}, "v.json"
         ),
         "it is no evidence": signed(keys, {"version": 7}, "shape.json"),

@@ -29,7 +29,7 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(
     started: Started, rollout: Rollout
 ) -> None:
     lab = started("default", 4)
-    why = f"frozen ({FROZEN}); the next opens "
+    why = f"frozen ({FROZEN}); the next window opens "
     ended = rollout(lab, "operate", "--once", *FREEZE, "--window", open_now())
     assert ended.code == 0
     assert ended.stderr == ""

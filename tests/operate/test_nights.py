@@ -68,7 +68,7 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
     assert score.annotations_left == {}
     assert score.taints_left == ()
     assert all(
-        "no failure could be remembered: " in why for why in ended.summary["reasons"].values()
+        "failures could not be recorded: " in why for why in ended.summary["reasons"].values()
     )
     again = rollout(lab, *ONCE)
     assert (again.code, harmed(lab)) == (6, [node]), again.stderr
@@ -156,11 +156,13 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(
     assert "as before, after 2 reboots in a row: it will not be rebooted again" in second.stdout
     resting = a_pass(600)
     assert (host.reboots, resting.outcomes) == (2, {}), resting.stderr
-    assert "which again changed nothing: not tried again before" in str(resting.plan["excluded"])
+    assert "but its version did not change; it will not be rebooted again until" in str(
+        resting.plan["excluded"]
+    )
     shown = rollout(lab, "status").stdout
     assert any(
         line.startswith("worker-4 ")
-        and re.search(r" was rebooted \S+ ago, which again changed nothing", line)
+        and re.search(r" was rebooted \S+ ago, but its version did not change", line)
         for line in shown.splitlines()
     ), shown
     assert "rollout release --node worker-4" in str(resting.plan["excluded"])
@@ -204,7 +206,7 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(
     for again in (OPERATE, APPLY, OPERATE):
         ended = rollout(lab, *again).ends(6)
         assert f"{failed}  failed in the rollout " in ended.stderr
-        assert "uses up --max-unavailable 1 → `rollout abort` gives it back" in ended.stderr
+        assert "uses up --max-unavailable 1 → `rollout abort` uncordons it" in ended.stderr
     score = lab.scoreboard()
     assert score.cordons_left == (failed,)
     assert sum(score.reboots.values()) == 1

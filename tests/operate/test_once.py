@@ -59,7 +59,7 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(
     assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window).ends(0)
     assert ended.stdout.startswith(
-        "No node is started: outside the maintenance window; the next opens "
+        "No node is started: outside the maintenance window; the next window opens "
     )
     assert ended.stdout.count("\n") == 1
     as_json = rollout(lab, *ONCE, *window)

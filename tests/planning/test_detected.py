@@ -78,7 +78,7 @@ HINT = " (--allow idle reboots it anyway)"
             ExclusionReason.UNKNOWN_STATUS,
             "the detect.command did not end in time",
         ),
-        (seen(), ExclusionReason.NO_UPDATE, f"nothing is asked whether it needs a reboot{HINT}"),
+        (seen(), ExclusionReason.NO_UPDATE, f"no detection source is configured for it{HINT}"),
         (seen(replace(OSTREE, blocked="it is locked")), ExclusionReason.INHIBITED, "it is locked"),
     ],
 )
@@ -105,7 +105,7 @@ def test_who_is_taken(observation: HostFacts, policy: Policy) -> None:
 def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
     (left,) = planned(facts("w-1", staged=False), is_marked=True).excluded
     assert left.message.endswith(
-        "(its annotation reboot-needed counts with --set detect.sources=update-engine,annotation)"
+        "(to use its reboot-needed annotation: --set detect.sources=update-engine,annotation)"
     )
     assert marks.REBOOT_NEEDED == "node-rollout.dev/reboot-needed"
 

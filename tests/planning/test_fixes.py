@@ -237,16 +237,16 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"delete all but one of these budgets": lambda given, _: [
         without_budgets_but(given, kept) for kept in range(len(given.snapshot.budgets))
     ],
-    r"see what holds it": lambda given, _: [with_pods(given, given.snapshot.pods[1:])],
-    r"leave it behind with --set drain.skip-wait-for-delete-timeout=(\w+)": lambda given, match: [
+    r"see what blocks its deletion": lambda given, _: [with_pods(given, given.snapshot.pods[1:])],
+    r"skip it with --set drain.skip-wait-for-delete-timeout=(\w+)": lambda given, match: [
         with_drain(given, skip_wait_for_delete_timeout=Duration.parse(match[1]))
     ],
     r"wait for its rebuild": lambda given, _: [rebuilt(given)],
     r"wait until it is": lambda given, _: [with_healthy_ceph(given)],
-    r"wait until (\S+) is back": lambda given, match: [back(given, [match[1]])],
+    r"wait until (\S+) is available again": lambda given, match: [back(given, [match[1]])],
     r"fix it": lambda given, _: [back(given, away_nodes(given))],
     r"raise the limit": lambda given, _: [with_raised_limit(given)],
-    r"`rollout abort` gives it back once that rollout has ended": lambda given, _: [
+    r"`rollout abort` uncordons it once that rollout has ended": lambda given, _: [
         back(given, away_nodes(given))
     ],
     r"pause it \(kubectl -n (\S+) scale (\S+) (\S+) --replicas=0\)": lambda given, match: [

@@ -202,7 +202,10 @@ def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_b
     assert [(found.node, found.kind, found.object) for found in plan.blockers] == [
         (name, BlockerKind.FITS_NOWHERE, "pdb/shop/small") for name in ("w-1", "w-2")
     ]
-    assert "(and 2 more of this budget) fits nowhere else" in plan.blockers[0].message
+    assert (
+        "(and 2 more pods of this budget) cannot be scheduled on another node"
+        in plan.blockers[0].message
+    )
     lacking = "no other schedulable node has room for its requests (300m CPU, 0Mi memory): "
     assert lacking in plan.blockers[0].message
 

@@ -242,7 +242,7 @@ def test_a_plan_whose_limit_is_used_up_by_a_failed_node_names_it_and_the_way_out
     assert (
         blocker.message
         == "failed in the rollout abc and is still cordoned, and uses up --max-unavailable 1: "
-        "`rollout abort` gives it back once that rollout has ended, or raise the limit"
+        "`rollout abort` uncordons it once that rollout has ended, or raise the limit"
     )
 
 

@@ -223,7 +223,7 @@ def refusing(name: str) -> ProbeFailure:
         (inputs([node("w-1"), node("w-2", unschedulable=True)]), "w-2: it has been cordoned since"),
         (
             inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", boot_id="b2")}),
-            "boot id boot-w-1 then, b2 now",
+            "boot ID boot-w-1 then, b2 now",
         ),
         (
             inputs(

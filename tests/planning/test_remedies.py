@@ -145,7 +145,7 @@ WARNINGS = {
         ("may take 1h", "10m", "--drain-timeout", "--grace-period"),
     ),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
-    WarningKind.FAILED_RECENTLY: (failed_before(), ("not tried again before",)),
+    WarningKind.FAILED_RECENTLY: (failed_before(), ("it will not be rebooted again until",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),

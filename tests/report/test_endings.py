@@ -202,7 +202,7 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         (
             RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
             (
-                "The rollout is over, without 1 node of it that may not be started now. Later:"
+                "The rollout has ended. 1 node was not rebooted because it cannot be started now. Later:"
                 " rollout apply"
             ),
         ),
@@ -215,12 +215,12 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
 @pytest.mark.parametrize(
     ("result", "step"),
     [
-        (RunResult((DONE,), not_started=(REST,)), "The next pass takes up what is left."),
+        (RunResult((DONE,), not_started=(REST,)), "The next pass reboots the remaining nodes."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
             (
-                "See: rollout status --run; the next pass takes up what is left, but for held"
-                " versions."
+                "See: rollout status --run; the next pass reboots the remaining nodes, except"
+                " those with held versions."
             ),
         ),
         (RunResult((), excluded=(HELD,)), "After fixing the cause: rollout release 4.2"),

@@ -89,7 +89,7 @@ def test_the_timeline_names_evicted_pods_only_with_details() -> None:
         "shop/db-0 (StatefulSet/db), not gone yet",
         "shop/naked, gone after 0s",
     ]
-    assert not any("evicted" in row for row in rows(MOVED))
+    assert not any(row.endswith("evicted") for row in rows(MOVED))
 
 
 def test_the_report_has_every_evicted_pod() -> None:
@@ -207,7 +207,7 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     ]
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(
-        row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told
+        row.endswith("ended: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told
     )
 
 

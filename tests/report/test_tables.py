@@ -297,7 +297,7 @@ def test_findings_that_are_alike_are_one_line() -> None:
     assert lines[1].strip() == "fix: Is it up?"
     assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[2]
     assert "worker-9: its clock is stopped" in lines[4]
-    assert lines[-1] == "300 checks passed (-v lists them), 4 to look at, 300 failed."
+    assert lines[-1] == "300 checks passed (-v lists them), 4 warnings, 300 failed."
 
 
 def test_what_passed_is_counted_and_listed_where_asked_for() -> None:

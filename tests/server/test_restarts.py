@@ -51,7 +51,7 @@ def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
 
     wait_until(lambda: shown().get("awaited") == "calm")
     status = rollout(lab, "fleetlock", "status").stdout
-    assert "its host gave its reboot up" in " ".join(status.split())
+    assert "its host canceled its reboot" in " ".join(status.split())
     wait_until(lambda: not is_cordoned(lab, node))
     assert outcome_of(lab, node) == "aborted", "it is no failure"
     assert set(marks_of(lab, node)) == {"last-result"}

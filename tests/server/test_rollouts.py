@@ -115,7 +115,7 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(
     shut = serve(lab, "--window", open_now(hours=6))
     denied = client.ask(shut)
     assert denied.kind == "outside_window"
-    assert "the next opens" in denied.value
+    assert "the next window opens" in denied.value
     assert not slots_of(lab)
     client.await_grant(server)
     client.await_grant(shut)
@@ -172,6 +172,6 @@ def test_slots_that_nobody_has_begun_are_freed_by_abort(
     server.end(signal.SIGKILL)
     write(lab, client.node, "annotations", **dict.fromkeys(annotations(lab, client.node)))
     aborted = aborted_once_it_is_late(lab, rollout)
-    assert "Slots of FleetLock that no node has marks of are freed" in aborted.stdout
+    assert "FleetLock slots whose nodes have no annotations of rollout are freed" in aborted.stdout
     assert not slots_of(lab)
     assert "Nothing to undo" in rollout(lab, "abort").stdout

@@ -51,7 +51,7 @@ _UNAUTHORIZED_HINT = (
     "Renew the credentials of the kubeconfig's user, or name another context with --context."
 )
 _FORBIDDEN_HINT = (
-    "Have this right granted to the user; `rollout doctor` lists every right that is needed."
+    "Ask an administrator to grant it; `rollout doctor` lists every permission that is needed."
 )
 _QUOTA = "exceeded quota"
 _QUOTA_HINT = "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE"

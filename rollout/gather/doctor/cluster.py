@@ -26,15 +26,15 @@ from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
 _RIGHTS_FIX = (
-    "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every"
-    " right."
+    "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole and Roles"
+    " with every permission."
 )
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
 _NO_NODE_FIX = (
     "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
 )
 _IN_NONE_FIX = (
-    "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
+    "They go last, by the rules outside of [[pool]]: add a pool for them, unless you intend that."
 )
 
 
@@ -52,7 +52,7 @@ def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
         word = "ahead of" if ahead > 0 else "behind"
         message = (
             f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows"
-            " open by it"
+            " follow this machine's clock"
         )
         yield warned(CheckName.CLOCK, "this machine", message, "See timedatectl on both.")
 
@@ -97,7 +97,9 @@ def lock_check(
         verdict = failed if blocks else warned
         return verdict(CheckName.LOCK, subject, unfinished, f"{ways_out}.")
     if holder:
-        message = f"held by {holder}, which does not renew it: it is taken over once it expires"
+        message = (
+            f"held by {holder}, which is not renewing it; rollout takes it over when it expires"
+        )
         return warned(
             CheckName.LOCK,
             subject,

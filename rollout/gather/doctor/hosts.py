@@ -207,8 +207,8 @@ def _zincati(node: str, facts: HostFacts) -> Check:
             CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host"
         )
     fix = (
-        'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now'
+        'Make it use rollout fleetlock (strategy = "fleet_lock"), or: sudo systemctl mask --now'
         " zincati"
     )
-    message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
+    message = f"Zincati runs on the host and reboots it (strategy {facts.zincati})"
     return failed(CheckName.ZINCATI, node, message, fix)

@@ -133,7 +133,7 @@ def verify_identities(
     def verify(name: str, facts: HostFacts) -> HostObservation:
         node = by_name.get(name)
         if node is None or not node.boot_id:
-            why = "its Node does not name its machine: nodeInfo has no boot id"
+            why = "its Node does not name its machine: nodeInfo has no boot ID"
             hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
             return _missing_identity(facts, why, hint)
         others = reported.get(facts.boot_id, ())
@@ -168,18 +168,18 @@ def _disagreement(
     machine ID.
     """
     if not facts.machine_id:
-        why = "the machine id of the host cannot be read"
+        why = "the machine ID of the host cannot be read"
         return _missing_identity(facts, why, "/etc/machine-id must be readable for the SSH user.")
     if facts.boot_id == node.boot_id:
         return None
     if others or (is_unique and facts.machine_id != node.machine_id):
-        whose = f"machine id {facts.machine_id}, the Node has {node.machine_id}"
+        whose = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
         if others:
             whose = f"it is {', '.join(others)}"
         return _wrong(facts, f"the host is another machine than this Node's: {whose}")
     return _missing_identity(
         facts,
-        f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has"
+        f"its kubelet has not reported since its last boot: boot ID {facts.boot_id}, the Node has"
         f" {node.boot_id}",
         "Wait until it has; else see systemctl status kubelet on the host, and kubectl describe"
         f" node {node.name}",

@@ -135,7 +135,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     if not _BOOT_ID.fullmatch(boot_id):
         # Without a boot ID no reboot of this host could be proved.
         cause = last_line(complaints.get("boot-id", "")) or "it is not what a kernel prints"
-        why = f"the boot id cannot be read: {cause}"
+        why = f"the boot ID cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = parse_assignments(answers.get("os-release", ""))

@@ -73,10 +73,10 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
         yield Difference(f"its host could not be probed: {facts.message}")
         return
     if facts.boot_id != planned.boot_id:
-        boots = f"boot id {planned.boot_id} then, {facts.boot_id} now"
+        boots = f"boot ID {planned.boot_id} then, {facts.boot_id} now"
         yield Difference("the host has rebooted since", boots)
     if planned.machine_id not in ("", facts.machine_id):
-        machines = f"machine id {planned.machine_id} then, {facts.machine_id} now"
+        machines = f"machine ID {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is another machine", machines)
     if facts.running_version != planned.running_version:
         yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
