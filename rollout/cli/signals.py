@@ -27,7 +27,7 @@ _DROPPED = b"\0"
 _REPEAT_SECONDS = 0.05
 _AGAIN = "Ctrl-C again quits now."
 _FINISHING = "finishing the nodes in flight"
-_REVERTING = "returning the nodes in flight, or finishing them if they are rebooting"
+_REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
 _LEAVE_SECONDS = 4.0
 _LEFT = "stopped at once, and the nodes in flight are left as they are."
 # Commands stand alone on their lines, and are never broken.

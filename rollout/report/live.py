@@ -46,7 +46,7 @@ _INDENT = "    "
 _HELD = "yellow"
 _WIDEST = 100
 _STOPPING = "Stopping: finishing the nodes in flight. Ctrl-C again quits now."
-_REVERTING = "Stopping: returning the nodes that are not rebooting. Ctrl-C again quits now."
+_REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C again quits now."
 
 
 class LiveProgress:

@@ -175,7 +175,7 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(
     rollout(lab, "abort", "--yes").ends(0)
     write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")
-    assert "All nodes are no longer paused." in unpaused.stdout
+    assert "The pause of all nodes has ended." in unpaused.stdout
     assert (
         "Paused by name: worker-1. End these pauses:\n    rollout unpause worker-1"
         in unpaused.stdout

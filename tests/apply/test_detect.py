@@ -277,11 +277,11 @@ def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
     own = ("--set", f"reboot.command={REBOOT_COMMAND}")
     refused = rollout(lab, "plan", *flags)
     assert refused.code == ExitCode.USAGE
-    assert "detect.sources has command, and there is none" in refused.stderr
+    assert "detect.sources includes command, but detect.command is not set" in refused.stderr
     rollout(lab, "plan", *flags, *COMMAND, *own, "--out", saved).ends(0)
     for given, said in (
-        (own, "with a detect.command, and none is given"),
-        (COMMAND, "with a reboot.command, and none is given"),
+        (own, "with detect.command, which is not set now"),
+        (COMMAND, "with reboot.command, which is not set now"),
         (
             ("--set", "detect.sources=command", *COMMAND, *own),
             "--set detect.sources cannot be used with a saved plan",

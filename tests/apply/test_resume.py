@@ -280,7 +280,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
         time.sleep(0.1)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "Stopping: returning the nodes in flight" in stderr
+    assert "Stopping: uncordoning the nodes in flight" in stderr
     score = lab.scoreboard()
     assert score.cordons_left == ()
     assert score.annotations_left == {}

@@ -108,20 +108,20 @@ def test_the_settings_file_goes_along_as_it_is(
         ),
         (
             "[cluster]\nkubeconfig = 'admin.conf'",
-            "cluster.kubeconfig (the pod has its own account)",
+            "cluster.kubeconfig (the pod uses its service account)",
         ),
         (
             "[ssh]\ninventory = 'hosts.ini'",
-            "ssh.inventory (name it by its path in the pod: have it in the image",
+            "ssh.inventory (use an absolute path inside the pod, from the image",
         ),
-        ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),
+        ("[gates]\ninteractive = true", "gates.interactive (a pod cannot ask for confirmation)"),
         (
             "[output]\njournal = '/var/log/rollout'",
-            "output.journal (the pod can write in /tmp alone)",
+            "output.journal (the pod can write only to /tmp)",
         ),
         (
             "[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'",
-            "cluster.toml:2 may hold a secret",
+            "cluster.toml:2 may contain a secret",
         ),
         (
             "[notify]\nurl = 'slack://one/two/three'",
@@ -129,13 +129,16 @@ def test_the_settings_file_goes_along_as_it_is(
         ),
         (
             "[metrics]\npushgateway = 'https://me:hunter22@pushgateway'",
-            "cluster.toml:2 may hold a secret",
+            "cluster.toml:2 may contain a secret",
         ),
         (
             "[metrics]\ntextfile = '/var/lib/node.prom'",
-            "metrics.textfile (the pod can write in /tmp alone)",
+            "metrics.textfile (the pod can write only to /tmp)",
         ),
-        ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
+        (
+            "[gates]\ncommand = 'check --token abc'\n# token=abc",
+            "cluster.toml:3 may contain a secret",
+        ),
         ("notify = {url = 'slack://a/b/c'}", "notify.url (it is secret"),
     ],
 )

@@ -128,9 +128,7 @@ def test_a_plan_beside_an_interrupted_rollout_ends_with_it(
     command: Command, interrupted: Lab
 ) -> None:
     """On the screen itself; beside a document on standard error alone."""
-    sentence = (
-        "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
-    )
+    sentence = "apply cannot start until it has ended, or until you undo it with `rollout abort`."
     shown = command("plan", lab=interrupted).stdout
     assert sentence in " ".join(shown.split())
     assert shown.endswith("\n\nNext:\n    rollout resume\n")

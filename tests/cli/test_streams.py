@@ -309,7 +309,7 @@ def test_an_interruption_that_python_drops_comes_again_and_leaves_no_traceback()
 def test_an_interruption_that_python_drops_at_the_end_of_a_pass_is_an_end_as_any_other() -> None:
     assert ran(DROPPED_AT_THE_END) == (
         "ended well\n",
-        "stopped on request: no further pass is made\n",
+        "stopped on request: no more passes will run\n",
     )
 
 

@@ -114,7 +114,7 @@ def test_a_pod_knows_its_node_by_its_name_or_its_kernel_and_says_where_it_cannot
     pods = Pods(lab, tmp_path)
     nowhere = pods.run("rollout-1", "plan")
     assert (nowhere.code, "deferred" in nowhere.stdout) == (0, False), nowhere.stderr
-    assert "which node this pod is on is not known" in nowhere.stderr
+    assert "cannot tell which node this pod runs on" in nowhere.stderr
     assert "ROLLOUT_NODE_NAME" in nowhere.stderr
     by_kernel = pods.run("rollout-1", "plan", kernel=pods.kernel_of("worker-2"))
     pods.create("rollout-1", "worker-2")

@@ -49,13 +49,14 @@ def test_the_smallest_limit_that_is_done_in_time(
     assert re.search(r"Next:\n +rollout apply.* --max-unavailable 2\n", shown.stdout), shown.stdout
     late = rollout(lab, "plan", "--finish-by", "60s").ends(6)
     assert re.search(
-        r"not done by .*, whatever the limit: about .* with --max-unavailable 9; wave \d+ takes ",
+        r"cannot finish by .* with any --max-unavailable; the earliest is about .*"
+        r" with --max-unavailable 9; wave \d+ takes ",
         late.stderr,
     )
     assert "Next:" not in late.stdout
     closed = rollout(lab, "plan", "--finish-by", f"{one + 60}s", "--window", open_now(hours=12))
     assert closed.code == 6
-    assert "not done by" in closed.stderr
+    assert "cannot finish by" in closed.stderr
     rollout(lab, "plan", "--finish-by", "8h", "--max-unavailable", "2").ends(64)
     rollout(lab, "plan", "--finish-by", "yesterday").ends(64)
     assert_untouched(lab)

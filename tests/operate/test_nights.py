@@ -246,5 +246,5 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(
         assert node not in early.failures
         let_pass(lab, enough * 3600)
         assert list(rollout(lab, *ONCE, *flags).failures) == [node]
-    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
+    assert "Cleared the failures of: " in rollout(lab, "release", "--node", node).stdout
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]

@@ -74,14 +74,15 @@ def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_
     node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
     told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
     ended = rollout(lab, *told).ends(0)
-    assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
+    why = "a person started it, so operate does not continue it: `rollout resume` continues it"
+    assert why in ended.stdout
     assert node in lab.scoreboard().annotations_left
     assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
     lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
     for _ in range(2):
         rollout(lab, *told).ends(0)
     note = inbox.one("finished")
-    assert "operate has begun nothing for a day: " in note["body"]
+    assert "operate has started no rollout for a day: " in note["body"]
     assert "`rollout resume` continues it" in note["body"]
 
 
@@ -111,7 +112,7 @@ def test_each_kind_of_stop_ends_alone(started: Started, rollout: Rollout, tmp_pa
     rollout(lab, "pause", "worker-2", "--reason", "its disk is broken").ends(0)
     rollout(lab, "pause", "--all").ends(0)
     of_all = rollout(lab, "unpause", "--all").ends(0).stdout
-    assert "All nodes are no longer paused." in of_all
+    assert "The pause of all nodes has ended." in of_all
     assert "rollout unpause worker-2" in of_all
     assert "rollout unpause --unattended" in of_all
     assert "was aborted by" in rollout(lab, *ONCE).ends(0).stdout
@@ -119,7 +120,7 @@ def test_each_kind_of_stop_ends_alone(started: Started, rollout: Rollout, tmp_pa
     assert json.loads(ended.stdout) == {"all": False, "nodes": [], "unattended": True}
     rollout(lab, *ONCE).ends(0)
     assert {name for name, times in lab.scoreboard().reboots.items() if not times} == {"worker-2"}
-    assert "Nothing to end" in rollout(lab, "unpause", "--unattended").ends(0).stdout
+    assert "Nothing to unpause" in rollout(lab, "unpause", "--unattended").ends(0).stdout
 
 
 def test_beside_somebody_elses_rollout_it_says_so(

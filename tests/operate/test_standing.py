@@ -63,7 +63,7 @@ def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(
     assert_all_done(lab)
     standing.await_words("Nothing to do", len(standing.said))
     assert standing.end() == 0
-    assert standing.said[-1] == "stopped on request: no further pass is made\n"
+    assert standing.said[-1] == "stopped on request: no more passes will run\n"
     assert lease_of(lab)["spec"]["holderIdentity"] == ""
 
 

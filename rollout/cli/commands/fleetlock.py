@@ -145,8 +145,8 @@ def _release(settings: Given, node: str) -> bool:
         is_alone = waited > _WITHOUT_SERVER_SECONDS and not _server(api, namespace)
         if waited > _RELEASE_SECONDS or is_alone:
             raise BlockedError(
-                f"the slot of {node} is to be freed, and no server has done it yet",
-                hint="The first server that runs does; without one: rollout abort",
+                f"the slot of {node} is marked for release, but no server has released it yet",
+                hint="The next server that starts releases it. If you run no server: rollout abort",
             )
         wiring.system_clock().sleep(_POLL_SECONDS)
     return True

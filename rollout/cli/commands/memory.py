@@ -155,7 +155,7 @@ def _unpause_lines(
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")
     if all_nodes and before.pause is not None:
-        lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
+        lines.append(f"The pause of all nodes has ended. It was: {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:
         lines.append("Unattended passes may start nodes again.")
     if rest and not all_nodes:
@@ -164,7 +164,7 @@ def _unpause_lines(
         return lines
     if all_nodes:
         return ["There is no pause of all nodes."]
-    return ["Nothing to end: nothing is paused here."]
+    return ["Nothing to unpause."]
 
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
@@ -210,9 +210,9 @@ def release(
         None, "Held versions, as rollout status shows them.", "VERSION", held_versions
     ),
     node: list[str] | None = option(
-        None, "Forget the failures of this node; repeatable", "NAME", autocompletion=node_names
+        None, "Clear the failures of this node; repeatable", "NAME", autocompletion=node_names
     ),
-    all: bool = option(False, "Forget all failures of versions and nodes"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "Clear all recorded failures"),  # noqa: A002 - the flag's name
 ) -> None:
     """Release a version that is held because it failed on too many nodes.
 
@@ -237,12 +237,12 @@ def release(
     if released:
         lines.append(f"Released: {shortened(released)}.")
     if forgotten:
-        lines.append(f"Failures forgotten of: {shortened(forgotten)}.")
+        lines.append(f"Cleared the failures of: {shortened(forgotten)}.")
     if unknown:
-        lines.append(f"Nothing was held against: {shortened(unknown)}.")
+        lines.append(f"Nothing to release for: {shortened(unknown)}.")
     if before.problem:
         memory = memory_of(settings.lock.namespace).origin
-        lines.append(f"Reset: {memory}. No node is paused by `pause --all` now.")
+        lines.append(f"Reset: {memory}. Nodes are not paused with --all.")
     text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
     document = ReleaseReport(
         versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)

@@ -38,11 +38,13 @@ def policy_of(settings: Settings) -> Policy:
     asks_command = Source.COMMAND in settings.detect.sources
     if asks_command and not settings.detect.command:
         hint = "Give one: --set detect.command=COMMAND."
-        raise UsageError("detect.sources has command, and there is none", hint=hint)
+        raise UsageError(
+            "detect.sources includes command, but detect.command is not set", hint=hint
+        )
     if settings.detect.command and not asks_command:
         say(
             'warning: detect.command has no effect without detect.sources = ["command"]: it is not'
-            " asked"
+            " run"
         )
     return Policy(
         max_unavailable=waves.max_unavailable or Count(1),
@@ -133,8 +135,9 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
     if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
         missing.append("reboot.command")
     if missing:
+        names = " and ".join(missing)
         raise UsageError(
-            f"it was started or planned with a {' and a '.join(missing)}, and none is given",
+            f"it was planned with {names}, which {'is' if len(missing) == 1 else 'are'} not set now",
             hint=(
                 f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
                 " cluster nor in the plan."
@@ -185,9 +188,9 @@ def server_policy(settings: Settings) -> Policy:
 
 # Settings that mean nothing in a pod, and why.
 _UNFIT_FOR_PODS = {
-    "cluster.kubeconfig": "the pod has its own account",
-    "cluster.context": "the pod has its own account",
-    "gates.interactive": "no operator is there to be asked",
+    "cluster.kubeconfig": "the pod uses its service account",
+    "cluster.context": "the pod uses its service account",
+    "gates.interactive": "a pod cannot ask for confirmation",
     "notify.url": (
         "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret"
     ),
@@ -207,9 +210,9 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
         # Everyone who may read the ConfigMap could read it, even in a comment.
         if _SECRET.search(line):
             raise UsageError(
-                f"{file.name}:{number} may hold a secret, and would stand in a ConfigMap",
+                f"{file.name}:{number} may contain a secret and would be stored in a ConfigMap",
                 hint=(
-                    "Leave it out: put it into a Secret as a variable, name that Secret with"
+                    "Remove it. Put it into a Secret as a variable, and name that Secret with"
                     " --env-secret."
                 ),
             )
@@ -218,7 +221,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
     if reasons:
         raise UsageError(
             f"{file.name} cannot be a pod's settings: {reasons}",
-            hint="Leave it out: have a file for the cluster.",
+            hint="Remove it, or use a separate settings file for the cluster.",
         )
     # The pod reads the calendar, which is not on this machine.
     here = replace(settings, gates=replace(settings.gates, calendar=None))
@@ -236,6 +239,6 @@ def _unfit(file: SettingsFile) -> Iterator[str]:
         if name in _UNFIT_FOR_PODS:
             yield f"{name} ({_UNFIT_FOR_PODS[name]})"
         elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
-            yield f"{name} (the pod can write in {_WRITABLE} alone)"
+            yield f"{name} (the pod can write only to {_WRITABLE})"
         elif is_path and name not in _WRITTEN and not Path(value).is_absolute():
-            yield f"{name} (name it by its path in the pod: have it in the image, or in a volume)"
+            yield f"{name} (use an absolute path inside the pod, from the image or a volume)"

@@ -81,7 +81,7 @@ def serve(settings: Settings) -> None:
                 say(f"serving FleetLock at {url}/v1/")
 
             asyncio.run(http.serve(server, exposition, listening, report_address))
-    say("stopped on request: nodes are left as they stand, another server goes on with them")
+    say("stopped on request: nodes are left as they are; another server will continue")
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
         # A thread waits for an API server that hangs, and Python would wait for the thread.

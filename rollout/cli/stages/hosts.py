@@ -101,12 +101,12 @@ def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
     node = locate_own_node(own, pod, nodes)
     if node is None and own.node:
         say(
-            f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared"
-            " as its own"
+            f"warning: the node of this pod, {own.node}, is not in this cluster, so rollout cannot"
+            " avoid draining the node it runs on"
         )
     elif node is None and own.server and own.server in api.server:
         say(
-            "warning: which node this pod is on is not known, so its node may be drained under it."
+            "warning: cannot tell which node this pod runs on, so rollout may drain its own node."
             " Set ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
         )
     return node

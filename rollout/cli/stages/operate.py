@@ -153,7 +153,7 @@ class Operation:
             undisturbed()
         # Again, because a KeyboardInterrupt skips the first call.
         undisturbed()
-        say("stopped on request: no further pass is made")
+        say("stopped on request: no more passes will run")
 
     def _idle(self, clock: Clock, until: float) -> None:
         """Wait until the next pass is due and the lock is free, or until its holder is gone."""
@@ -205,7 +205,7 @@ class _Pass:
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = (
-            f"{heading(unfinished)}; what a person started is left to people:"
+            f"{heading(unfinished)}; a person started it, so operate does not continue it:"
             f" {ways_out(unfinished)}"
         )
         self._notify_of_waiting(unfinished, why)
@@ -260,7 +260,7 @@ class _Pass:
         memory = read_memory(api, self.request.namespace)
         if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
             return
-        error = BlockedError(f"operate has begun nothing for a day: {why}")
+        error = BlockedError(f"operate has started no rollout for a day: {why}")
         notify_of_failed_pass(error, self.request.settings, self.operation.news)
         with suppress(ApiError):
             change_memory(api, self.request.namespace, partial(replace, waited_for=run))
@@ -291,7 +291,7 @@ class _Pass:
                 plan = decide(inputs_of(request, snapshot, targets, proven))
                 self._forecast_end(plan, request.policy)
             except RolloutError as error:
-                say(f"warning: no forecast of when all is done: {error.message}")
+                say(f"warning: cannot forecast when all nodes will be done: {error.message}")
         return self.operation.leave(why)
 
     def _find_unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:

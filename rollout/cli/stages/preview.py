@@ -35,7 +35,7 @@ from rollout.report.markdown import plan_markdown
 from rollout.report.plan_screen import blocked_line, explanation_text, plan_text
 
 _DOES_NOT_START = (
-    "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+    "apply cannot start until it has ended, or until you undo it with `rollout abort`."
 )
 _DATE = "%a %Y-%m-%d %H:%M %Z"
 
@@ -50,16 +50,16 @@ def find_limit(inputs: PlanInputs, date: datetime) -> Finish:
 
 def finish_text(finish: Finish, date: datetime) -> str:
     if not finish.plan.waves:
-        return "nothing is to be done"
+        return "nothing to do"
     day = f"{date.astimezone():{_DATE}}"
     limit = f"--max-unavailable {finish.limit}"
+    failure = f"cannot finish by {day} with any --max-unavailable"
     if finish.at is None:
-        late = "not in the next two years of windows"
-        return f"not done by {day}, whatever the limit: {late} with {limit}"
+        return f"{failure}: the windows of the next two years are not enough"
     end = f"about {finish.at.astimezone():{_DATE}}"
     if finish.is_by(date):
         return f"done by {day} with {limit}: {end}"
-    return f"not done by {day}, whatever the limit: {end} with {limit}; {finish.obstacle}"
+    return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
 
 
 def apply_command(settings: Given, out: Path | None, finish: Finish | None) -> str:

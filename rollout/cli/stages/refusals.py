@@ -125,7 +125,7 @@ def refuse_without_rights(
     ]
     if writes_memory:
         needed += [right for right in of_memory if right.optional]
-    with stage("ask for the rights") as note:
+    with stage("check the permissions") as note:
         missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
     if missing:
@@ -134,15 +134,15 @@ def refuse_without_rights(
             f"this user may not: {lacking}",
             status=403,
             hint=(
-                "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles"
-                " with them all."
+                "Ask an administrator to grant this: `rollout manifests roles` prints a ClusterRole"
+                " and Roles with all these permissions."
             ),
         )
     if writes_memory and (why := with_patience(why_unwritable, api, namespace)):
         document = memory_of(namespace)
         raise BlockedError(
-            f"{document.origin} cannot be written: {why.message}. What fails could not be"
-            " remembered, and no pass begins without that",
+            f"cannot write {document.origin}: {why.message}. Failures could not be recorded,"
+            " so no pass starts",
             hint=document.way_out(why),
         )
 
@@ -192,11 +192,11 @@ def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
             return
         name = slots_of(namespace).name
         raise BlockedError(
-            f"{error.message}: whether hosts hold slots of FleetLock is not known, and another"
-            " rollout may be under way",
+            f"{error.message}: rollout cannot tell whether hosts hold FleetLock slots, so another"
+            " rollout may be running",
             hint=(
-                "Run the version of rollout that wrote it; where no FleetLock server is used any"
-                f" more: kubectl -n {namespace} delete configmap {name}"
+                "Use the version of rollout that wrote it. If you no longer run a FleetLock server:"
+                f" kubectl -n {namespace} delete configmap {name}"
             ),
         ) from error
 

@@ -45,8 +45,8 @@ def refuse_without_record(unfinished: Unfinished) -> None:
     """`BlockedError` if the record, and with it the rules, are missing or unreadable."""
     if unfinished.record.problem:
         raise BlockedError(
-            f"{heading(unfinished)}: without its record its rules are not known,"
-            " so it is not resumed",
+            f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
+            " unknown and it cannot be resumed",
             hint="rollout abort returns the started nodes, and removes an unreadable record.",
         )
 

@@ -117,7 +117,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
         return None
     command = host.probe.detect_command
     if Source.COMMAND in sources and not command:
-        why = "it cannot be asked, as no detect.command is given"
+        why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
