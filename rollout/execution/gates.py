@@ -141,7 +141,7 @@ class PolicyGates:
         return self._command("wave", _about(wave, self.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Return what keeps the node from starting now; the cheapest condition is checked first.
+        """Return what keeps the node from starting now, cheapest condition first.
 
         `refusal` repeats the checks right before the cordon, because much may change in between:
         the node is observed, its command runs, and it is marked.

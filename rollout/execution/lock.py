@@ -156,16 +156,21 @@ class LeaseLock:
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
-            self._claim(lambda: self.cluster.api.create(self._collection, self._body()))
+            self._claim(
+                lambda: self.cluster.api.create(self._collection, self._body()), before=None
+            )
             return
         if lease.held_by and not self._is_unlocked(lease):
-            lease = self._outwait(lease)
+            lease = self._wait_until_gone(lease)
         self._stored = lease.metadata
         self._transitions = (lease.spec.lease_transitions or 0) + 1
-        self._claim(lambda: self.cluster.api.replace(self._path, self._body()), lease)
+        self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
-    def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
-        """Write the Lease. A conflict may come from an earlier write whose answer was lost."""
+    def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
+        """Take the Lease by creating it, or by replacing the one `before`.
+
+        A conflict may come from an earlier write whose answer was lost.
+        """
         while True:
             try:
                 self._patiently(lambda: self._hold(write))
@@ -205,7 +210,7 @@ class LeaseLock:
             )
         return bool(self.request.force_unlock)
 
-    def _outwait(self, lease: Lease) -> Lease:
+    def _wait_until_gone(self, lease: Lease) -> Lease:
         """Watch until the holder is gone. A new holder makes the plan outdated."""
         if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)

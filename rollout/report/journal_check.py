@@ -94,9 +94,9 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
         if line is not None:
             check.take(number, line)
     return CheckedJournal(
-        processes=check.processes,
-        nodes=len(check.moved),
-        moves=check.moves,
+        processes=check.process_count,
+        nodes=len(check.moved_nodes),
+        moves=check.move_count,
         most_in_flight=check.most_in_flight,
         limit=check.process.limit.most if check.process.limit else None,
         violations=tuple(check.violations),
@@ -157,9 +157,9 @@ class _Check:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.process = _Process()
-        self.processes = 0
-        self.moves = 0
-        self.moved = set[str]()
+        self.process_count = 0
+        self.move_count = 0
+        self.moved_nodes = set[str]()
         self.most_in_flight = 0
         self._run = ""
         self._succeeded = set[str]()
@@ -186,7 +186,7 @@ class _Check:
                 return
 
     def _begin_process(self, line: JournalHeader) -> None:
-        self.processes += 1
+        self.process_count += 1
         self.process = _Process(line.selected if isinstance(line.selected, int) else None)
         if line.run != self._run:
             self._run = line.run
@@ -209,8 +209,8 @@ class _Check:
         if not isinstance(edge, Edge):
             return
         node = self.process.node(line.node)
-        self.moves += 1
-        self.moved.add(line.node)
+        self.move_count += 1
+        self.moved_nodes.add(line.node)
         if not _is_in_table(node.phase, edge, line.phase):
             self._break(Violation(number, Rule.TRANSITION, line.node, node.phase, edge))
         if edge is Edge.CORDONED:
@@ -267,8 +267,14 @@ class _Check:
             self._break(Violation(number, Rule.EVICTION, line.node, phase))
 
     def _finish(self, number: int, line: NodeFinished) -> None:
+        """Check how a node ends: once, and as succeeded if and only if it was proven.
+
+        Only the move `proven` leads to the phase done, so the outcome, the move and the phase have
+        to agree.
+        """
         process = self.process
         node = process.node(line.node)
+        # A node may end again only if it was taken up in between.
         if node.outcome is not None and line.node not in process.in_flight:
             self._break(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
@@ -284,7 +290,7 @@ class _Check:
 
     def _check_end(self, number: int, line: NodeFinished, edge: Edge) -> None:
         """Check the end of a node that is not proven."""
-        self.moves += 1
+        self.move_count += 1
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)
         if target is None:

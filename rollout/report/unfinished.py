@@ -113,7 +113,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, U
         phases[entry.node.name] = entry.phase
     # The nodes that an ended rollout left over do not wait for it.
     if unfinished.blocks:
-        for node in unfinished.untouched:
+        for node in unfinished.untouched_nodes:
             phases[node.name] = Phase.PENDING
     waves = _waves_by_node(unfinished)
     progress = {}
@@ -150,7 +150,7 @@ def _counts(unfinished: Unfinished) -> str:
         "in progress": unfinished.begun,
         "failed": [*unfinished.failed, *unfinished.given_back],
         "done": unfinished.done,
-        "not started": unfinished.untouched,
+        "not started": unfinished.untouched_nodes,
         "with marks that are not understood": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
@@ -347,7 +347,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
         "nodes": {begun.node.name: begun.phase for begun in started},
         "failed": [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back],
         "done": unfinished.done,
-        "not_begun": [node.name for node in unfinished.untouched],
+        "not_begun": [node.name for node in unfinished.untouched_nodes],
         "not_understood": unfinished.unclear,
         "gone": unfinished.gone,
         "tainted": unfinished.tainted,

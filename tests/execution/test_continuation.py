@@ -57,7 +57,7 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
         cordoned=True,
     )
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
-    unfinished = Unfinished(record, begun=(begun,), untouched=pending, done=("canary-0",))
+    unfinished = Unfinished(record, begun=(begun,), untouched_nodes=pending, done=("canary-0",))
     rest = continuation(
         unfinished,
         inputs(nodes),
@@ -99,7 +99,7 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
         StoredRecord("this", "", "", ended=False, plan=replace(plan, blockers=())),
         begun=() if failed_nodes else (item,),
         failed=failed_nodes,
-        untouched=plan.nodes[1:],
+        untouched_nodes=plan.nodes[1:],
     )
     now = replace(given, snapshot=replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:])))
     rest = continuation(unfinished, now, reachable, retry_failed=False, skip_blocked=False).plan
@@ -134,7 +134,9 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     )
     pending = tuple(each for each in plan.nodes if each.name == "w-2")
     unfinished = Unfinished(
-        StoredRecord("this", "", "", ended=False, plan=plan), begun=(begun,), untouched=pending
+        StoredRecord("this", "", "", ended=False, plan=plan),
+        begun=(begun,),
+        untouched_nodes=pending,
     )
     given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
     rest = continuation(
@@ -157,7 +159,7 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan),
         begun=tuple(items),
-        untouched=plan.nodes[done + begun :],
+        untouched_nodes=plan.nodes[done + begun :],
         done=tuple(each.name for each in plan.nodes[:done]),
     )
     given = inputs(nodes, policy=policy)
@@ -197,7 +199,7 @@ def test_no_wave_gets_the_number_of_one_that_an_earlier_process_grouped_anew(
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan, last_wave=last_wave),
         begun=begun,
-        untouched=left[len(begun) :],
+        untouched_nodes=left[len(begun) :],
         done=tuple(each.name for each in plan.nodes[::2]),
     )
     rest = continuation(
@@ -211,7 +213,7 @@ def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
     return Unfinished(
         StoredRecord("this", "", "", ended=ended, plan=plan, unattended=True),
-        untouched=plan.nodes[1:],
+        untouched_nodes=plan.nodes[1:],
     )
 
 

@@ -21,7 +21,7 @@ from rollout.cli.stages.cluster import (
 )
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.prepare import decide, inputs_of
-from rollout.cli.stages.refusals import glance_at_lock, is_holder_alive
+from rollout.cli.stages.refusals import is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError
@@ -209,7 +209,7 @@ def _lock(api: ClusterApi, namespace: str) -> Check:
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = find_unfinished(api, namespace)
-        lock = glance_at_lock(api, namespace)
+        lock = lock_snapshot(api, namespace)
         holder = lock.holder
         may_live = bool(holder) and not lock.has_ended
         is_alive = may_live and is_holder_alive(api, namespace)

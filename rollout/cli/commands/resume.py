@@ -140,7 +140,7 @@ def abort(
     if not yes:
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
-        lock = refusals.glance_at_lock(api, namespace)
+        lock = refusals.lock_snapshot(api, namespace)
         show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
     if not yes:
         consent.ask(f"{_question(unfinished)} {wiring.cluster_place(settings, api)}")

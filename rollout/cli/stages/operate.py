@@ -380,4 +380,4 @@ def _has_work(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
     """Whether a node that was not started yet still waits: nobody has rebooted it since."""
     boots = {node.name: node.boot_id for node in nodes}
-    return any(boots.get(node.name) == node.boot_id for node in unfinished.untouched)
+    return any(boots.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)

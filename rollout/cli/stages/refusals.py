@@ -67,8 +67,12 @@ def has_ended_here(lease: LeaseState) -> bool:
     )
 
 
-def glance_at_lock(api: ClusterApi, namespace: str) -> LeaseSnapshot:
-    """Return who holds the lock and when they last renewed it: to be shown, not to decide by."""
+def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
+    """Return who holds the lock and when they last renewed it, as read once.
+
+    An old renewal does not prove that the holder is gone: `refuse_beside_living` watches the lock
+    for that.
+    """
     lease = with_patience(read_lease, api, namespace)
     return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
@@ -103,7 +107,7 @@ def refuse_beside_living(
         # The check of the rights, or taking the lock, reports this right.
         return None
     if state is HolderState.ALIVE:
-        seen = glance_at_lock(api, namespace)
+        seen = lock_snapshot(api, namespace)
         raise locked_error(seen.lease, namespace, age=seen.age if seen.one_clock else None)
     return watch
 
@@ -158,29 +162,30 @@ def refuse_unfinished(
     nodes only if the caller says so.
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
+    replaced: Unfinished | None = None
     if unfinished is not None and unfinished.blocks:
-        _refuse_blocking(api, namespace, unfinished, nodes)
-        unfinished = None
-    elif unfinished is not None and not unfinished.untouched:
-        unfinished = None
-    if unfinished is not None and unfinished.was_stopped and not may_replace_stopped:
-        standing = heading(unfinished, word_of(unfinished, alive=False))
-        raise LockedError(standing, hint=f"Before another apply: {ways_out(unfinished)}.")
-    _refuse_unknown_slots(api, namespace)
-    return unfinished
+        _refuse_if_begun(api, namespace, unfinished, nodes)
+    elif unfinished is not None and unfinished.untouched_nodes:
+        # Planned nodes are left over. Without them, there is nothing to replace.
+        replaced = unfinished
+    if replaced is not None and replaced.was_stopped and not may_replace_stopped:
+        standing = heading(replaced, word_of(replaced, alive=False))
+        raise LockedError(standing, hint=f"Before another apply: {ways_out(replaced)}.")
+    _refuse_unreadable_fleetlock(api, namespace)
+    return replaced
 
 
-def _refuse_blocking(
+def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
-    alive = glance_at_lock(api, namespace).alive
-    # A rollout that was killed before it started anything is in nobody's way.
+    """`LockedError` unless the rollout was killed before it started anything."""
+    alive = lock_snapshot(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
         hint = f"If no process is working on it: {ways_out(unfinished)}."
         raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
 
 
-def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
+def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
     """`BlockedError` if the slots of FleetLock cannot be read: a host may be rebooting by one."""
     try:
         with_patience(read_slots, api, namespace)

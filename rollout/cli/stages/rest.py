@@ -152,7 +152,7 @@ def _show_rest(
     if request.settings.output.as_json:
         warn(*screens.held_notes(run.plan))
         return
-    lock = refusals.glance_at_lock(api, request.namespace)
+    lock = refusals.lock_snapshot(api, request.namespace)
     planned = {node.name for node in run.plan.nodes}
     show_lines(resume_text(unfinished, lock, planned, inherited, retry=retry_failed))
     whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"

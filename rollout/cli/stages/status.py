@@ -14,7 +14,7 @@ from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
-from rollout.cli.stages.refusals import glance_at_lock, has_ended_here, is_holder_alive
+from rollout.cli.stages.refusals import has_ended_here, is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, columns, say, show
 from rollout.errors import ApiError
@@ -88,7 +88,7 @@ def rollout_beside(
     with suppress(ApiError):
         unfinished = assess(read_record(api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
+            word = word_of(unfinished, alive=lock_snapshot(api, namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
     sentence = f"{capitalize(wording.heading(unfinished, word))}."
@@ -106,7 +106,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
     if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
         goes_on = word is RunWord.INTERRUPTED or (
-            word is RunWord.ENDED and bool(unfinished.untouched)
+            word is RunWord.ENDED and bool(unfinished.untouched_nodes)
         )
         by_hand = goes_on and not (unfinished.record.unattended or unfinished.record.problem)
         command = "rollout resume" if by_hand else "rollout status --run"
@@ -115,7 +115,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
         return FollowUp(sentence, "rollout abort")
     names = shortened(failed, 3)
     ways = [Way(f"After fixing {names}", "rollout resume --retry-failed", starts_nodes=True)]
-    if unfinished.untouched:
+    if unfinished.untouched_nodes:
         ways.append(Way(f"To go on without {names}", "rollout resume", starts_nodes=True))
     return FollowUp.of_ways(sentence, ways, is_first=keeps_apply_out(unfinished))
 

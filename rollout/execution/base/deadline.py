@@ -23,9 +23,9 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# How many seconds a failure says that the server is unavailable. Waiting steps ask again sooner, so
-# after a longer time without a failure nothing is known.
-_FAILURE_COUNTS_SECONDS = 60.0
+# For how many seconds a failed request means that the server is unavailable. Waiting steps ask again
+# sooner, so after a longer time without a failure nothing is known.
+_FAILURE_VALID_SECONDS = 60.0
 # How long to wait for an answer when no patience is left: a server that is back needs no longer.
 _HURRIED_SECONDS = 5.0
 # How long to wait for an unavailable server by default, in seconds.
@@ -139,7 +139,7 @@ class PatientApi:
         # The outage began with the first failed request of whichever asker noticed it first.
         began = now
         for first_sent, last_failed in tuple(self._failures.values()):
-            if now - last_failed < _FAILURE_COUNTS_SECONDS:
+            if now - last_failed < _FAILURE_VALID_SECONDS:
                 began = min(began, first_sent)
         return max(0.0, self.seconds - (now - began))
 
@@ -151,7 +151,7 @@ class PatientApi:
             yield
         except ApiUnavailableError:
             first_sent, last_failed = self._failures.get(asker, (sent, sent))
-            if sent - last_failed >= _FAILURE_COUNTS_SECONDS:
+            if sent - last_failed >= _FAILURE_VALID_SECONDS:
                 first_sent = sent
             self._failures[asker] = (first_sent, self.clock.monotonic())
             raise

@@ -28,13 +28,13 @@ class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
     Before `until`, at most `expected` evictions are allowed, because the status may be older than
-    the evictions that were sent. `closed` is the version in which the budget refused an eviction.
+    the evictions that were sent. `refused_version` is the budget's when it refused an eviction.
     If its status allows one, its controller lags behind, and it is tried again at `retry_at`.
     """
 
     expected: int = 0
     until: float = 0.0
-    closed: str | None = None
+    refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
 
@@ -82,9 +82,9 @@ class BudgetView:
         if not budget.disruptions_allowed:
             account.until = 0.0
             return 0
-        if account.closed == budget.version:
+        if account.refused_version == budget.version:
             return 1 if now >= account.retry_at else 0
-        account.closed = None
+        account.refused_version = None
         if budget.disruptions_allowed <= account.expected:
             account.until = 0.0
         return account.expected if now < account.until else budget.disruptions_allowed
@@ -102,16 +102,12 @@ class BudgetView:
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
-    def refused(self, key: str, now: float, retry_after: float | None) -> bool:
-        """Note that a budget refused an eviction; whether this view will show when it changes."""
-        budget = self._seen.get(key)
-        if budget is None:
-            return False
-        account = self._accounts.setdefault(key, _Account())
-        account.closed = budget.version
+    def refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
+        """Note that a budget refused an eviction."""
+        account = self._accounts.setdefault(budget.key, _Account())
+        account.refused_version = budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
-        return True
 
     def resync(self) -> None:
         """List the budgets again: a watch that is silent for long may have lost its server."""

@@ -289,8 +289,10 @@ class Evictor:
             figures = (budget.desired_healthy, budget.current_healthy)
         budgets = (attempt.budget,) if attempt.budget else ()
         self.held.hold(attempt.pod, BlockedReason(budgets, attempt.message, figures))
-        if not self.budgets.refused(attempt.budget, now, attempt.retry_after):
+        if budget is None:
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
+        else:
+            self.budgets.refused(budget, now, attempt.retry_after)
 
     def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
         """Postpone every pod: the API server is unavailable, or throttles this client."""

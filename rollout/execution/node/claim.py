@@ -152,7 +152,7 @@ def _check_admission(context: NodeContext) -> None:
 def _read_when_admitted(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until the node may be cordoned, and return its Node as read for that decision.
+    """Wait until the node may be cordoned; return its Node as read for that.
 
     Raises:
         RefusedError: the rollout may not cordon it now, or the limit has no room for it.

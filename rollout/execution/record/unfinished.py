@@ -53,7 +53,7 @@ class Unfinished:
 
     * `begun` are in flight, `failed` were left cordoned, `done` succeeded.
     * `given_back` failed and are in service (name to outcome).
-    * `untouched` are planned nodes that were never begun, `gone` planned nodes that left the
+    * `untouched_nodes` are planned nodes that were never begun, `gone` planned nodes that left the
       cluster.
     * `unclear` are nodes whose marks are not understood, with the reason. They are not touched.
     * `tainted` are all nodes with rollout's soft taint.
@@ -67,7 +67,7 @@ class Unfinished:
     failed: tuple[Begun, ...] = ()
     given_back: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
-    untouched: tuple[PlannedNode, ...] = ()
+    untouched_nodes: tuple[PlannedNode, ...] = ()
     unclear: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     tainted: tuple[str, ...] = ()
@@ -86,12 +86,12 @@ class Unfinished:
     @property
     def was_stopped(self) -> bool:
         """Whether someone stopped it before all nodes were started."""
-        return self.record.stopped and bool(self.untouched)
+        return self.record.stopped and bool(self.untouched_nodes)
 
     @property
     def only_failed_left(self) -> bool:
         """Whether the rollout ended and only its failed nodes are left."""
-        return not (self.blocks or self.untouched) and bool(self.failed or self.given_back)
+        return not (self.blocks or self.untouched_nodes) and bool(self.failed or self.given_back)
 
     @property
     def is_garbled(self) -> bool:
@@ -173,7 +173,7 @@ def assess(
         failed=tuple(entry for entry in begun if entry.phase is Phase.FAILED),
         given_back=given_back,
         done=tuple(done),
-        untouched=tuple(
+        untouched_nodes=tuple(
             node for name, node in planned.items() if name in present and name not in known
         ),
         unclear=unclear,

@@ -96,7 +96,7 @@ class _Undoing:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
-        self._mark_left(unfinished, cordoned)
+        self._mark_aborted(unfinished, cordoned)
         record = RunRecord(self.cluster, record_of(self.lock.namespace), self.report.notice)
         record.end(complete=True)
         if not unfinished.is_only_taints:
@@ -142,16 +142,13 @@ class _Undoing:
                 pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes)
             )
 
-    def _mark_left(self, unfinished: Unfinished, left: Container[str]) -> None:
+    def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark each node that stays cordoned as aborted, because the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
         for begun in (*unfinished.begun, *unfinished.failed):
-            if begun.node.name in left:
-                started = self.cluster.clock.monotonic()
-                task = NodeTask(
-                    begun.node, begun.run, self.cluster, self.check, self.report, started, policy
-                )
+            if begun.node.name in left_cordoned:
+                task = self._task(begun, self.report, policy)
                 try:
                     leave_aborted(task)
                 except RolloutError as error:
@@ -171,9 +168,7 @@ class _Undoing:
             )
 
     def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
-        clock = self.cluster.clock
-        started = clock.monotonic()
-        task = NodeTask(begun.node, begun.run, self.cluster, self.check, report, started, policy)
+        task = self._task(begun, report, policy)
         edge: Edge | None = None
         message = ""
         version = ""
@@ -202,6 +197,17 @@ class _Undoing:
         )
         report.node_finished(result)
         return result
+
+    def _task(self, begun: Begun, report: Reporter, policy: Policy) -> NodeTask:
+        return NodeTask(
+            planned=begun.node,
+            rollout=begun.run,
+            cluster=self.cluster,
+            check=self.check,
+            report=report,
+            started=self.cluster.clock.monotonic(),
+            policy=policy,
+        )
 
     def _version_now(self, task: NodeTask) -> str:
         """Return the version that the host runs; empty if it is unknown."""

@@ -47,7 +47,7 @@ def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
     failed = retry_failed and (unfinished.failed or unfinished.given_back)
     if unfinished.begun or unfinished.unclear or failed:
         return False
-    return unfinished.record.ended and not (unfinished.untouched or unfinished.is_garbled)
+    return unfinished.record.ended and not (unfinished.untouched_nodes or unfinished.is_garbled)
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
@@ -77,9 +77,10 @@ def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str])
         unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules))
     )
     if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
-        return replace(under_rules, untouched=())
+        return replace(under_rules, untouched_nodes=())
     return replace(
-        under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant)
+        under_rules,
+        untouched_nodes=tuple(node for node in unfinished.untouched_nodes if node.name in meant),
     )
 
 
@@ -93,7 +94,7 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
     """Return the nodes to plan again."""
-    nodes = {node.name for node in unfinished.untouched}
+    nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.given_back)
     return frozenset(nodes)
@@ -170,7 +171,9 @@ def continuation(
         ),
         stranded=left_behind,
         retried=given_back | set(back_again),
-        left_over=tuple(node.name for node in unfinished.untouched if node.name not in planned),
+        left_over=tuple(
+            node.name for node in unfinished.untouched_nodes if node.name not in planned
+        ),
     )
     present = {node.name for node in inputs.snapshot.nodes}
     return Continuation(

@@ -61,7 +61,7 @@ def is_away(node: Node) -> bool:
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether a process has marked it and not cordoned it. It gives way if there is no room."""
+    """Whether a process has only marked it. It gives way if there is no room."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
