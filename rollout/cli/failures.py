@@ -23,8 +23,8 @@ _CLICK_USAGE = 2
 _RESUME = "resume"
 _BUG = "this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 _DENIED = (
-    "the system denied it: room, memory, open files, threads or a right (see ulimit -a);"
-    " -v shows where"
+    "the operating system refused: disk space, memory, open files, threads or permissions"
+    " (see ulimit -a); -v shows where"
 )
 
 
@@ -127,7 +127,7 @@ def _advice(error: typer.TyperException) -> str:
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""
     if context.parent is None:
-        return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
+        return "Flags come after the command, as in rollout plan --max-unavailable 3. See: "
     if not any("--set" in option.opts for option in context.command.params):
         return ""
     from rollout.cli.settings.reading import PLANNED, nearest

@@ -248,7 +248,7 @@ class PlainValue:
         texts = [item for item in items if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):
             # Otherwise an empty --node would select all nodes.
-            why = "it is empty, as a variable of a shell is that was not set"
+            why = "it is empty; was a shell variable unset?"
             raise typer.BadParameter(why, ctx=ctx, param=param)
         try:
             if is_list:

@@ -22,7 +22,7 @@ from rollout.cli.terminal import prepare_streams, warn
 _EPILOG = """\b
 Without a cluster:  rollout demo
 With one:           rollout doctor        what is missing and how to fix it
-                    rollout status        which nodes wait for a reboot
+                    rollout status        which nodes are pending a reboot
                     rollout plan          what apply would do
                     rollout apply         reboot the nodes
                     rollout check-update  look for updates now
@@ -30,7 +30,7 @@ Interrupted:        rollout resume        continue, or: rollout abort
 
 Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
 Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated, 5 stale plan, 6 blocked,
-64 wrong usage, 130 interrupted.
+64 usage error, 130 interrupted.
 """
 
 _FIRST_PROCESS = 1
@@ -50,7 +50,7 @@ app = typer.Typer(
 def root(
     context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")
 ) -> None:
-    """Drain and reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for their OS updates, a wave at a time."""
+    """Drain and reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for their OS updates, one wave at a time."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit

@@ -11,9 +11,9 @@ PLUGIN = "kubectl node-rollout"
 _PLUGIN_FILE = "kubectl-node_rollout"
 
 COMMANDS: Mapping[str, str] = {
-    "status": "Show which nodes wait for a reboot and why the others do not.",
+    "status": "Show which nodes are pending a reboot, and why the others are not.",
     "plan": "Show what apply would do, or show a saved plan.",
-    "apply": "Drain and reboot pending nodes, by a new or a saved plan.",
+    "apply": "Drain and reboot pending nodes, from a new or saved plan.",
     "resume": "Continue an interrupted rollout, from any machine.",
     "operate": "Reboot pending nodes unattended, once or continuously.",
     "abort": "Undo what an interrupted rollout started.",
@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "manifests": "Print the manifests that run rollout in the cluster.",
     "demo": "Watch a rollout on a simulated cluster.",
     "help": "Show the help of a command, or write man pages.",
-    "completion": "Print the completion script of bash, zsh or fish.",
+    "completion": "Print the completion script for bash, zsh or fish.",
     "fleetlock": "Serve the FleetLock protocol for hosts that run Zincati.",
     "lab": "Rehearse on a simulated cluster.",
 }

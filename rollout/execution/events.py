@@ -47,7 +47,7 @@ STEPS = {
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
     Phase.DRAINED: ("Drained", "All pods that had to leave are gone"),
     Phase.REBOOTING: ("Rebooting", "Asking the host to reboot: {versions}"),
-    Phase.BOOTED: ("Booted", "The host is up with a new boot id"),
+    Phase.BOOTED: ("Booted", "The host is up with a new boot ID"),
     Phase.READY: ("Ready", "The kubelet of the new boot reports Ready"),
 }
 ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
@@ -195,7 +195,7 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
         remark = _kept_message(node) or "; it is uncordoned"
-        return f"Given back in phase {result.phase} {took}{version}{why}{remark}"
+        return f"Uncordoned without a reboot, in phase {result.phase}, {took}{version}{why}{remark}"
     remark = "; it is left cordoned" if result.left_cordoned else ""
     return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 

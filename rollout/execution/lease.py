@@ -323,8 +323,8 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
         ),
         hint=(
-            f"If its process is gone: the lock ends by itself in {elapsed(max(1.0, left))}, "
-            f"or at once with: {unlocking(lease, namespace)}"
+            f"If its process is gone, the lock expires in {elapsed(max(1.0, left))}."
+            f" To take it over now: {unlocking(lease, namespace)}"
         ),
     )
 

@@ -128,7 +128,7 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
     assert ended.summary["not_started"] == [NODE]
     (end,) = [line for line in ended.lines if line["type"] == "node_finished"]
     assert end["outcome"] == "aborted"
-    assert end["message"] == "returned before its reboot: stopped on request"
+    assert end["message"] == "not rebooted: stopped on request"
     assert lab.scoreboard().annotations_left == {}
 
 
@@ -171,9 +171,10 @@ def test_a_window_that_closes_meanwhile_gives_the_node_back(
     ahead.write_text(str(HALF_A_DAY))
     ended = end_of(process)
     (end,) = [line for line in (*lines, *ended.lines) if line["type"] == "node_finished"]
-    assert (end["outcome"], end["message"]) == ("aborted", f"returned: the window closed {when}"), (
-        json.dumps(end)
-    )
+    assert (end["outcome"], end["message"]) == (
+        "aborted",
+        f"not rebooted: the window closed {when}",
+    ), json.dumps(end)
     assert rebooted(lab) == 0
     assert not is_cordoned(lab, NODE)
     assert lab.scoreboard().annotations_left == {}

@@ -199,10 +199,10 @@ def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(
 # is given back.
 
 
-GONE = "returned before its reboot: {}"
+GONE = "not rebooted: {}"
 
 
-NOTHING = GONE.format("nothing asks for its reboot any more")
+NOTHING = GONE.format("no source reports a pending reboot any more")
 
 
 def no_annotation(lab: Lab, node: str) -> None:
@@ -227,7 +227,7 @@ def nothing_staged(lab: Lab, node: str) -> None:
 
 
 NEEDS = {
-    "update-engine": ("cp-1", (), nothing_staged, GONE.format("its staged update is gone")),
+    "update-engine": ("cp-1", (), nothing_staged, GONE.format("the update is no longer staged")),
     "annotation": ("worker-3", (), no_annotation, NOTHING),
     "reboot-required": ("worker-4", (), no_file("/run/reboot-required"), NOTHING),
     "rpm-ostree": ("worker-6", (), nothing_staged, NOTHING),

@@ -118,7 +118,7 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(
     (event,) = (event for event in events if event["reason"] == "GivenBack")
     assert event["type"] == "Normal"
     assert event["source"]["component"] == "node-rollout"
-    assert event["message"].startswith("Given back in phase ")
+    assert event["message"].startswith("Uncordoned without a reboot, in phase ")
     assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
     assert "RolloutFailed" not in {event["reason"] for event in events}
     rollout(lab, "apply", "--yes", "--dry-run").ends(0)
@@ -338,7 +338,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(
         )
         process.send_signal(signal.SIGINT)
         if signals == 2:
-            next(line for line in process.stderr if "no further node is returned" in line)
+            next(line for line in process.stderr if "no more nodes are returned" in line)
             process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
@@ -416,7 +416,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         )
         unlocking = f"--force-unlock {run_of(lab)}"
         assert (
-            f"or at once with: rollout resume {unlocking} (or: rollout abort {unlocking})"
+            f"To take it over now: rollout resume {unlocking} (or: rollout abort {unlocking})"
             in ended.stderr
         )
         assert not [

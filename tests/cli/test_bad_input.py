@@ -32,7 +32,7 @@ USAGE = [
     ),
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
     (("paln",), "No such command", "plan"),
-    (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
+    (("--yes", "apply"), "Flags come after the command", "rollout --help"),
     (("operate", "worker-1"), "unexpected extra argument", "rollout operate --help"),
     (
         ("plan", "config", "--max-unavailable", "3", "--node", "worker-1"),

@@ -179,7 +179,10 @@ def test_known_hosts_that_know_nobody_are_refused(
         ((*IMAGE, "--known-hosts", "nowhere"), "cannot read nowhere"),
         (("--image", "registry.example/node-rollout"), "has no tag"),
         (("--image", "registry.example/Node:1 2"), "is not an image"),
-        ((*IMAGE, "--known-hosts", "known_hosts", "--tls-secret", "x"), "cronjob serves no hosts"),
+        (
+            (*IMAGE, "--known-hosts", "known_hosts", "--tls-secret", "x"),
+            "these flags apply only to fleetlock",
+        ),
         ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),

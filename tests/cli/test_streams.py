@@ -68,7 +68,7 @@ def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> Non
     )
     error, hint = ended.stderr.splitlines()
     assert error == "rollout: error: No space left on device"
-    assert hint.startswith("hint: the system denied it: room, ")
+    assert hint.startswith("hint: the operating system refused: disk space, ")
 
 
 def test_ctrl_c_while_the_program_is_being_loaded(tmp_path: Path) -> None:
@@ -104,7 +104,8 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
     error, hint = capfd.readouterr().err.splitlines()
     assert error == "rollout: error: can't start new thread"
     assert hint.startswith(
-        "hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a)"
+        "hint: the operating system refused: disk space, memory, open files, threads or permissions"
+        " (see ulimit -a)"
     )
 
 

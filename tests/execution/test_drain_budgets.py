@@ -111,7 +111,7 @@ def test_two_budgets_are_known_before_any_pod_is_touched(
     add_budget(server, "one", allowed=1, app="p")
     add_budget(server, "two", allowed=1, app="p")
     with pytest.raises(
-        DrainError, match=r"no pod was touched.*more than one budget.*default/p \(one, two\)"
+        DrainError, match=r"no pods were evicted.*more than one budget.*default/p \(one, two\)"
     ):
         drained()
     assert statuses(server) == []
@@ -246,7 +246,7 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
     ]
     told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
     assert all(
-        "needs 8 healthy pods" in message or "nearer to being empty" in message for message in told
+        "needs 8 healthy pods" in message or "which is drained first" in message for message in told
     )
 
 

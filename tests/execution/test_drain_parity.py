@@ -272,7 +272,7 @@ def by_us(
             with ending_soon(server, node, ends=is_waited_for(shape, flags)):
                 drain(task_of(node, api, recorder, flags.policy))
         except DrainError as error:
-            return outcome(server, node, failed="no pod was touched" in error.message)
+            return outcome(server, node, failed="no pods were evicted" in error.message)
         return outcome(server, node, failed=False)
 
     with ThreadPoolExecutor(4) as pool:

@@ -124,7 +124,7 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(
 def aborted_once_it_is_late(lab: Lab, rollout: Rollout) -> Ended:
     """Until a living server would have renewed the lock, nobody can tell that this one is dead."""
     while (ended := rollout(lab, "abort", "-y")).code == 6:
-        assert "the lock ends by itself in" in ended.stderr
+        assert "the lock expires in" in ended.stderr
     return ended
 
 

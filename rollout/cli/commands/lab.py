@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 lab_app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
-_NODES: int | None = option(None, "Number of nodes; default: as in the scenario", "N", min=1)
+_NODES: int | None = option(None, "Number of nodes; default: set by the scenario", "N", min=1)
 _SCENARIO = option(
     _DEFAULT,
     "Scenario; list them with rollout lab scenarios",
@@ -40,8 +40,8 @@ _SCENARIO = option(
 _SPEED = "Simulated seconds per real second"
 _FILES = "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env"
 _FLEETLOCK = (
-    "Make the hosts ask this FleetLock server before they reboot, as Zincati does: those of the"
-    " scenario, else all"
+    "FleetLock server that hosts ask before they reboot, like Zincati; for the hosts that the"
+    " scenario names, else all"
 )
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:

@@ -39,7 +39,9 @@ _NAME = matching(
 )
 _MINUTE = 60
 _NAME_HELP = f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock"
-_IMAGE_HELP = "Image to run, with a tag or digest; an image without a registry is never pulled"
+_IMAGE_HELP = (
+    "Image to run, with a tag or digest; an image without a registry must already be on each node"
+)
 _SCHEDULE = "0 1 * * *"
 _ZONE = "Etc/UTC"
 _SCHEDULE_HELP = "cronjob: when a pass starts, in cron syntax"
@@ -144,7 +146,7 @@ def _refuse_useless(
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
     if of_fleetlock and kind is not InstallationKind.FLEETLOCK:
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
-        raise UsageError(f"{kind} serves no hosts that ask", hint=hint)
+        raise UsageError("these flags apply only to fleetlock", hint=hint)
     if kind is not InstallationKind.ROLES and not image:
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"

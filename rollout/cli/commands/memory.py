@@ -43,7 +43,7 @@ _NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_na
 _STILL_STOPPED = """\
 Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:
     rollout unpause --unattended"""
-_UNTIL = "End the pause then: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
+_UNTIL = "When to end the pause: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
 # A longer reason could not be read back, and the end of the pause would be lost with it.
 _LONGEST_REASON = 120
 
@@ -67,7 +67,7 @@ def pause(
 ) -> None:
     """Keep rollouts from starting these nodes, or with --all any node.
 
-    Nodes in flight are finished. Does not cordon nodes. `rollout abort` does not end a pause.
+    Nodes in flight still finish. Does not cordon nodes. `rollout abort` does not end a pause.
 
     \b
     Examples:
@@ -105,10 +105,9 @@ def unpause(
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),  # noqa: A002 - the flag's name
     unattended: bool = option(False, "Let rollout operate start nodes again after rollout abort"),
 ) -> None:
-    """End the pause of these nodes, the pause of all nodes, or the stop of unattended passes after an abort.
+    """End the pause of these nodes or of all nodes, or allow unattended passes again after an abort.
 
-    Ends only what you name. Prints what still keeps nodes from starting, and the command that ends
-    it.
+    Ends only what you name. Prints what else prevents nodes from starting, and how to end it.
 
     \b
     Examples:
@@ -217,7 +216,7 @@ def release(
     """Release a version that is held because it failed on too many nodes.
 
     The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets
-    an unreadable memory, including a pause of all nodes stored in it.
+    the stored failures and pauses if they are unreadable.
 
     \b
     Examples:

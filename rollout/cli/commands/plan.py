@@ -66,7 +66,7 @@ def plan(
     request = fresh_request(settings)
     date = _finish_date(finish_by, settings)
     if anonymous and snapshot is None:
-        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
+        raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
         check_target(target)
     connections = connect(settings)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rollout.execution.rollout.ledger import Aborted
 
 _FORCE_UNLOCK = option(
-    "", "Take over the Lease of this run without waiting; only if no process works on it", "RUN"
+    "",
+    "Take over the Lease of this run without waiting; use only if no process is working on it",
+    "RUN",
 )
 _WAIT = "How long to wait for a node that may be rebooting"
 
@@ -198,7 +200,7 @@ def _undo(
     progress = PlainLines(sys.stderr, rephrase=as_started)
     lock = lock_request(settings, process=new_process_id(), watch=watch, force_unlock=force_unlock)
     stop = StopRequest()
-    with stopped_by_signals(stop, meaning="no further node is returned"):
+    with stopped_by_signals(stop, meaning="no more nodes are returned"):
         return undo(
             reach_hosts(hosts, connections, settings),
             connections.api,

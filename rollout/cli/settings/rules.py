@@ -136,8 +136,9 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
         missing.append("reboot.command")
     if missing:
         names = " and ".join(missing)
+        verb = "is" if len(missing) == 1 else "are"
         raise UsageError(
-            f"it was planned with {names}, which {'is' if len(missing) == 1 else 'are'} not set now",
+            f"it was planned with {names}, which {verb} not set now",
             hint=(
                 f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
                 " cluster nor in the plan."

@@ -240,7 +240,8 @@ class DrainSettings(SettingsTable):
         _POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction"
     )
     prefer_no_schedule_taint: bool = setting(
-        True, "Taint pending nodes PreferNoSchedule, so that evicted pods land on finished nodes"
+        True,
+        "Taint pending nodes with PreferNoSchedule, so that evicted pods land on finished nodes",
     )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
@@ -471,16 +472,16 @@ class FleetLockSettings(SettingsTable):
     tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
     tls_key: Path | None = flag(None, "Private key of the certificate")
     slots: Count = flag(
-        Count(1), "Maximum number of hosts of a group that reboot at once, such as 1 or 25%"
+        Count(1), "Maximum number of hosts per group that reboot at once, such as 1 or 25%"
     )
     group: tuple[GroupSlots, ...] = flag(
-        (), "Slots of one group; refuses groups that are not named; repeatable"
+        (), "Slots for one group; if set, requests from other groups are denied; repeatable"
     )
     group_selector: tuple[GroupSelector, ...] = flag(
-        (), "Accept only nodes that match this selector in the group; repeatable"
+        (), "Selector that a node must match to use the group; repeatable"
     )
     slot_timeout: Duration = flag(
-        Duration(3600), "How long to wait for a granted host to come back"
+        Duration(3600), "How long to wait for a host to come back after its reboot is granted"
     )
 
 

@@ -7,12 +7,12 @@ from rollout.model.text import listed, shell_word
 
 _MOST_FINALIZERS = 3
 _RUNTIME = (
-    "if that shows nothing: its containers do not end. Look at the kubelet and the container"
+    "If that shows nothing, its containers are not exiting. Look at the kubelet and the container"
     " runtime of its host, as with journalctl -u kubelet"
 )
 _WEBHOOKS = (
-    "if that shows nothing: a webhook or a proxy answers evictions in place of the API server: "
-    "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    "A webhook or proxy may be intercepting eviction requests:"
+    " kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 )
 _LAST_RESORT = (
     "the last resort: delete it without waiting. Its containers may still run, and beside a"

@@ -86,11 +86,9 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     refused = with_action(Action.REFUSE, verdicts)
     if refused:
         reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], NAMED)
-        why = (
-            "new pods have arrived that must not be touched"
-            if begun
-            else "no pod was touched, because some must not be"
-        )
+        why = "no pods were evicted: some pods must not be"
+        if begun:
+            why = "new pods arrived that must not be evicted"
         raise DrainError(f"{why}: {reasons}")
     return tuple(verdict.pod for verdict in with_action(Action.EVICT, verdicts))
 
@@ -104,7 +102,7 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
             names.append(f"{pod.key} ({', '.join(budget.name for budget in forbidding)})")
     if names:
         raise DrainError(
-            "no pod was touched, because some have more than one budget and cannot be evicted:"
+            "no pods were evicted: some are covered by more than one budget:"
             f" {listed(names, NAMED)}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
         )

@@ -179,7 +179,8 @@ class Evictor:
             first = self.task.precedence.ahead(self.task.name, budget.key, allowance, now)
             if first:
                 return BlockedReason(
-                    (budget.key,), f"its next permits go to {first}, which is nearer to being empty"
+                    (budget.key,),
+                    f"its next evictions are reserved for {first}, which is drained first",
                 )
         return None
 

@@ -79,7 +79,7 @@ class WithheldError(NodeFailure):
         *,
         finding: Finding | None = None,
     ) -> None:
-        message = f"returned before its reboot: {text(finding) if finding else why}"
+        message = f"not rebooted: {text(finding) if finding else why}"
         super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
 
 
@@ -87,7 +87,7 @@ class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 
     def __init__(self, why: str = "stopped on request") -> None:
-        super().__init__(Outcome.ABORTED, f"returned before its reboot: {why}")
+        super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
 
 
 def outcome_of(error: RolloutError) -> Outcome:

@@ -207,7 +207,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     expected = staged_version or "another version"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"rolled back to {boot.version} from {expected}: the update did not take",
+        f"rolled back to {boot.version} from {expected}: the update did not take effect",
         see=("journalctl -u update-engine on the host",),
     )
 

@@ -38,7 +38,9 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
     is_told = not detection.unanswered
     if context.planned.staged and is_told and not detection.needs_reboot:
         by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
-        gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
+        gone = "no source reports a pending reboot any more"
+        if by_engine:
+            gone = "the update is no longer staged"
         raise WithheldError(gone, ExclusionReason.NO_UPDATE)
     check_version(context, detection.version if is_told else None)
 

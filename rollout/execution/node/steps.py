@@ -238,7 +238,7 @@ def delay_reboot(context: NodeContext) -> None:
 
 def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
     if context.engine.is_shut(context.planned):
-        raise NodeFailure(outcome, f"returned: the window closed {when}")
+        raise NodeFailure(outcome, f"not rebooted: the window closed {when}")
 
 
 def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
@@ -345,15 +345,15 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
 
     One such reboot is no news if the source that required it names no version.
     """
-    same_version = f"runs {context.planned.running_version} as before"
+    same_version = f"still runs {context.planned.running_version}"
     if reboots >= MOST_UNMOVED:
         release = f"rollout release --node {context.name}"
         return (
-            f"{same_version}, after {reboots} reboots in a row: it will not be rebooted again for"
+            f"{same_version} after {reboots} reboots in a row: it will not be rebooted again for"
             f" some time ({release})"
         )
     if reboots and not progress.targets:
-        return f"{same_version}: no update has taken, or none was staged"
+        return f"{same_version}: the update did not take effect, or none was staged"
     return ""
 
 

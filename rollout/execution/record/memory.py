@@ -235,13 +235,11 @@ class RunMemory:
         try:
             memory = self.cluster.ask(lambda api: read_memory(api, self.namespace))
         except ApiError as error:
-            self._warn(
-                f"what earlier rollouts have left to remember cannot be read: {error.message}"
-            )
+            self._warn(f"cannot read the memory of earlier rollouts: {error.message}")
         else:
             self._seen = self._with_pending(memory)
             if memory.problem:
-                self._warn(f"{memory.problem}: no further node is started")
+                self._warn(f"{memory.problem}: no more nodes are started")
         self._seen_at = now
         return self._seen
 

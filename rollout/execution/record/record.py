@@ -365,12 +365,12 @@ class RunRecord:
             return
         except ApiError as error:
             self.notice(
-                f"warning: the record, {self.document.origin}, stays as of an unfinished rollout:"
+                f"warning: the record {self.document.origin} still shows an unfinished rollout:"
                 f" {error.message}"
             )
         else:
             if why:
-                self.notice(f"warning: the record stays, as ended: {why}")
+                self.notice(f"warning: the record was not removed, but is marked as ended: {why}")
 
     def _mark_ended(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None

@@ -183,7 +183,7 @@ class NodeThreads:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
             self.notice(
-                f"internal error: no further node is started, those in flight are finished: {nodes}"
+                f"internal error: no more nodes are started, those in flight are finished: {nodes}"
             )
         if error is None or isinstance(error, Exception):
             wait(self._running)
