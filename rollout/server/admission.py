@@ -126,13 +126,13 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 class SlotAdmission:
     """Decides whether hosts get a slot. For many threads."""
 
-    def __init__(self, world: ServerContext) -> None:
-        self._settings = settings = world.settings
-        self._world = world
-        self._machines = world.machines
-        self._api = world.patient_api
+    def __init__(self, context: ServerContext) -> None:
+        self._settings = settings = context.settings
+        self._context = context
+        self._machines = context.machines
+        self._api = context.patient_api
         policy = settings.policy
-        clock = world.clock
+        clock = context.clock
         namespace = settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory = CachedValue(lambda: read_memory(self._api, namespace), _FRESH, clock)
@@ -159,7 +159,7 @@ class SlotAdmission:
         candidate = self._eligible(node)
         self._check_rivals()
         run = f"{RUN_PREFIX}{secrets.token_hex(6)}"
-        since = timestamp(self._world.now)
+        since = timestamp(self._context.now)
         slot = Slot(
             group=ask.group,
             node=node.name,
@@ -176,11 +176,11 @@ class SlotAdmission:
         if name_of(ask.id, nodes.values()) != name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
-        return self._world.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
+        return self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
         """Check what is known already; only the slots and the Lease are read now and then."""
-        slots = self._world.book.seen(_FRESH / 2)
+        slots = self._context.book.seen(_FRESH / 2)
         nodes = self._machines.nodes
         limits = self._limits(nodes)
         limits.check_group(slots, ask.group, rules)
@@ -190,10 +190,10 @@ class SlotAdmission:
             )
         policy = self._settings.policy
         pool = pools_of(policy).of(nodes[name].labels)
-        closed = self._schedule.in_pool(policy, pool).why_closed(self._world.clock.now())
+        closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
         if closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
-        other = self._world.leadership.other
+        other = self._context.leadership.other
         if other:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
@@ -278,11 +278,11 @@ class SlotAdmission:
     def _check_gates(self, node: Node, slot: Slot) -> None:
         """`Denied` if a gate holds the node: a window, blocking pods or alerts."""
         policy = self._settings.policy
-        clock = self._world.clock
+        clock = self._context.clock
         plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
         cluster = PatientApi(self._api, clock, seconds=PATIENCE)
-        report = self._world.quiet
-        gates = PolicyGates(plan, cluster, report, StopRequest(), self._world.gates)
+        report = self._context.quiet
+        gates = PolicyGates(plan, cluster, report, StopRequest(), self._context.gates)
         finding = gates.hold(plan.nodes[0]).finding
         if finding:
             raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

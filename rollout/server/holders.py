@@ -46,12 +46,12 @@ _PAUSE = 0.5
 NOT_HELD = FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
 
 
-def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
+def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`. `detail` describes the drain.
 
     Raises `ApiError` or `FencedError` if the slot or the Lease cannot be confirmed.
     """
-    api = world.patient_api
+    api = context.patient_api
     node = read_node(api, slot.node)
     _check_slot(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
@@ -64,52 +64,52 @@ def grant(world: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         message = f"another Node than {slot.node} has its machine id by now"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     # A denial before the grant is written leaves no grant that other servers must wait for.
-    _check_version(world, slot, node)
-    _write_grant(world, slot, node)
-    until = _valid_until(world, slot)
+    _check_version(context, slot, node)
+    _write_grant(context, slot, node)
+    until = _valid_until(context, slot)
     return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
 
-def _valid_until(world: ServerContext, slot: Slot) -> float:
+def _valid_until(context: ServerContext, slot: Slot) -> float:
     """Check the slot and the Lease; return until when both are held, in seconds of the clock.
 
     Both are read at the same time, so that the answer waits for one request only.
     """
-    until = world.leadership.safe_until
+    until = context.leadership.safe_until
     with ThreadPoolExecutor(1, thread_name_prefix="lease") as executor:
-        lease = executor.submit(world.leadership.check)
-        held = world.book.read().of_run(slot.run)
+        lease = executor.submit(context.leadership.check)
+        held = context.book.read().of_run(slot.run)
         if held is None or _is_ending(held) or held.state is not slot.state:
             raise _about_to_be_freed(slot)
         lease.result()
     return until
 
 
-def _write_grant(world: ServerContext, slot: Slot, node: Node) -> None:
+def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again; the worker corrects what is wrong by then."""
-    policy = world.settings.policy
-    cluster = PatientApi(world.patient_api, world.clock, seconds=PATIENCE)
-    report = world.quiet
+    policy = context.settings.policy
+    cluster = PatientApi(context.patient_api, context.clock, seconds=PATIENCE)
+    report = context.quiet
     entry = plan_node(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
-        task = NodeTask(entry, slot.run, cluster, world.leadership.check, report, policy=rules)
+        task = NodeTask(entry, slot.run, cluster, context.leadership.check, report, policy=rules)
         mark_granted(task)
         node = look_again(task, cluster.deadline())
     except DrainError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    _check_version(world, slot, node)
+    _check_version(context, slot, node)
 
 
-def _check_version(world: ServerContext, slot: Slot, node: Node) -> None:
+def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
     """`Denied` if the version that the node would boot into is held."""
-    memory = read_memory(world.patient_api, world.settings.namespace)
-    settings = world.settings
+    memory = read_memory(context.patient_api, context.settings.namespace)
+    settings = context.settings
     try:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
-    nodes = select_nodes(world.machines.nodes.values(), settings.selection)
+    nodes = select_nodes(context.machines.nodes.values(), settings.selection)
     limit = settings.policy.failures_allowed(len(nodes))
     include_held = settings.policy.include_held
     inputs = EligibilityInputs(memory=memory, limit=limit, include_held=include_held)
@@ -159,19 +159,19 @@ def is_given_back(slot: Slot, node: Node) -> bool:
     return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
 
 
-def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
+def release(context: ServerContext, ask: Ask) -> FleetLockAnswer:
     """Answer that the slot is free or was never held; `Denied` until the node is proven back."""
     # Empty if no node, or no single node, has this ID.
     name = ""
     try:
-        name = world.machines.name_of(ask.id)
+        name = context.machines.name_of(ask.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-    slot = _slot_of(world.book.seen(1.0), ask, name)
+    slot = _slot_of(context.book.seen(1.0), ask, name)
     if slot is None and name:
         # That a known host holds no slot is a yes, so it needs fresh slots.
-        slot = _slot_of(world.book.read(), ask, name) or _leftover_slot(world, ask, name)
+        slot = _slot_of(context.book.read(), ask, name) or _leftover_slot(context, ask, name)
     if slot is None:
         return NOT_HELD
     if slot.id != ask.id:
@@ -180,20 +180,20 @@ def release(world: ServerContext, ask: Ask) -> FleetLockAnswer:
             f"{slot.node} was another machine when it took its slot:"
             f" rollout fleetlock release {slot.node}",
         )
-    node = node_of(world.patient_api, slot)
+    node = node_of(context.patient_api, slot)
     if node is not None and not is_given_back(slot, node):
-        _record_report(world, slot, node)
-    return _await_release(world, slot)
+        _record_report(context, slot, node)
+    return _await_release(context, slot)
 
 
-def _leftover_slot(world: ServerContext, ask: Ask, name: str) -> Slot | None:
+def _leftover_slot(context: ServerContext, ask: Ask, name: str) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
     The slot counts towards no limit, and never grants a reboot.
     """
-    if not is_fleetlock_run(world.machines.nodes[name].annotations.get(marks.RUN, "")):
+    if not is_fleetlock_run(context.machines.nodes[name].annotations.get(marks.RUN, "")):
         return None
-    node = read_node(world.patient_api, name)
+    node = read_node(context.patient_api, name)
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or annotation_problem(node):
         return None
@@ -203,16 +203,16 @@ def _leftover_slot(world: ServerContext, ask: Ask, name: str) -> Slot | None:
         node_uid=node.uid,
         id=ask.id,
         run=run,
-        since=timestamp(world.now),
+        since=timestamp(context.now),
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         version="",
         state=SlotState.ABSENT,
         released=True,
     )
-    return world.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+    return context.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
 
-def _record_report(world: ServerContext, slot: Slot, node: Node) -> None:
+def _record_report(context: ServerContext, slot: Slot, node: Node) -> None:
     """Record in the slot that its host has reported steady state.
 
     A host in its old boot that was not granted its reboot does not want to reboot any more.
@@ -229,18 +229,18 @@ def _record_report(world: ServerContext, slot: Slot, node: Node) -> None:
         changes = {"returned": True, "released": True}
     else:
         changes = {"returned": True, "state": SlotState.HELD}
-    world.book.change(lambda slots: slots.changed(slot.run, **changes))
+    context.book.change(lambda slots: slots.changed(slot.run, **changes))
 
 
-def _await_release(world: ServerContext, slot: Slot) -> FleetLockAnswer:
-    deadline = Deadline(world.clock, _WAIT)
+def _await_release(context: ServerContext, slot: Slot) -> FleetLockAnswer:
+    deadline = Deadline(context.clock, _WAIT)
     while not deadline.expired:
-        node = world.machines.nodes.get(slot.node)
-        is_free = world.book.seen(_PAUSE).of_run(slot.run) is None
+        node = context.machines.nodes.get(slot.node)
+        is_free = context.book.seen(_PAUSE).of_run(slot.run) is None
         if is_free or (node is not None and is_given_back(slot, node)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
-        world.clock.sleep(_PAUSE)
-    why = _why_unproven(slot, node_of(world.patient_api, slot))
+        context.clock.sleep(_PAUSE)
+    why = _why_unproven(slot, node_of(context.patient_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 

@@ -79,8 +79,8 @@ class _Front:
             answer = denied.answer
         # This process may have been suspended meanwhile: nothing slow may follow until the answer
         # is sent.
-        answer = answer.at(self._service.world.clock.monotonic())
-        self._service.world.count(name, answer.kind)
+        answer = answer.at(self._service.context.clock.monotonic())
+        self._service.context.count(name, answer.kind)
         return _json(answer)
 
     async def _answer(self, request: web.Request, act: Act) -> FleetLockAnswer:

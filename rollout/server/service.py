@@ -82,11 +82,11 @@ class AskLog:
 class Service:
     """Answers requests, in any thread."""
 
-    def __init__(self, world: ServerContext, stop: StopRequest) -> None:
-        self.world = world
-        self.worker = Worker(world, stop)
-        self._admission = SlotAdmission(world)
-        self._log = AskLog(world.clock, world.notice, world.machines.name_of)
+    def __init__(self, context: ServerContext, stop: StopRequest) -> None:
+        self.context = context
+        self.worker = Worker(context, stop)
+        self._admission = SlotAdmission(context)
+        self._log = AskLog(context.clock, context.notice, context.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> FleetLockAnswer:
         """Answer a host that wants to reboot."""
@@ -101,21 +101,21 @@ class Service:
     def why_not_ready(self) -> str:
         """Return why this server cannot answer, by cached state; empty if it can."""
         try:
-            _ = self.world.machines.nodes
+            _ = self.context.machines.nodes
         except Denied as denied:
             return denied.answer.value
-        return self.world.book.why_unread(_READY_SECONDS)
+        return self.context.book.why_unread(_READY_SECONDS)
 
     def _pre_reboot(self, ask: Ask) -> FleetLockAnswer:
         rules = self._rules(ask)
-        machines = self.world.machines
+        machines = self.context.machines
         name = machines.name_of(ask.id)
         if not parse_selector(rules.selector).matches(machines.nodes[name].labels):
             raise Denied(
                 AnswerKind.GROUP_MISMATCH,
                 f"{name} is not in the group {ask.group} ({rules.selector})",
             )
-        slot = self.world.book.seen(_FRESH).of_node(name)
+        slot = self.context.book.seen(_FRESH).of_node(name)
         if slot is None:
             slot = self._admission.take(ask, name, rules).of_node(name)
             self.worker.wake()
@@ -134,7 +134,7 @@ class Service:
             )
         detail = self.worker.runner.details.get(slot.node)
         try:
-            return grant(self.world, slot, f": {detail}" if detail else "")
+            return grant(self.context, slot, f": {detail}" if detail else "")
         except Denied as denied:
             if (
                 denied.answer.kind is AnswerKind.WAITING_FOR_PROOF
@@ -142,18 +142,18 @@ class Service:
                 and not slot.returned
             ):
                 # A host that asks for its next reboot has reached steady state after the last.
-                self.world.book.change(lambda slots: slots.changed(slot.run, returned=True))
+                self.context.book.change(lambda slots: slots.changed(slot.run, returned=True))
             raise
 
     def _steady_state(self, ask: Ask) -> FleetLockAnswer:
         self._rules(ask)
-        answer = release(self.world, ask)
+        answer = release(self.context, ask)
         if answer is not NOT_HELD:
             self.worker.wake()
         return answer
 
     def _rules(self, ask: Ask) -> GroupRules:
-        rules = self.world.settings.groups.rules(ask.group)
+        rules = self.context.settings.groups.rules(ask.group)
         if rules is None:
             raise Denied(
                 AnswerKind.UNKNOWN_GROUP,
@@ -174,18 +174,20 @@ class Service:
         except RolloutError as error:
             return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect denies the request
-            self.world.notice(f"internal error, please report it: {error!r}")
+            self.context.notice(f"internal error, please report it: {error!r}")
             message = "internal error, see the server's log"
             return FleetLockAnswer(AnswerKind.INTERNAL_ERROR, message)
 
 
 @contextmanager
-def under_way(world: ServerContext) -> Iterator[Service]:
+def under_way(context: ServerContext) -> Iterator[Service]:
     """Run a server; on exit, release the Lease and leave every node as it is."""
     stop = StopRequest()
-    service = Service(world, stop)
+    service = Service(context, stop)
     threads = (
-        threading.Thread(target=world.machines.follow, args=(stop,), name="machines", daemon=True),
+        threading.Thread(
+            target=context.machines.follow, args=(stop,), name="machines", daemon=True
+        ),
         threading.Thread(target=service.worker.run, name="worker", daemon=True),
     )
     for thread in threads:
@@ -195,6 +197,6 @@ def under_way(world: ServerContext) -> Iterator[Service]:
     finally:
         stop.request()
         service.worker.wake()
-        deadline = Deadline(world.clock, _STOP_SECONDS)
+        deadline = Deadline(context.clock, _STOP_SECONDS)
         for thread in threads:
             thread.join(deadline.remaining)

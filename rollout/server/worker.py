@@ -56,7 +56,7 @@ _SLOTS = "the slots of FleetLock"
 class SlotRunner:
     """Runs slots, each in its own thread. `details` is the last step's detail by node."""
 
-    world: ServerContext
+    context: ServerContext
     ending: StopRequest
     details: dict[str, str] = field(default_factory=dict)
     _precedence: Precedence = field(default_factory=Precedence)
@@ -67,13 +67,13 @@ class SlotRunner:
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
-        return read_identity(self.world.api)
+        return read_identity(self.context.api)
 
     def run(self, slot: Slot, check: Guard, stop: StopRequest) -> NodeResult | None:
         """Return the node's result; None if there was nothing to do. Raises `ApiError`."""
-        world = self.world
-        settings = world.settings
-        node = node_of(world.api, slot)
+        context = self.context
+        settings = context.settings
+        node = node_of(context.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
             node = self._await_new_node(slot, check)
             slot = self._latest(slot)
@@ -89,22 +89,24 @@ class SlotRunner:
             slot=slot,
             selection=settings.selection,
             policy=settings.policy,
-            now=world.clock.now(),
+            now=context.clock.now(),
             cluster=self._cluster,
         )
         is_taken_up = node.annotations.get(marks.RUN) == slot.run
-        with world.watched(plan) as others:
+        with context.watched(plan) as others:
             observers = (*others, self)
-            with NodeEvents(world.api, plan.plan_id, plan.nodes, observers, world.clock) as events:
+            with NodeEvents(
+                context.api, plan.plan_id, plan.nodes, observers, context.clock
+            ) as events:
                 engine = self._engine(plan, events.report, check, stop)
                 return self._take(slot, engine, is_taken_up=is_taken_up)
 
     def _engine(
         self, plan: RolloutPlan, report: Reporter, check: Guard, stop: StopRequest
     ) -> Engine:
-        world = self.world
-        settings = world.settings
-        cluster = PatientApi(world.api, world.clock, OutageNotice(report))
+        context = self.context
+        settings = context.settings
+        cluster = PatientApi(context.api, context.clock, OutageNotice(report))
         nodes = select_nodes(cluster.ask(read_nodes), settings.selection)
         memory = RunMemory(
             cluster,
@@ -121,7 +123,7 @@ class SlotRunner:
             check=check,
             report=report,
             stop=stop,
-            gates=PolicyGates(plan, cluster, report, stop, world.gates, memory),
+            gates=PolicyGates(plan, cluster, report, stop, context.gates, memory),
             memory=memory,
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
@@ -132,29 +134,29 @@ class SlotRunner:
 
     def _latest(self, slot: Slot) -> Slot:
         """Return the slot as last read: its Node may have changed."""
-        return self.world.book.latest.of_run(slot.run) or slot
+        return self.context.book.latest.of_run(slot.run) or slot
 
     def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
         """Return the Node that replaces a deleted one, with marks; None if the host stays away."""
-        world = self.world
-        policy = world.settings.policy
-        cluster = PatientApi(world.api, world.clock)
+        context = self.context
+        policy = context.settings.policy
+        cluster = PatientApi(context.api, context.clock)
         try:
             node = await_reregistration(
                 cluster,
                 check,
                 slot,
-                world.settings.slot_timeout,
+                context.settings.slot_timeout,
                 is_released=lambda: self._latest(slot).released,
             )
         except NodeFailure:
             return None
         entry = plan_node(node, slot, policy)
         rules = pools_of(policy).rules(entry.pool)
-        task = NodeTask(entry, slot.run, cluster, check, world.quiet, policy=rules)
+        task = NodeTask(entry, slot.run, cluster, check, context.quiet, policy=rules)
         mark_again(task, Phase.REBOOTING, {})
-        world.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
-        return node_of(world.api, self._latest(slot))
+        context.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
+        return node_of(context.api, self._latest(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether the node carries no marks of this slot, and its run must not start any more."""
@@ -166,9 +168,9 @@ class SlotRunner:
         """Record in the memory that a slot was released before its node was cordoned."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, "", end, slot.run, 1)
-        change = partial(note_end, ended=ended, now=self.world.now)
+        change = partial(note_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
-            change_memory(self.world.api, self.world.settings.namespace, change)
+            change_memory(self.context.api, self.context.settings.namespace, change)
 
     def _take(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
         report = engine.report
@@ -179,7 +181,7 @@ class SlotRunner:
         report.wave(plan.waves[0], 1)
         before = None if is_taken_up else engine.settler.baseline([slot.node])
         host = HeldSlot(
-            slot, entry, self.world.api, self.world.book, self.world.settings.slot_timeout
+            slot, entry, self.context.api, self.context.book, self.context.settings.slot_timeout
         )
         result = engine.take(entry, host, host.steps, taken_up_from=slot.run if is_taken_up else "")
         engine.memory.report_held()
@@ -196,7 +198,7 @@ class SlotRunner:
 
     def _settle(self, slot: Slot, engine: Engine, before: Health) -> None:
         """Wait until the cluster is as healthy as before, within --settle-timeout; then soak."""
-        away = self.world.book.latest.nodes - {slot.node}
+        away = self.context.book.latest.nodes - {slot.node}
         try:
             missing = engine.settler.wait(before, 1, away, self.ending)
         except ApiError as error:
@@ -214,17 +216,17 @@ class SlotRunner:
 class Worker:
     """Works on slots until it is stopped. `wake` has it look at once."""
 
-    def __init__(self, world: ServerContext, stop: StopRequest) -> None:
-        self._settings = world.settings
-        self._world = world
-        self._leadership = world.leadership
+    def __init__(self, context: ServerContext, stop: StopRequest) -> None:
+        self._settings = context.settings
+        self._context = context
+        self._leadership = context.leadership
         self._stop = stop
         self._woken = threading.Event()
         self._runs: dict[str, tuple[Future[None], StopRequest]] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
-        self._troubles = Troubles(world.notice)
-        self.runner = SlotRunner(world, stop)
+        self._troubles = Troubles(context.notice)
+        self.runner = SlotRunner(context, stop)
 
     def wake(self) -> None:
         """Look at the slots now: one was added or has changed."""
@@ -251,11 +253,11 @@ class Worker:
             self._pause(_TICK if self._open() else _IDLE)
 
     def _pause(self, seconds: float) -> None:
-        self._world.clock.wait(self._woken, seconds)
+        self._context.clock.wait(self._woken, seconds)
         self._woken.clear()
 
     def _look(self) -> None:
-        self._slots = self._world.book.read()
+        self._slots = self._context.book.read()
         if self._slots.held:
             self._leadership.look()
 
@@ -269,20 +271,20 @@ class Worker:
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node is gone, so that no host can report for it any more."""
         try:
-            node = self._world.machines.nodes.get(slot.node)
+            node = self._context.machines.nodes.get(slot.node)
         except Denied:
             return False
         if node is not None and node.uid == slot.node_uid:
             return False
         # The watch may be late, so the Node is read again.
-        return node_of(self._world.api, slot) is None
+        return node_of(self._context.api, slot) is None
 
     def _try_to_lead(self) -> None:
         """Take the Lease if nobody holds it or its holder died; then work on all slots."""
         state = self._leadership.look()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
-        cluster = PatientApi(self._world.api, self._world.clock)
+        cluster = PatientApi(self._context.api, self._context.clock)
         request = LockRequest(
             holder=self._settings.holder,
             namespace=self._settings.namespace,
@@ -308,7 +310,7 @@ class Worker:
             try:
                 lock.check()
             except FencedError as error:
-                self._world.notice(error.message)
+                self._context.notice(error.message)
                 break
             for slot in self._open():
                 # A slot whose last run failed unexpectedly is not retried at once.
@@ -356,7 +358,7 @@ class Worker:
         self.wake()
 
     def _fail(self, slot: Slot, why: str) -> None:
-        self._failed[slot.run] = Deadline(self._world.clock, _RETRY_SECONDS)
+        self._failed[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
         self._troubles.tell(slot.node, why)
 
     def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
@@ -364,10 +366,10 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.released
-        now = self._world.book.latest.of_run(slot.run) or slot
-        node = node_of(self._world.api, now) if stays_cordoned else None
+        now = self._context.book.latest.of_run(slot.run) or slot
+        node = node_of(self._context.api, now) if stays_cordoned else None
         if node is None:
-            self._world.book.change(lambda slots: slots.without(slot.run))
+            self._context.book.change(lambda slots: slots.without(slot.run))
             return
         # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
@@ -379,4 +381,4 @@ class Worker:
             closing=False,
             awaited=Awaited.NOTHING,
         )
-        self._world.book.change(change)
+        self._context.book.change(change)
