@@ -131,7 +131,7 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     *_, blocker, blocked = plan.stdout.splitlines()
     assert blocked == "Blocked: apply will not start. --skip blocked leaves 2 nodes out."
     assert blocker.startswith(
-        "✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 of 2 pods never allows an"
+        "✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 never allows an eviction"
     )
     shown = command("plan", "a.plan")
     assert shown.stdout.splitlines()[-1] == blocked

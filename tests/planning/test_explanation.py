@@ -75,7 +75,7 @@ CAUSES = {
         budgeted(),
         "w-2",
         1,
-        "drains would wait too long for shop/web, which lets one pod at a time go",
+        "drains would wait too long for PDB shop/web, which allows one eviction at a time",
     ),
     "last replicas": (
         last_replicas(),
@@ -88,7 +88,7 @@ CAUSES = {
         full(TOLERANT),
         "w-2",
         1,
-        "beside these nodes, pod/shop/p-2 tolerates cordons and fits nowhere else",
+        "beside these nodes, pod/shop/p-2 tolerates the unschedulable taint and fits on no other node",
     ),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (

@@ -281,8 +281,8 @@ def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked(
     assert not plan.blockers
     assert budgets_warned_of(plan) == [("w-1", "pdb/shop/small"), ("w-2", "pdb/shop/small")]
     first, then = [found.message for found in plan.warnings if found.object == "pdb/shop/small"]
-    assert "lets 1 be away of the 3 pods" in first
-    assert "lets 1 be away of the 3 pods" in then
+    assert "allows 1 of the 3 pods" in first
+    assert "allows 1 of the 3 pods" in then
     assert "make room on other nodes" in then
 
 

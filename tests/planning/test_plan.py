@@ -92,7 +92,7 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
     )
     assert waves(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
     assert (
-        "drains would wait too long for shop/web, which lets one pod at a time go"
+        "drains would wait too long for PDB shop/web, which allows one eviction at a time"
         in plan.waves[0].because
     )
     assert plan.waves[0].note == "limited by PDB shop/web"

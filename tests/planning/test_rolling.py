@@ -192,8 +192,8 @@ def test_the_price_is_told() -> None:
     (shared,) = build_plan(
         inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)
     ).waves
-    assert "; waits for shop/web, one pod at a time: +30s" in shared.because
-    assert shared.note == "waits for budget shop/web, +30s"
+    assert "; waits for PDB shop/web, one eviction at a time: +30s" in shared.because
+    assert shared.note == "waits for PDB shop/web, +30s"
     assert shared.estimate.drain == 30 + 35
     slow = pod("batch", "w-0", app="batch", requests=SMALL, grace_period=300)
     (free,) = build_plan(
@@ -203,7 +203,7 @@ def test_the_price_is_told() -> None:
     rule = DrainPolicy(critical=(Critical("shop", "app=web", 1),))
     own = replace(policy, drain=rule)
     (shared,) = build_plan(inputs(nodes, pods=pods, observations=idle, policy=own)).waves
-    assert "; waits for critical/shop/app=web, one pod at a time: +30s" in shared.because
+    assert "; waits for critical/shop/app=web, one eviction at a time: +30s" in shared.because
 
 
 @pytest.mark.parametrize("least", [(1, 2), (2, 1)])

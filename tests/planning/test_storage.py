@@ -119,7 +119,9 @@ def osds(*, broken: str = "") -> StoredData:
 def test_one_node_of_a_healthy_ceph_cluster_goes_at_a_time() -> None:
     plan = build_plan(storing(osds(), policy=Policy(max_unavailable=Count(3))))
     assert [len(wave) for wave in waves(plan)] == [1, 1, 1, 1]
-    assert plan.waves[0].because == f"with more nodes, {CEPH} would lack copies"
+    assert (
+        plan.waves[0].because == f"with more nodes, {CEPH} would not have enough healthy replicas"
+    )
 
 
 def test_of_one_that_lacks_copies_only_the_node_that_is_not_well_may_go() -> None:

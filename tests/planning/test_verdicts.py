@@ -60,7 +60,7 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     left = judge(pod(), chosen)
     assert left.action == Action.LEAVE
     assert left.reason == VerdictReason.NOT_SELECTED
-    assert "the reboot ends it" in left.warnings[0]
+    assert "the reboot stops it" in left.warnings[0]
     assert judge(pod(owner=DS), chosen).warnings == ()
 
 

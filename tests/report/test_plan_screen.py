@@ -47,16 +47,16 @@ def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("note", ["", "canary", "pool web; budget shop/db allows nothing now"])
+@pytest.mark.parametrize("note", ["", "canary", "pool web; PDB shop/db allows no evictions now"])
 def test_only_what_nobody_expects_is_noted(note: str) -> None:
     cells = rows(of_waves(note))[1]
     assert cells == ["1", "node-1", "5", "3m", *([note] if note else [])]
 
 
 def test_equal_waves_of_one_node_that_follow_are_one_row() -> None:
-    made = of_waves("budget a/b allows nothing now", *["control plane"] * 3)
+    made = of_waves("PDB a/b allows no evictions now", *["control plane"] * 3)
     assert rows(made)[1:] == [
-        ["1", "node-1", "5", "3m", "budget a/b allows nothing now"],
+        ["1", "node-1", "5", "3m", "PDB a/b allows no evictions now"],
         ["2\N{EN DASH}4", "node-2, then node-3, then node-4", "15", "9m", "control plane"],
     ]
 

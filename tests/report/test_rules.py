@@ -61,7 +61,7 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
         "reboot.command",
         "drain.delay 1m, labels.fluo",
         "! --disable-eviction: pods are deleted",
-        "! --force: pods that nothing starts again",
+        "! --force: pods that have no controller",
     ):
         assert part in text
 

@@ -184,7 +184,7 @@ def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(
     # people are shown it once, on the screen of the plan, whoever has saved it
     shown = dry_run(home, untouched, plan)
     assert "the saved plan has" not in shown.stderr
-    assert "--max-unavailable 3: maximum number of nodes down at once" in shown.stdout
+    assert "--max-unavailable 3: maximum number of nodes unavailable at once" in shown.stdout
     assert "--disable-eviction: pods are deleted" in shown.stdout
 
 

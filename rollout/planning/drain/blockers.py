@@ -27,7 +27,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
 from rollout.planning.drain.scheduler import Nowhere
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
-from rollout.wording.blockers import blocker
+from rollout.wording.blockers import blocker, stuck_terminating
 
 # These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
@@ -81,10 +81,9 @@ def _overdue(
     if seconds > rules.timeout:
         yield blocker(node, subject, StuckTerminating(overdue, pod.finalizers, rules.timeout))
         return
-    finalizers = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
     message = (
-        f"should have been gone {overdue} ago{finalizers}: the drain waits for it, unless"
-        " drain.skip-wait-for-delete-timeout leaves it behind"
+        f"{stuck_terminating(overdue, pod.finalizers)}; the drain waits for it, unless"
+        " drain.skip-wait-for-delete-timeout skips it"
     )
     yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
 
@@ -166,8 +165,9 @@ def storage_opening(pod: Pod) -> str:
     """Return how a storage system opens its pod's budget; empty for other pods."""
     if pod.is_longhorns:
         return (
-            "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy"
-            " replica here, or stays attached: then the drain waits in vain, up to --drain-timeout"
+            "Longhorn removes it once the node is cordoned, unless a volume has its last healthy"
+            " replica here, or stays attached; in that case the drain waits until --drain-timeout"
+            " and fails"
         )
     if pod.is_osd:
         return (

@@ -128,7 +128,7 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
         return None
     message = "is not selected by --pod-selector"
     stays = pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod)
-    warning = "" if stays else f"{message}: the reboot ends it without asking its budgets"
+    warning = "" if stays else f"{message}: the reboot stops it, bypassing its disruption budgets"
     return _leave(VerdictReason.NOT_SELECTED, message, warning)
 
 
@@ -140,8 +140,8 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if seconds <= patience:
         return None
     setting = f"drain.skip-wait-for-delete-timeout is {patience}"
-    message = f"should have been gone {seconds} s ago ({setting})"
-    return _leave(VerdictReason.OVERDUE, message, f"{message}: it is not waited for")
+    message = f"is stuck terminating: its grace period ended {seconds} s ago ({setting})"
+    return _leave(VerdictReason.OVERDUE, message, f"{message}; the drain does not wait for it")
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
@@ -166,8 +166,8 @@ def _critical_unready(pod: Pod) -> str:
         return ""
     since = f" since {pod.unready_since}" if pod.unready_since else ""
     return (
-        f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing"
-        " waits for it; fix it"
+        f"is system-node-critical and not Ready{since}: the reboot may not fix it, and rollout does"
+        " not wait for it"
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
 from rollout.model.text import joined
 from rollout.planning.eligibility.away import is_storage
@@ -107,24 +108,29 @@ def _conflicts(
 
 def _conflict(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
     allowed = limits.allowed.get(key, 0)
+    name = _name(key)
     pool = pool_of(key)
     if pool:
         return _short_reason(f"at most {allowed} at once of the pool {pool}")
     if is_storage(key):
-        price = f"{key} would lack copies"
+        price = f"{key} would not have enough healthy replicas"
     elif is_owner(key):
         price = f"{key} would lose all its {allowed + 1} pods at once"
     elif held:
-        price = (
-            f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
-        )
+        price = f"more pods of {name} would be unavailable than it allows ({allowed})"
     else:
-        price = f"drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
-    return WaveReason(f"with more nodes, {price}", f"limited by PDB {key}")
+        price = f"drains would wait too long for {name}, which allows {_at_a_time(allowed)}"
+    return WaveReason(f"with more nodes, {price}", f"limited by {name}")
+
+
+def _name(key: str) -> str:
+    """Return the name of what limits a wave; only a budget of the cluster is a PDB."""
+    is_budget = not (is_storage(key) or is_owner(key) or key.startswith(CRITICAL))
+    return f"PDB {key}" if is_budget else key
 
 
 def _at_a_time(pods: int) -> str:
-    return "one pod at a time" if pods == 1 else f"{pods} pods at a time"
+    return "one eviction at a time" if pods == 1 else f"{pods} evictions at a time"
 
 
 def _price(wave: Sequence[NodeDemand], limits: WaveLimits) -> WaveReason:
@@ -137,11 +143,12 @@ def _price(wave: Sequence[NodeDemand], limits: WaveLimits) -> WaveReason:
     key = min(over, key=lambda key: (rates[key].permits > 0, -rates[key].seconds(load[key]), key))
     permits = rates[key].permits
     if not permits:
-        note = f"budget {key} allows nothing now"
+        note = f"{_name(key)} allows no evictions now"
         return WaveReason(f"the {note}", note)
     seconds = limits.drain(wave) - max(demand.ending for demand in wave)
     if not seconds:
         return _NOTHING
     more = f"+{Duration(seconds)}"
-    sentence = f"waits for {key}, {_at_a_time(permits)}: {more}"
-    return WaveReason(sentence, f"waits for budget {key}, {more}")
+    name = _name(key)
+    sentence = f"waits for {name}, {_at_a_time(permits)}: {more}"
+    return WaveReason(sentence, f"waits for {name}, {more}")

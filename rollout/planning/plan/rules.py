@@ -96,18 +96,18 @@ def relaxed_rules(policy: Policy) -> tuple[RelaxedRule, ...]:
 
 def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
     if drain.disable_eviction:
-        effect = "pods are deleted, whatever disruption budgets say"
+        effect = "pods are deleted, bypassing disruption budgets"
         yield RelaxedRule("--disable-eviction", "", effect)
     if drain.force:
-        yield RelaxedRule("--force", "", "pods that nothing starts again are evicted")
+        yield RelaxedRule("--force", "", "pods that have no controller are evicted")
     if drain.pod_selector:
-        effect = "other pods are not evicted, the reboot ends them"
+        effect = "other pods are not evicted; the reboot stops them"
         yield RelaxedRule("--pod-selector", drain.pod_selector, effect)
     if overdue := drain.skip_wait_for_delete_timeout:
-        effect = "pods overdue by more seconds are not waited for"
+        effect = "does not wait for pods whose deletion is overdue by more than this many seconds"
         yield RelaxedRule("drain.skip-wait-for-delete-timeout", str(overdue), effect)
     if drain.grace_period is not None:
-        effect = "seconds that a pod has to end, whatever it asks for"
+        effect = "termination grace period in seconds, overriding each pod's own"
         yield RelaxedRule("--grace-period", str(drain.grace_period), effect)
 
 
@@ -134,22 +134,22 @@ def _relaxed_pace(policy: Policy) -> Iterator[RelaxedRule]:
     alerts = gates.alerts
     for when, names in (("before", gates.hooks.before), ("after", gates.hooks.after)):
         if names:
-            effect = "they are taken from each node, and waited for"
+            effect = "removed from each node, which then waits until they are set again"
             yield RelaxedRule(f"gates.{when}-reboot-annotations", ",".join(names), effect)
     if policy.max_unavailable != _DEFAULT.max_unavailable:
-        effect = "maximum number of nodes down at once"
+        effect = "maximum number of nodes unavailable at once"
         yield RelaxedRule("--max-unavailable", str(policy.max_unavailable), effect)
     if policy.max_failures != _DEFAULT.max_failures:
-        effect = "failed nodes before no further one is begun"
+        effect = "number of failed nodes after which no more nodes are started"
         yield RelaxedRule("--max-failures", str(policy.max_failures), effect)
     if policy.settle_timeout < _DEFAULT.settle_timeout:
-        effect = "moved pods are waited for no longer"
+        effect = "the rollout stops if evicted pods are not available after this time"
         yield RelaxedRule("--settle-timeout", str(policy.settle_timeout), effect)
     if gates.health_checks < _DEFAULT.gates.health_checks:
-        effect = "good checks in a row that make a wave settled"
+        effect = "consecutive passing health checks that settle a wave"
         yield RelaxedRule("waves.health-checks", str(gates.health_checks), effect)
     if alerts.url:
-        effect = "this machine asks there for alerts"
+        effect = "alerts are read from this Prometheus"
         yield RelaxedRule("alerts.prometheus-url", alerts.url, effect)
     if alerts.url and alerts.matchers:
         effect = "only alerts with these labels count"

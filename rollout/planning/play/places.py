@@ -16,8 +16,8 @@ from rollout.planning.play.pod_flow import PodFlow
 
 _WarningsOf = Mapping[str, Sequence[PlanWarning]]
 _RETURNING = (
-    "tolerates cordons and fits nowhere else: it comes back to this node, and the reboot ends it"
-    " without asking its budgets"
+    "tolerates the unschedulable taint and fits on no other node: it would be scheduled here again,"
+    " and the reboot stops it, bypassing its disruption budgets"
 )
 
 
@@ -141,8 +141,8 @@ def _clause(warning: PlanWarning) -> str:
 
 def _budget_warning(node: str, budget: str, most: int, number: int) -> PlanWarning:
     message = (
-        f"lets {most} be away of the {number} pods that are here by then, and not all pods of this"
-        " node fit elsewhere: where these come last, the drain waits in vain, up to"
-        " --drain-timeout; make room on other nodes"
+        f"allows {most} of the {number} pods that are here by then to be unavailable, but not all"
+        " pods on this node fit on other nodes: if those pods are evicted last, the drain may wait"
+        " until --drain-timeout and fail; make room on other nodes"
     )
     return PlanWarning(node, budget_subject(budget), message, WarningKind.FITS_NOWHERE)
