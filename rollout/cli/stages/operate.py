@@ -95,7 +95,7 @@ class Operation:
     news: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Make one pass.
+        """Make one pass, which stops at its deadline, or when someone asks it or the process to.
 
         Raises what `apply` raises, except beside another rollout, which is no failure.
         """
@@ -258,7 +258,9 @@ class _Pass:
         started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
         memory = read_memory(api, self.request.namespace)
-        if memory.waited_for == run or now is None or started is None or now - started < _PATIENCE:
+        if memory.waited_for == run or now is None or started is None:
+            return
+        if now - started < _PATIENCE:
             return
         error = BlockedError(f"operate has started no rollout for a day: {why}")
         notify_of_failed_pass(error, self.request.settings, self.operation.news)
