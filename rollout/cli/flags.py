@@ -35,7 +35,7 @@ _PANELS = {
 }
 
 
-def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:  # noqa: A002 - as in typer
+def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
     """Declare an option of one command, named like its parameter; `others` are typer's."""
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
@@ -43,7 +43,7 @@ def option(default: T, help: str, metavar: str = "", *names: str, **others: Any)
     return declared
 
 
-def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:  # noqa: A002 - as in typer
+def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:
     """Declare an argument of one command; with the default `...` it is required."""
     has_default = default not in (..., None, "")
     return typer.Argument(
@@ -163,7 +163,7 @@ def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]
     return {**flags, **assigned, **flags}
 
 
-def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:  # noqa: A002 - the flag's name
+def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:
     """`UsageError` for a format that the command cannot print, before it does anything."""
     if format not in formats:
         raise UsageError(

@@ -72,7 +72,8 @@ class _QuickValues:
                 parameter.process_value = lambda _context, value: value
             else:
                 parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in
-        return super().parse_args(ctx, [_WITHOUT_VALUE.get(word, word) for word in args])  # type: ignore[misc]
+        words = [_WITHOUT_VALUE.get(word, word) for word in args]
+        return super().parse_args(ctx, words)  # type: ignore[misc]
 
 
 class _HelpAsStarted:
@@ -87,7 +88,9 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
 
     commands: Any
 
-    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
+    def shell_complete(  # type: ignore[override]
+        self, ctx: typer.Context, incomplete: str
+    ) -> list[Any]:
         """Return the names of the commands and the flags of the program."""
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)

@@ -50,7 +50,7 @@ app = typer.Typer(
 def root(
     context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")
 ) -> None:
-    """Drain and reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for their OS updates, one wave at a time."""
+    """Reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for updates, wave by wave."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit

@@ -63,7 +63,10 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-def lab_scenarios(context: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001 - typer passes it
+def lab_scenarios(
+    context: typer.Context,  # noqa: ARG001 - typer passes it
+    incomplete: str,
+) -> list[str]:
     from rollout.lab.scenarios import scenario_names
 
     return _starting_with(incomplete, scenario_names())

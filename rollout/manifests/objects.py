@@ -51,8 +51,8 @@ class Installation:
     """The operator's choices. Empty texts stand for parts that are left out; times are seconds.
 
     `settings` and `known_hosts` are the contents of the pod's files. `schedule` is a CronJob's, in
-    `time_zone`. `every` is the time between two passes of a Deployment, and `deadline` limits a pass
-    of a Job. `grace` is how long nodes in progress may take after SIGTERM. A Deployment serves
+    `time_zone`. `every` is the time between two passes of a Deployment; `deadline` limits a pass of
+    a Job. `grace` is how long nodes in progress may take after SIGTERM. A Deployment serves
     metrics and probes at `listen`, and on `metrics_port` unless that is loopback only. `networks`
     are the CIDR blocks that may use a FleetLock server; none stands for all.
     """

@@ -51,7 +51,8 @@ class SharedConsole(Console):
         )
         self.turn = threading.RLock()
 
-    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature
+    # The signature is that of rich.
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
         """Leave the cursor visible, because a stopped or killed process could not restore it."""
         return False
 

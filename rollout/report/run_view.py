@@ -43,8 +43,9 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Str
 class NodeView:
     """A node's progress. `phase` is None if the node is not in progress.
 
-    `since` is when the phase began. `begun`, of the node, and `entered`, of the phase, are monotonic
-    times. `wave` counts the waves of the view from 1; `has_moved_pods`: pods had to leave the node.
+    `since` is when the phase began. `begun`, of the node, and `entered`, of the phase, are
+    monotonic times. `wave` counts the waves of the view from 1; `has_moved_pods`: pods were
+    evicted.
     `held` are evictions by pod, and `blocked_at` the monotonic times at which they were last
     reported. `end` is None again if the node was taken up again.
     """

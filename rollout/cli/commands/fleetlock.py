@@ -45,7 +45,7 @@ fleetlock_app = typer.Typer(
 )
 @takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
 def serve(settings: Given) -> None:
-    """Serve FleetLock until SIGTERM. A host may reboot once its node is cordoned and drained, as in apply.
+    """Serve FleetLock until SIGTERM. Hosts may reboot once their nodes are drained, as in apply.
 
     You can run several replicas, because all state is stored in the cluster. Does not use SSH.
 

@@ -15,7 +15,8 @@ from rollout.errors import UsageError
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in context.find_root().command.commands if name.startswith(incomplete)]  # type: ignore[attr-defined]
+    commands = context.find_root().command.commands  # type: ignore[attr-defined]
+    return [name for name in commands if name.startswith(incomplete)]
 
 
 _EXAMPLES = "Examples:"

@@ -103,7 +103,7 @@ def report(
     ),
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
-    """Report on a run: what failed, what was held, where the time went, and how it compares with the plan.
+    """Report on a run: its failures, delays and times, and how it compares with the plan.
 
     HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for
     programs. The report comes from the journal of the run. If the run has not ended or was cut off,

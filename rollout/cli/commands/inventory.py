@@ -40,9 +40,9 @@ _MOST_NAMES = 5
 @takes("cluster", *SELECTION, "ssh")
 def inventory(
     settings: Given,
-    list: bool = option(False, "Print every host and group (default)."),  # noqa: A002, ARG001 - how Ansible asks for it
+    list: bool = option(False, "Print every host and group (default)."),  # noqa: ARG001 - Ansible's
 ) -> None:
-    """Print the Nodes as an Ansible inventory in JSON, grouped by role, zone, version and pending reboot.
+    """Print the Nodes as an Ansible inventory, grouped by role, zone, version and pending reboot.
 
     \b
     Examples:

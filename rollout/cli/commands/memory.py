@@ -59,7 +59,7 @@ def _reason(value: str) -> str:
 def pause(
     settings: Given,
     node: list[str] | None = _NODES,
-    all: bool = option(False, "Pause all nodes, including those that join later"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "Pause all nodes, including those that join later"),
     reason: str = option(
         "", "Reason for the pause, which status and plan show", "TEXT", parser=_reason
     ),
@@ -102,10 +102,10 @@ def pause(
 def unpause(
     settings: Given,
     node: list[str] | None = _NODES,
-    all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
     unattended: bool = option(False, "Let rollout operate start nodes again after rollout abort"),
 ) -> None:
-    """End the pause of these nodes or of all nodes, or allow unattended passes again after an abort.
+    """End the pause of nodes, or allow unattended passes again after an abort.
 
     Ends only what you name. Prints what else prevents nodes from starting, and how to end it.
 
@@ -211,7 +211,7 @@ def release(
     node: list[str] | None = option(
         None, "Clear the failures of this node; repeatable", "NAME", autocompletion=node_names
     ),
-    all: bool = option(False, "Clear all recorded failures"),  # noqa: A002 - the flag's name
+    all: bool = option(False, "Clear all recorded failures"),
 ) -> None:
     """Release a version that is held because it failed on too many nodes.
 

@@ -60,7 +60,7 @@ def operate(
         )
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
     server = ""
-    # The metrics name the cluster by its server. Each pass connects by itself, and reports an error.
+    # The metrics name the cluster by its server. Each pass connects by itself and reports errors.
     with suppress(RolloutError):
         server = wiring.cluster_api(settings).server
     with metered(settings, server, serves=True) as metrics:

@@ -114,7 +114,7 @@ def abort(
     wait: Duration = option(Duration(120), _WAIT, "DURATION", parser=Duration.parse),
     force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
-    """Undo what an interrupted rollout started: its cordons, annotations, taints, labels and record.
+    """Undo an interrupted rollout: its cordons, annotations, taints, labels and record.
 
     Touches nothing that someone else has set. Waits for a node that may be rebooting, and leaves it
     as it is if it does not come back in time.

@@ -451,7 +451,7 @@ class EvidenceSettings(SettingsTable):
     )
     cluster: Principal = setting(
         "",
-        "Cluster whose evidence is required: its cluster.name or UID, also the principal of signatures",
+        "Cluster whose evidence is required: its cluster.name or UID, and the signing principal",
     )
     allowed_signers: Path | None = setting(
         None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY"

@@ -1,6 +1,6 @@
 """How the schema declares a setting, and how its value is read.
 
-A bad value raises `UsageError` or `ValueError`; the caller adds the name of the setting. Checks that
+A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks that
 need more than the model import it themselves, because help and completion need none of them.
 """
 
@@ -300,13 +300,13 @@ _FORMS = {
 }
 
 
-def setting(default: T, help: str, **others: Any) -> T:  # noqa: A002 - the field of Setting
+def setting(default: T, help: str, **others: Any) -> T:
     """Declare a field of a table: its default, its help, and other fields of `Setting`."""
     declared: T = field(default=default, metadata={"help": help, **others})
     return declared
 
 
-def flag(default: T, help: str, name: str = "", **others: Any) -> T:  # noqa: A002 - the same
+def flag(default: T, help: str, name: str = "", **others: Any) -> T:
     """Declare a setting with a flag, by default of the field's own name."""
     return setting(default, help, flag=name, **others)
 

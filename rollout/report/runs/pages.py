@@ -171,7 +171,8 @@ def _rendered(**content: Any) -> str:
     style = loader.get_source(environment, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template("run.html.jinja")
-    return page.render(style=Markup(style), style_hash=f"sha256-{digest}", **content)  # noqa: S704 - ours
+    css = Markup(style)  # noqa: S704 - our own style sheet
+    return page.render(style=css, style_hash=f"sha256-{digest}", **content)
 
 
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
