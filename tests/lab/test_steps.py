@@ -113,7 +113,12 @@ def test_they_are_printed_with_the_env(tmp_path: Path) -> None:
             f" {commands[1]}"
         )
         shown = subprocess.run(
-            ["bash", "-c", status], capture_output=True, text=True, check=False, cwd=tmp_path
+            ["bash", "-c", status],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path)},
         )
         assert (shown.returncode, "13 nodes: " in shown.stdout) == (0, True), (
             shown.stdout + shown.stderr
