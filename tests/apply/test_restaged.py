@@ -115,7 +115,7 @@ def test_a_version_without_evidence_is_not_booted_into(
     ended = rollout(lab, *OPERATE, *evidence).ends(0)
     assert ended.outcomes == {"worker-1": "succeeded"}
     assert harmed(lab) == ["worker-1"]
-    assert f"version {NEWER} has no evidence of staging" in str(ended.lines)
+    assert f"version {NEWER} has no evidence from staging" in str(ended.lines)
     assert lab.scoreboard().cordons_left == ()
 
 

@@ -202,7 +202,7 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
         assert ended.summary["succeeded"] == [node]
         reasons = set(ended.summary["reasons"].values())
         assert reasons
-        assert all(f"alerts of {theirs.url} are not asked for" in reason for reason in reasons)
+        assert all(f"alerts from {theirs.url} are not read" in reason for reason in reasons)
         last = rollout(lab, *ONCE)
         assert last.code == 0
         assert theirs.logins == []
