@@ -81,7 +81,8 @@ def tracked() -> list[Path]:
     names = (
         listed.split("\0") if listed else [str(file.relative_to(ROOT)) for file in ROOT.rglob("*")]
     )
-    skipped = ("tests/", ".venv/", "site/", ".git/")
+    # The site and its cache are made of these pages.
+    skipped = ("tests/", ".venv/", "site/", ".cache/", ".git/")
     return [
         ROOT / name
         for name in names
