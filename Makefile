@@ -14,6 +14,7 @@ setup: ## make the environment
 
 lint: ## style: rules and format
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --select E501 --config lint.pycodestyle.max-line-length=100 rollout
 	$(BIN)/ruff format --check .
 
 format: ## mend what can be mended

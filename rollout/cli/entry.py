@@ -4,10 +4,11 @@ import sys
 
 from rollout.errors import ExitCode
 
-_WINDOWS = """\
-rollout: error: rollout does not run on Windows itself: it needs the file permissions and signals of Unix
-hint: run it in WSL, the Windows Subsystem for Linux: wsl --install
-"""
+_WINDOWS = (
+    "rollout: error: rollout does not run on Windows itself:"
+    " it needs the file permissions and signals of Unix\n"
+    "hint: run it in WSL, the Windows Subsystem for Linux: wsl --install\n"
+)
 
 
 def main() -> None:

@@ -28,9 +28,10 @@ With one:           rollout doctor        what is missing and how to fix it
                     rollout check-update  look for updates now
 Interrupted:        rollout resume        continue, or: rollout abort
 
-Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
-Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated, 5 stale plan, 6 blocked,
-64 usage error, 130 interrupted.
+Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file:
+--config FILE.
+Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated,
+5 stale plan, 6 blocked, 64 usage error, 130 interrupted.
 """
 
 _FIRST_PROCESS = 1

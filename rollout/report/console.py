@@ -106,8 +106,8 @@ def share_console(live: Live) -> None:
     """
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
-        # With a lock of its own it could deadlock: a printed line takes the console's lock first and
-        # then the display's, and the display takes them in the reverse order.
+        # With its own lock it could deadlock: a printed line locks the console before the display,
+        # and the display locks itself first.
         live._lock = live.console.turn  # noqa: SLF001 - rich has no other way
 
 

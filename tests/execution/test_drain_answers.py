@@ -181,6 +181,7 @@ def test_a_deletion_that_is_refused_for_good_ends_the_drain(
     assert len(asked(server, "delete", "pods")) == 1
 
 
+@pytest.mark.wire  # virtual time could pass before the pod is replaced
 def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself(
     server: StandaloneApi, drained: Drain
 ) -> None:

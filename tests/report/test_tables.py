@@ -119,6 +119,12 @@ def test_hosts_that_are_behind_can_be_told_to_look_for_an_update() -> None:
         ("paused", "by ana", "paused       3975.2.0 → 4081.2.1  by ana"),
         ("cordoned", "", "cordoned     3975.2.0 → 4081.2.1"),
         ("rival", "kured is rebooting it", "3975.2.0 → 4081.2.1  kured is rebooting it"),
+        ("rival", "locksmithd runs on the host", "locksmithd runs on the host"),
+        (
+            "not-ready",
+            "it is not Ready: no network",
+            "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network",
+        ),
     ],
 )
 def test_a_row_has_the_state_and_what_the_state_does_not_say(
@@ -128,6 +134,7 @@ def test_a_row_has_the_state_and_what_the_state_does_not_say(
     rows = [kept(reason, note, "--allow it"), other, replace(SILENT, node="node-3")]
     line = status_text(rows).splitlines()[1]
     assert line.endswith(row)
+    assert "--allow" not in line
 
 
 def test_a_version_that_was_rolled_back_from_is_not_looked_for_again() -> None:

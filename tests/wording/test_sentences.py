@@ -64,8 +64,6 @@ FOREIGN = {
     "lab/scenario.py",
     "planning/plan/document.py",
 }
-# The summary still splits hints, and reads the version that a skipped node could not boot.
-READ_BY_SUMMARY = 3
 
 
 def test_no_code_splits_or_searches_a_sentence_of_the_program() -> None:
@@ -75,9 +73,7 @@ def test_no_code_splits_or_searches_a_sentence_of_the_program() -> None:
         for _line in readings((ROOT / file).read_text())
         if file not in FOREIGN
     ]
-    summary = [file for file in found if file == "report/summary.py"]
-    assert len(summary) <= READ_BY_SUMMARY
-    assert found == summary
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ class RebootSettings(SettingsTable):
         _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
     )
     ready_timeout: Duration = flag(
-        _POLICY.ready_timeout, "How long to wait for the node to become Ready"
+        _POLICY.ready_timeout, "How long a node may take to become Ready"
     )
     delay: Pause = setting(
         _POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot"
@@ -502,7 +502,7 @@ class PoolSettings(SettingsTable):
     reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
-    ready_timeout: Duration | None = setting(None, "How long to wait for the node to become Ready")
+    ready_timeout: Duration | None = setting(None, "How long a node may take to become Ready")
     window: tuple[Window, ...] = setting(
         (), "Start its nodes only in this window, and within gates.window"
     )

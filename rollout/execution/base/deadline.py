@@ -23,7 +23,7 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# For how many seconds a failed request means that the server is unavailable. Waiting steps ask again
+# How many seconds a failed request means that the server is unavailable. Waiting steps ask again
 # sooner, so after a longer time without a failure nothing is known.
 _FAILURE_VALID_SECONDS = 60.0
 # How long to wait for an answer when no patience is left: a server that is back needs no longer.

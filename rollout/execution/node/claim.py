@@ -54,14 +54,13 @@ def claim(
     """Mark the node, admit it, then annotate and cordon it in one write, without the soft taint.
 
     A node that was cordoned before is marked as not ours to uncordon. The same holds for the label
-    that excludes it from load balancers. `detected` is the mark of what requires the reboot.
+    that excludes it from load balancers. `detected` is the mark of what requires the reboot. If
+    this raises, it leaves no mark on the Node.
 
     Raises:
         RefusedError: the node is not admitted now. It waits, and is tried again.
         NotStartedError: the node is not as it was planned, or no longer eligible. It is skipped.
             `RefusedError` is a subclass, so catch that one first.
-
-    Neither leaves a mark of this claim on the Node.
     """
     _check_admission(context)
     ready = ready_of(context.pods())

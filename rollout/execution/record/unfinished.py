@@ -158,14 +158,13 @@ def assess(
         and all(_was_aborted(node) for node in marked.values())
     )
     stored = record or _record_from_marks(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
-    done: list[str] = []
-    given_back: dict[str, str] = {}
-    for name, node in present.items():
-        outcome = _outcome(node, stored.run)
-        if outcome == Outcome.SUCCEEDED:
-            done.append(name)
-        elif outcome:
-            given_back[name] = outcome
+    outcomes = {name: _outcome(node, stored.run) for name, node in present.items()}
+    done = [name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED]
+    given_back = {
+        name: outcome
+        for name, outcome in outcomes.items()
+        if outcome not in ("", Outcome.SUCCEEDED)
+    }
     known = {*marked, *done, *given_back}
     return Unfinished(
         record=stored,

@@ -153,31 +153,54 @@ def continuation(
     plan = join_plans(
         unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended
     )
+    back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
+    inherited = _inheritance(
+        unfinished,
+        begun,
+        plan,
+        left_behind=left_behind,
+        retried=given_back | set(back_again),
+        failures=count_failures(
+            unfinished, rules.failures_allowed(selected), retry_failed=retry_failed
+        ),
+        retry_failed=retry_failed,
+    )
+    present = {node.name for node in inputs.snapshot.nodes}
+    return Continuation(
+        with_earlier_exclusions(plan, before, present), inherited, selected, back_again
+    )
+
+
+def _inheritance(
+    unfinished: Unfinished,
+    begun: Sequence[Begun],
+    plan: RolloutPlan,
+    *,
+    left_behind: Sequence[NodeResult],
+    retried: frozenset[str],
+    failures: int,
+    retry_failed: bool,
+) -> Inheritance:
+    """Return what the run of this plan takes over from the unfinished rollout."""
     troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
     planned = {node.name for node in plan.nodes}
-    back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
-    limit = rules.failures_allowed(selected)
-    inherited = Inheritance(
+    return Inheritance(
         begun={item.node.name: item.run for item in begun},
         left_cordoned=frozenset(
             item.node.name for item in unfinished.failed if item not in begun and item.cordoned
         ),
         health=unfinished.record.health,
-        failures=count_failures(unfinished, limit, retry_failed=retry_failed),
+        failures=failures,
         failed=tuple(
             node
             for node in _earlier_failures(unfinished)
             if not retry_failed or node.node in troubled
         ),
-        stranded=left_behind,
-        retried=given_back | set(back_again),
+        stranded=tuple(left_behind),
+        retried=retried,
         left_over=tuple(
             node.name for node in unfinished.untouched_nodes if node.name not in planned
         ),
-    )
-    present = {node.name for node in inputs.snapshot.nodes}
-    return Continuation(
-        with_earlier_exclusions(plan, before, present), inherited, selected, back_again
     )
 
 

@@ -3,7 +3,7 @@
 Every function raises `ApiError` or one of its subclasses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -106,13 +106,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
     attachments = start(lambda: read_if_allowed(read_attached, _UNSEEN_ATTACHMENTS))
     volumes = start(lambda: read_if_allowed(read_volumes, _UNSEEN_VOLUMES))
     all_pods = pods.result()
-    namespaces = tuple[tuple[str, Mapping[str, str]], ...]()
-    unseen_namespaces = tuple[str, ...]()
-    # Few clusters have pods whose affinities select namespaces by labels.
-    if any(pod.placement.chooses_namespaces for pod in all_pods):
-        namespaces, unseen_namespaces = read_if_allowed(
-            lambda: read_all(NAMESPACES, wire.Object, decode.namespace), _UNSEEN_NAMESPACES
-        )
+    namespaces, unseen_namespaces = _read_namespaces(api, all_pods, kept)
     stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
@@ -136,6 +130,21 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
         namespaces=dict(namespaces),
         read_at=api.server_time(),
         stored=stored,
+    )
+
+
+def _read_namespaces(
+    api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
+) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
+    """Return the namespaces with their labels, and a warning if this user may not read them.
+
+    Few clusters have pods whose affinities select namespaces by labels. Otherwise nothing is read.
+    """
+    if not any(pod.placement.chooses_namespaces for pod in pods):
+        return (), ()
+    return read_if_allowed(
+        lambda: _read(api, NAMESPACES, wire.Object, decode.namespace, kept=kept),
+        _UNSEEN_NAMESPACES,
     )
 
 
