@@ -19,6 +19,7 @@ from rollout.model.blocker_finding import (
     FitsNowhere,
     LastApiServer,
     LimitUsedUp,
+    NodeAway,
     PodRefused,
     StaticPodUnready,
     StuckTerminating,
@@ -68,15 +69,21 @@ def _(finding: LimitUsedUp) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
-    fix = "fix it"
-    if not isinstance(finding.away, AwayNotReady):
-        fix = "`rollout abort` uncordons it once that rollout has ended"
-    return Words(f"{words(finding.away).cause}, and uses up {limit}", f"{fix}, or raise the limit")
+    cause = f"{words(finding.away).cause}, and uses up {limit}"
+    return Words(cause, f"{_return_of(finding.away)}, or raise the limit")
+
+
+def _return_of(away: NodeAway) -> str:
+    """Return how the node becomes available again."""
+    if isinstance(away, AwayNotReady):
+        return "fix it"
+    return "`rollout abort` uncordons it once that rollout has ended"
 
 
 @words.register
 def _(finding: ControlPlaneAway) -> Words:
-    return Words(f"{words(finding.away).cause}, {_BESIDE}", f"fix it, {_ALLOW}")
+    cause = f"{words(finding.away).cause}, {_BESIDE}"
+    return Words(cause, f"{_return_of(finding.away)}, {_ALLOW}")
 
 
 @words.register
@@ -91,7 +98,8 @@ def _(finding: EtcdMajorityLost) -> Words:
         f"is one of {finding.members} members of etcd on {finding.node}, which needs"
         f" {finding.needed} and would have {finding.left} without it"
     )
-    repair = f"fix the member on {', '.join(finding.lacking)}" if finding.lacking else ""
+    noun = "member" if len(finding.lacking) == 1 else "members"
+    repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""
     growth = "add a member" if finding.is_too_small else ""
     return Words(cause, f"{joined(' and ', repair, growth)}, {_ALLOW}")
 

@@ -29,7 +29,7 @@ from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator, Rival
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import HOSTNAME, ago, budget, hosted, inputs, node, pod
+from tests.planning.builders import HOSTNAME, ago, budget, control_plane, hosted, inputs, node, pod
 
 Fix = Callable[[PlanInputs], PlanInputs]
 
@@ -173,7 +173,27 @@ def back(given: PlanInputs, names: Sequence[str]) -> PlanInputs:
 
 
 def away_nodes(given: PlanInputs) -> list[str]:
-    return [blocker.node for blocker in blockers(given) if blocker.object.startswith("node/")]
+    objects = dict.fromkeys(blocker.object for blocker in blockers(given))
+    return [name.removeprefix("node/") for name in objects if name.startswith("node/")]
+
+
+def with_member(given: PlanInputs, *names: str, component: str = "etcd") -> PlanInputs:
+    """These control-plane nodes are Ready, and so is the component's static pod on each."""
+    nodes = [node for node in given.snapshot.nodes if node.name not in names]
+    pods = [
+        pod
+        for pod in given.snapshot.pods
+        if pod.node not in names or pod.labels["app"] != component
+    ]
+    new = [control_plane(name) for name in names]
+    new_pods = [static_pod(component, name) for name in names]
+    with_nodes = with_snapshot(given, nodes=(*nodes, *new))
+    return with_pods(with_nodes, [*pods, *new_pods])
+
+
+def with_fixed_members(given: PlanInputs, match: re.Match[str]) -> PlanInputs:
+    fixed = with_member(given, *match["names"].split(", "))
+    return with_member(fixed, "cp-new") if match["growth"] else fixed
 
 
 def with_raised_limit(given: PlanInputs) -> PlanInputs:
@@ -244,7 +264,14 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"wait for its rebuild": lambda given, _: [rebuilt(given)],
     r"wait until it is": lambda given, _: [with_healthy_ceph(given)],
     r"wait until (\S+) is available again": lambda given, match: [back(given, [match[1]])],
-    r"fix it": lambda given, _: [back(given, away_nodes(given))],
+    r"fix it": lambda given, _: [ready(back(given, away_nodes(given)))],
+    r"fix the members? on (?P<names>.+?)(?P<growth> and add a member)?": lambda given, match: [
+        with_fixed_members(given, match)
+    ],
+    r"add a member": lambda given, _: [with_member(given, "cp-new")],
+    r"start another API server": lambda given, _: [
+        with_member(given, "cp-2", component="kube-apiserver")
+    ],
     r"raise the limit": lambda given, _: [with_raised_limit(given)],
     r"`rollout abort` uncordons it once that rollout has ended": lambda given, _: [
         back(given, away_nodes(given))
@@ -299,6 +326,35 @@ def beside(away: Node, policy: Policy | None = None) -> PlanInputs:
     return replace(given, selected=("w-1", "w-2"))
 
 
+def static_pod(component: str, on: str, **changes: Any) -> Pod:
+    return pod(f"{component}-{on}", on, owner="Node", app=component, mirror=True, **changes)
+
+
+def members(number: int, *, unready: Sequence[str] = (), **of_first: Any) -> PlanInputs:
+    """A control plane of so many nodes, each with a member of etcd; `of_first` changes cp-1."""
+    names = [f"cp-{i}" for i in range(1, number + 1)]
+    nodes = [control_plane(name) for name in names]
+    nodes[0] = replace(nodes[0], **of_first)
+    pods = [static_pod("etcd", name, ready=name not in unready) for name in names]
+    return inputs(nodes, pods=pods, policy=Policy(max_unavailable=Count(number)))
+
+
+def one_api_server() -> PlanInputs:
+    given = members(3)
+    return with_pods(given, [*given.snapshot.pods, static_pod("kube-apiserver", "cp-1")])
+
+
+CONTROL_PLANES: dict[str, PlanInputs] = {
+    "a-control-plane-node-is-not-ready": members(3, ready=ReadyState.FALSE),
+    "a-control-plane-node-failed-before": members(3, unschedulable=True, annotations=FAILED_BEFORE),
+    "a-control-plane-node-is-under-way": members(3, unschedulable=True, annotations=UNDER_WAY),
+    "a-static-pod-is-not-ready": members(5, unready=["cp-1"]),
+    "etcd-has-two-members": members(2),
+    "etcd-has-two-members-and-lacks-one": members(2, unready=["cp-1"]),
+    "etcd-lacks-a-member-of-three": members(3, unready=["cp-1"]),
+    "etcd-lacks-two-members-of-five": members(5, unready=["cp-1", "cp-2"]),
+    "the-last-api-server": one_api_server(),
+}
 CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
     **{
         f"max-unavailable-{most}-of-{number}": (
@@ -442,6 +498,9 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         ),
         BlockerKind.STORAGE_UNHEALTHY,
     ),
+    **{
+        name: (given, BlockerKind.CONTROL_PLANE_UNHEALTHY) for name, given in CONTROL_PLANES.items()
+    },
     "a-node-is-not-ready": (
         beside(node("w-3", ready=False)),
         BlockerKind.NODES_UNAVAILABLE,
@@ -490,7 +549,7 @@ def blockers(given: PlanInputs) -> tuple[Blocker, ...]:
 
 
 def clauses(blocker: Blocker) -> list[str]:
-    return re.split(r", or |, (?!and )| or ", blocker.fix)
+    return re.split(r", or |, (?!and |cp-)| or ", blocker.fix)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -510,6 +569,13 @@ def test_each_fix_that_a_blocker_offers_clears_it(case: str) -> None:
             for fixed in APPLIED[pattern](given, match):
                 left = {(each.node, each.kind, each.object) for each in blockers(fixed)}
                 assert (blocker.node, kind, blocker.object) not in left, (clause, blockers(fixed))
+
+
+@pytest.mark.parametrize("case", ["failed-before", "is-under-way"])
+def test_a_node_that_a_rollout_left_cordoned_is_returned_by_abort(case: str) -> None:
+    found = blockers(CONTROL_PLANES[f"a-control-plane-node-{case}"])
+    assert found
+    assert all("`rollout abort` uncordons it" in blocker.fix for blocker in found)
 
 
 @pytest.mark.parametrize(
