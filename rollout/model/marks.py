@@ -59,7 +59,6 @@ EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balance
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
-KURED_LOCK = "weave.works/kured-node-lock"
 # The reboot manager (KRM) writes `Rebooting` with its cordon, and `Ready` with its uncordon.
 KRM_STATUS = "rebootmanager/status"
 KRM_REBOOTING = "Rebooting"

@@ -44,11 +44,19 @@ SELF_REBOOTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class LockAnnotation:
+    """kured's lock: an annotation of its DaemonSet, which up to `owners` nodes hold at a time."""
+
+    name: str
+    owners: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinator:
     """Another coordinator that may reboot nodes. `rival` is the name for flags.
 
     `holders` have its lock now: nodes, or whatever a person wrote into it. `locked`: the lock is
-    exclusive and does not expire.
+    exclusive and does not expire. `lock` is the lock that a person can take to pause it, if any.
     """
 
     rival: str
@@ -57,3 +65,4 @@ class Coordinator:
     name: str
     holders: tuple[str, ...] = ()
     locked: bool = False
+    lock: LockAnnotation | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from rollout.model import marks
 from rollout.model.blocker_finding import (
     AwayFailed,
     AwayNotReady,
@@ -28,8 +27,8 @@ from rollout.model.blocker_finding import (
 from rollout.model.cluster import Budget
 from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
-from rollout.model.rivals import Coordinator, Rival
-from rollout.model.text import counted, joined, printable, shortened
+from rollout.model.rivals import Coordinator, LockAnnotation, Rival
+from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.words import Words, cause, fix, words
 
 _ALLOW = "or use --allow unhealthy"
@@ -137,11 +136,22 @@ def _stop(coordinator: Coordinator) -> str:
     if coordinator.rival == Rival.MCO:
         return f"pause its pools ({_PAUSE_POOLS})"
     if coordinator.rival == Rival.KURED:
-        lock = f'{marks.KURED_LOCK}=\'{{"nodeID":"manual"}}\''
+        if not coordinator.lock:
+            return "remove it"
+        lock = _locked_by_hand(coordinator.lock)
         annotate = f"kubectl -n {coordinator.namespace} annotate {kind} {coordinator.name} {lock}"
         return f"take its lock by hand ({annotate}), or remove it"
     scale = f"kubectl -n {coordinator.namespace} scale {kind} {coordinator.name} --replicas=0"
     return f"pause it ({scale})"
+
+
+def _locked_by_hand(lock: LockAnnotation) -> str:
+    """Return the annotation that fills kured's lock, in the form that its kured reads."""
+    name = shell_word(lock.name)
+    if lock.owners == 1:
+        return f"""{name}='{{"nodeID":"manual"}}'"""
+    places = ",".join(f'{{"nodeID":"manual-{i}"}}' for i in range(1, lock.owners + 1))
+    return f"""{name}='{{"maxOwners":{lock.owners},"locks":[{places}]}}'"""
 
 
 @words.register

@@ -1,6 +1,7 @@
 """Other reboot coordinators, found over a real wire whatever they are called."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
 from rollout.gather.cluster.snapshot import console_hint, read_findings
 from rollout.model.progress import NodeCondition
-from rollout.model.rivals import Coordinator
+from rollout.model.rivals import Coordinator, LockAnnotation
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -194,6 +195,69 @@ def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
     (coordinator,), _unseen = found(tmp_path, daemon_sets=(locked(lock),))
     assert coordinator.holders == holders
     assert coordinator.locked == for_good
+
+
+def kured(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    annotations: Mapping[str, object] | None = None,
+) -> Json:
+    """A kured with these flags and annotations."""
+    made = workload("kured")
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["/usr/bin/kured"]
+    container["args"] = list(arguments)
+    container["env"] = [{"name": name, "value": value} for name, value in (env or {}).items()]
+    made["metadata"]["annotations"] = {
+        name: json.dumps(value) for name, value in (annotations or {}).items()
+    }
+    return made
+
+
+OWN = "acme.example/reboot-lock"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "lock"),
+    [
+        ((), {}, LockAnnotation(LOCK)),
+        ((f"--lock-annotation={OWN}",), {}, LockAnnotation(OWN)),
+        (("--lock-annotation", OWN, "--period=1h"), {}, LockAnnotation(OWN)),
+        ((), {"KURED_LOCK_ANNOTATION": OWN}, LockAnnotation(OWN)),
+        (("--concurrency=3",), {}, LockAnnotation(LOCK, 3)),
+        (("--concurrency=0",), {}, LockAnnotation(LOCK)),
+        (("--concurrency=" + "9" * 5000,), {}, None),
+        (("--lock-ttl=0s",), {}, LockAnnotation(LOCK)),
+        (("--lock-ttl=30m",), {}, None),
+    ],
+)
+def test_the_lock_of_kured_is_the_one_that_its_flags_name(
+    arguments: tuple[str, ...],
+    env: Mapping[str, str],
+    lock: LockAnnotation | None,
+    tmp_path: Path,
+) -> None:
+    (coordinator,), _unseen = found(tmp_path, daemon_sets=(kured(*arguments, env=env),))
+    assert coordinator.lock == lock
+
+
+def test_only_the_lock_that_kured_reads_counts(tmp_path: Path) -> None:
+    locks = {OWN: HELD, LOCK: {}}
+    own = kured(f"--lock-annotation={OWN}", annotations=locks)
+    (coordinator,), _unseen = found(tmp_path, daemon_sets=(own,))
+    assert coordinator.locked
+    (coordinator,), _unseen = found(tmp_path, daemon_sets=(kured(annotations=locks),))
+    assert not coordinator.locked
+
+
+@pytest.mark.parametrize("flag", ["--concurrency=2", "--lock-ttl=1h"])
+def test_a_lock_for_one_node_does_not_pause_a_kured_with_other_rules(
+    flag: str, tmp_path: Path
+) -> None:
+    held = kured(flag, annotations={LOCK: HELD})
+    (coordinator,), _unseen = found(tmp_path, daemon_sets=(held,))
+    assert coordinator.holders == ("worker-3",)
+    assert not coordinator.locked
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:

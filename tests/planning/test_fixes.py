@@ -26,7 +26,7 @@ from rollout.model.placement import NodeTerm
 from rollout.model.plan import Blocker, BlockerKind
 from rollout.model.policy import Critical, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.model.rivals import Coordinator, Rival
+from rollout.model.rivals import Coordinator, LockAnnotation, Rival
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import HOSTNAME, ago, budget, control_plane, hosted, inputs, node, pod
@@ -213,10 +213,15 @@ def scaled(given: PlanInputs, match: re.Match[str]) -> PlanInputs:
 
 
 def locked_by_hand(given: PlanInputs, match: re.Match[str]) -> PlanInputs:
-    holder = json.loads(match["lock"])["nodeID"]
+    """With the lock that is written, if kured reads it in this form and annotation."""
     (kured,) = given.snapshot.coordinators
+    assert kured.lock
     assert match["name"] == kured.name
-    taken = replace(kured, holders=(holder,), locked=True)
+    written = json.loads(match["lock"])
+    places = [written] if kured.lock.owners == 1 else written["locks"]
+    holders = tuple(place["nodeID"] for place in places)
+    is_full = match["annotation"] == kured.lock.name and len(set(holders)) == kured.lock.owners
+    taken = replace(kured, holders=holders, locked=is_full)
     return with_snapshot(given, coordinators=(taken,))
 
 
@@ -280,9 +285,7 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
         scaled(given, match)
     ],
     r"take its lock by hand \(kubectl -n \S+ annotate daemonset (?P<name>\S+)"
-    r" weave.works/kured-node-lock='(?P<lock>.*)'\)": lambda given, match: [
-        locked_by_hand(given, match)
-    ],
+    r" (?P<annotation>\S+)='(?P<lock>.*)'\)": lambda given, match: [locked_by_hand(given, match)],
     r"remove it": lambda given, _: [with_snapshot(given, coordinators=())],
     r"(?:pause its pools \(kubectl .*\), and then )?ignore it with --allow (\S+)": (
         lambda given, match: [ignoring(given, match[1])]
@@ -324,6 +327,11 @@ def beside(away: Node, policy: Policy | None = None) -> PlanInputs:
     nodes = [node("w-1", labels=labels), node("w-2", labels=labels), away]
     given = inputs(nodes, policy=policy)
     return replace(given, selected=("w-1", "w-2"))
+
+
+def beside_kured(lock: LockAnnotation | None) -> PlanInputs:
+    kured = Coordinator(Rival.KURED, "DaemonSet", "kube-system", "kured", lock=lock)
+    return with_snapshot(inputs([hosted("w-1"), hosted("w-2")]), coordinators=(kured,))
 
 
 def static_pod(component: str, on: str, **changes: Any) -> Pod:
@@ -534,13 +542,12 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
         for rival in Rival
         if rival not in (Rival.KURED, Rival.LOCKSMITHD, Rival.ZINCATI)
     },
-    "coordinator-kured": (
-        with_snapshot(
-            inputs([hosted("w-1"), hosted("w-2")]),
-            coordinators=(Coordinator(Rival.KURED, "DaemonSet", "kube-system", "kured"),),
-        ),
+    "coordinator-kured": (beside_kured(LockAnnotation("weave.works/lock")), BlockerKind.RIVAL),
+    "coordinator-kured-of-three": (
+        beside_kured(LockAnnotation("acme.example/lock", 3)),
         BlockerKind.RIVAL,
     ),
+    "coordinator-kured-whose-lock-expires": (beside_kured(None), BlockerKind.RIVAL),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.rivals import RIVALS, Coordinator, SelfReboot
+from rollout.model.rivals import RIVALS, Coordinator, LockAnnotation, SelfReboot
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import facts, inputs, node, pod
 
@@ -31,7 +31,7 @@ ON_HOSTS = ("locksmithd", "zincati", *SelfReboot)
 
 @pytest.mark.parametrize("rival", [name for name in RIVALS if name not in (*ON_HOSTS, "mco")])
 def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(rival: str) -> None:
-    found = Coordinator(rival, "Deployment", "ops", "its-name")
+    found = Coordinator(rival, "Deployment", "ops", "its-name", lock=LockAnnotation("a/lock"))
     (blocker,) = with_coordinator(found, Policy()).blockers
     assert blocker.kind.value == "rival"
     assert blocker.object == "deployment/ops/its-name"

@@ -4,7 +4,8 @@ They are recognized by their name, by labels that name a program, or by their im
 by its lock. rollout's own workloads are skipped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import msgspec
 
@@ -13,13 +14,14 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
-from rollout.model.rivals import Coordinator
+from rollout.model.rivals import Coordinator, LockAnnotation
 from rollout.ports import ClusterApi
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 PLANS = "/apis/upgrade.cattle.io/v1/plans"
 _KURED = "kured"
+_KURED_VARIABLE = "KURED_"
 _UPGRADE = "system-upgrade-controller"
 _FLUO = "fluo"
 _CLUO = "cluo"
@@ -48,13 +50,23 @@ _AIRLOCK = "airlock"
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN = "some other reboot coordinators cannot be looked for"
-# kured's `--lock-annotation` may change the part before it.
+# kured's `--lock-annotation` usually changes only the part before it.
 _LOCK_SUFFIX = "kured-node-lock"
+_DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
+# A lock with more owners is not filled by hand.
+_MOST_OWNERS = 20
+
+
+class _Variable(wire.Wire, frozen=True):
+    name: str = ""
+    value: str = ""
 
 
 class _CoordinatorContainer(wire.Wire, frozen=True):
     image: str = ""
+    command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    env: tuple[_Variable, ...] = ()
 
 
 class _CoordinatorPodSpec(wire.Wire, frozen=True):
@@ -119,18 +131,50 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     """Yield kured. The DaemonSets of other systems do nothing without their operators."""
     for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
-        meta = item.metadata
-        locks = [value for name, value in meta.annotations.items() if name.endswith(_LOCK_SUFFIX)]
+        locks = [name for name in item.metadata.annotations if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
-            holders, locked = _lock_holders(locks[0] if locks else "")
-            yield Coordinator(
-                rival=_KURED,
-                kind="DaemonSet",
-                namespace=meta.namespace,
-                name=meta.name,
-                holders=holders,
-                locked=locked,
-            )
+            yield _kured(item, locks[0] if locks else _DEFAULT_LOCK)
+
+
+def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
+    """Return kured with its lock. Its flags say which annotation that is, or else `likely_lock`."""
+    meta = item.metadata
+    settings = _kured_settings(item)
+    owners = _owners(settings.get("concurrency", ""))
+    # Without a flag, or with a duration of zero, the lock never expires.
+    may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
+    name = settings.get("lock-annotation") or likely_lock
+    can_be_taken = not may_expire and owners <= _MOST_OWNERS
+    holders, is_full = _lock_holders(meta.annotations.get(name, ""), owners)
+    return Coordinator(
+        rival=_KURED,
+        kind="DaemonSet",
+        namespace=meta.namespace,
+        name=meta.name,
+        holders=holders,
+        locked=is_full and not may_expire,
+        lock=LockAnnotation(name, owners) if can_be_taken else None,
+    )
+
+
+def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
+    """Return the values of kured's flags, which environment variables may set as well."""
+    settings: dict[str, str] = {}
+    for container in item.spec.template.spec.containers:
+        for variable in container.env:
+            if variable.name.startswith(_KURED_VARIABLE):
+                flag = variable.name.removeprefix(_KURED_VARIABLE)
+                settings[flag.lower().replace("_", "-")] = variable.value
+        words = (*container.command, *container.args)
+        for word, following in pairwise((*words, "")):
+            flag, equals, value = word.partition("=")
+            settings[flag.removeprefix("--")] = value if equals else following
+    return settings
+
+
+def _owners(concurrency: str) -> int:
+    """Return how many nodes hold kured's lock at a time: 1 by default; huge numbers are cut."""
+    return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
 def _is_ours(item: _WireCoordinator) -> bool:
@@ -171,17 +215,18 @@ def _has_plans(api: ClusterApi) -> bool:
         return True
 
 
-def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
-    """Return kured's lock holders, and whether the lock is full and never expires."""
+def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
+    """Return the lock's holders, and whether it is full and none of them wrote an expiry."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:
         return (), False
     holders: tuple[_KuredHolder, ...] = lock.locks
-    most = lock.max_owners
+    is_full = len(holders) >= max(owners, lock.max_owners)
     if lock.node_id:
         holders = (lock, *lock.locks)
-        most = 1
+        # A kured with several owners ignores a lock in the form for one.
+        is_full = owners == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
-    locked = bool(holders) and len(holders) >= most and never_expires
-    return tuple(holder.node_id for holder in holders if holder.node_id), locked
+    names = tuple(holder.node_id for holder in holders if holder.node_id)
+    return names, bool(holders) and is_full and never_expires
