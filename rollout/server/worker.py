@@ -99,7 +99,7 @@ class SlotRunner:
                 context.api, plan.plan_id, plan.nodes, observers, context.clock
             ) as events:
                 engine = self._engine(plan, events.report, check, stop)
-                return self._take(slot, engine, is_taken_up=is_taken_up)
+                return self._run_node(slot, engine, is_taken_up=is_taken_up)
 
     def _engine(
         self, plan: RolloutPlan, report: Reporter, check: Guard, stop: StopRequest
@@ -172,7 +172,7 @@ class SlotRunner:
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
 
-    def _take(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
+    def _run_node(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
         report = engine.report
         ledger = engine.ledger
         plan = engine.plan
@@ -183,14 +183,16 @@ class SlotRunner:
         host = HeldSlot(
             slot, entry, self.context.api, self.context.book, self.context.settings.slot_timeout
         )
-        result = engine.take(entry, host, host.steps, taken_up_from=slot.run if is_taken_up else "")
+        result = engine.run_node(
+            entry, host, host.steps, taken_up_from=slot.run if is_taken_up else ""
+        )
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
             return result
         report.node_finished(result)
         if result.succeeded and before is not None:
             self._settle(slot, engine, before)
-        ledger.take(result)
+        ledger.add(result)
         report.finished(
             RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
         )

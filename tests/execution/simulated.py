@@ -201,7 +201,7 @@ class World(AbstractContextManager["World"]):
         wave = Wave(1, nodes, "", rolling=rules)
         progress = WaveProgress(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
-            run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
+            run_node=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
             clock=self.clock,
             rule=StopRule(self.stop, self.ledger, failures),

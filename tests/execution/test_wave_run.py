@@ -151,7 +151,7 @@ class Hanging:
     goes_on: threading.Event = field(default_factory=threading.Event)
     has_ended: bool = False
 
-    def run_one(self, node: PlannedNode) -> NodeResult:
+    def run_node(self, node: PlannedNode) -> NodeResult:
         self.has_begun.set()
         assert self.goes_on.wait(30)
         self.has_ended = True
@@ -169,7 +169,7 @@ class Hanging:
     def run(self) -> None:
         ledger = Ledger()
         runner = WaveRunner(
-            run_one=self.run_one,
+            run_node=self.run_node,
             unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
             rule=StopRule(StopRequest(), ledger, most_failures=1),

@@ -159,7 +159,7 @@ def test_a_plan_leaves_the_same_nodes_out(wordless: Callable[[], None]) -> None:
 def test_the_ending_names_the_held_version(wordless: Callable[[], None]) -> None:
     wordless()
     ledger = Ledger()
-    ledger.take(
+    ledger.add(
         NodeResult(
             "worker-1",
             Outcome.SKIPPED,

@@ -1,4 +1,4 @@
-"""What takes nodes through their runs: in waves, in rolling parts and in FleetLock slots."""
+"""What runs nodes: in waves, in rolling parts and in FleetLock slots."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from rollout.planning.eligibility.pools import pools_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Takes the nodes of a plan through their runs. Used by all of their threads.
+    """Runs the nodes of a plan. Used by all of their threads.
 
     `limit` returns how many of all nodes may be unavailable. `why_stopped` returns why no further
     node may start, None if one may. `precedence` is shared by the drains of one process, and
@@ -45,7 +45,7 @@ class Engine:
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
 
-    def take(
+    def run_node(
         self,
         planned: PlannedNode,
         host: HostAccess,
@@ -54,7 +54,7 @@ class Engine:
         taken_up_from: str = "",
         own: OwnNode | None = None,
     ) -> NodeResult:
-        """Take one node through these steps, one for each phase that is not the last.
+        """Run one node through these steps, one for each phase that is not the last.
 
         `taken_up_from` is the rollout whose marks a node carries that an earlier process has
         started. `own` is the node under this process.

@@ -51,7 +51,7 @@ class Ledger:
         given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
         return node in given_up or any(result.node == node for result in self.finished)
 
-    def take(self, result: NodeResult) -> None:
+    def add(self, result: NodeResult) -> None:
         """Add a node's end. A node that was returned for a stop counts as not started."""
         if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))

@@ -95,7 +95,7 @@ class Rollout:
     def run_waves(self) -> None:
         """Run one wave after another. Nodes that are not started get a reason."""
         for result in self.inherited.stranded:
-            self.ledger.take(result)
+            self.ledger.add(result)
             self.engine.report.node_finished(result)
         runner = self._wave_runner()
         why = self._settle_first()
@@ -197,7 +197,7 @@ class Rollout:
         # Only the labels of Nodes say which pool a node is in that is not planned.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
-            run_one=self._take,
+            run_node=self._run_node,
             unavailable=self._away,
             clock=engine.cluster.clock,
             rule=self.rule,
@@ -228,12 +228,12 @@ class Rollout:
                 )
         return frozenset(node.name for node in nodes if is_away(node))
 
-    def _take(self, planned: PlannedNode) -> NodeResult:
+    def _run_node(self, planned: PlannedNode) -> NodeResult:
         engine = self.engine
         host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
         try:
-            result = engine.take(
+            result = engine.run_node(
                 planned,
                 host,
                 ssh_steps(host),

@@ -152,13 +152,13 @@ class WaveProgress:
 
 @dataclass
 class NodeThreads:
-    """Takes nodes through their runs, a thread per node. Its exit waits for running nodes.
+    """Runs nodes, a thread per node. Its exit waits for running nodes.
 
     After an interruption, such as KeyboardInterrupt, the exit does not wait: a host whose
     connection hangs may take very long. The running nodes then stop at the lock.
     """
 
-    run_one: Callable[[PlannedNode], NodeResult]
+    run_node: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
     _running: dict[Future[NodeResult], str] = field(default_factory=dict)
 
@@ -167,7 +167,7 @@ class NodeThreads:
         return frozenset(self._running.values())
 
     def begin(self, node: PlannedNode) -> None:
-        self._running[in_background(lambda: self.run_one(node), f"node-{node.name}")] = node.name
+        self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
     def ended(self, seconds: float | None) -> Sequence[NodeResult]:
         """Wait until a node has ended, at most `seconds`; return the results."""
@@ -252,7 +252,7 @@ class WaveRunner:
     cordon waits again.
     """
 
-    run_one: Callable[[PlannedNode], NodeResult]
+    run_node: Callable[[PlannedNode], NodeResult]
     unavailable: Callable[[], frozenset[str]]
     clock: Clock
     rule: StopRule
@@ -272,7 +272,7 @@ class WaveRunner:
         waiting = list(progress.wave.nodes)
         taken_up = self.begun
         patience: Deadline | None = None
-        with NodeThreads(self.run_one, self.notice) as running:
+        with NodeThreads(self.run_node, self.notice) as running:
             while waiting or running.nodes:
                 decision = self._decide(waiting, taken_up, running.nodes, progress)
                 if decision.begin or running.nodes or progress.unsettled:
@@ -288,7 +288,7 @@ class WaveRunner:
                 pause = _LOOK_AGAIN_AT_HEALTH if progress.unsettled else _LOOK_AGAIN
                 if running.nodes:
                     results = running.ended(pause if waiting else None)
-                    refused = self._take(results, progress)
+                    refused = self._add(results, progress)
                     taken_up -= refused
                     waiting += [node for node in progress.wave.nodes if node.name in refused]
                 elif decision.waits:
@@ -359,11 +359,11 @@ class WaveRunner:
                 return node
         return None
 
-    def _take(self, results: Sequence[NodeResult], progress: WaveProgress) -> frozenset[str]:
+    def _add(self, results: Sequence[NodeResult], progress: WaveProgress) -> frozenset[str]:
         """Add the results to the ledger; return the refused nodes, which wait again."""
         for result in results:
             if not result.waits:
-                self.ledger.take(result)
+                self.ledger.add(result)
             progress.end(result)
         return frozenset(result.node for result in results if result.waits)
 
