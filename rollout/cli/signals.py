@@ -60,18 +60,18 @@ def stopped_by_signals(
             yield
         finally:
             # A terminal that is lost again does not cut short what is still written.
-            if stop.requested:
+            if stop.is_due:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
 def interrupted_by_signals(
-    ending: StopRequest, echo: Echo | None = None
+    stop: StopRequest, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Within this context SIGINT and SIGTERM interrupt the main thread and request the `ending`.
+    """Within this context SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
-    Yield a function after whose call nothing is interrupted any more. Ctrl-Z turns `echo` on while
-    the process is stopped. For the main thread only.
+    Yield a function after whose call signals interrupt nothing any more. Ctrl-Z turns `echo` on
+    while the process is stopped. For the main thread only.
 
     An interruption that arrives while Python runs `__del__` or the callback of a weak reference is
     dropped by the interpreter, with a traceback, and a kubelet asks only once: it is repeated a
@@ -86,7 +86,7 @@ def interrupted_by_signals(
 
     numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
     with _signal_pipe(
-        lambda end: _request_on_signals(end, ending, over, echo), numbers, interrupt
+        lambda end: _request_on_signals(end, stop, over, echo), numbers, interrupt
     ) as pipe:
 
         def repeat_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -142,7 +142,7 @@ def _signal_pipe(
 
 
 def _request_on_signals(
-    pipe: int, ending: StopRequest, over: threading.Event, echo: Echo | None
+    pipe: int, stop: StopRequest, over: threading.Event, echo: Echo | None
 ) -> None:
     """Request the end. A handler could deadlock: its thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
@@ -150,7 +150,7 @@ def _request_on_signals(
             if not over.wait(_REPEAT_SECONDS):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
-            ending.request()
+            stop.request()
         elif echo and data[0] == signal.SIGTSTP:
             echo.pause_process()
 

@@ -104,11 +104,11 @@ def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
         )
 
 
-def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) -> GatePorts:
+def gates(settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None) -> GatePorts:
     """Return the gates outside the cluster: a command, the terminal, playbooks and Prometheus.
 
-    `alerts` are the plan's. The token is sent only to the Prometheus of the settings. `end` is when
-    the pass ends.
+    `alerts` are the plan's. The token is sent only to the Prometheus of the settings. The pass
+    ends at the `deadline`.
     """
     own = settings.alerts
     if own.silence and not own.alertmanager_url:
@@ -130,7 +130,7 @@ def gates(settings: Settings, alerts: AlertPolicy, end: Deadline | None = None) 
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
         alerts=read_alerts,
         playbooks=_node_playbooks(settings),
-        end=end,
+        deadline=deadline,
     )
 
 

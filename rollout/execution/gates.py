@@ -76,14 +76,14 @@ AlertSource = Callable[[], tuple[str, ...]]
 class GatePorts:
     """What the gates of one process need besides the cluster.
 
-    `end` is when the process has to have finished its nodes.
+    `deadline` is when the process has to have finished its nodes.
     """
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
     playbooks: NodePlaybooks | None = None
-    end: Deadline | None = None
+    deadline: Deadline | None = None
 
 
 @dataclass
@@ -196,7 +196,7 @@ class PolicyGates:
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _stopped(self) -> bool:
-        return self.stop.requested
+        return self.stop.is_due
 
     def _command(self, stage: str, about: Mapping[str, str]) -> CommandRefused | None:
         if self.ports.command is None:
@@ -236,10 +236,10 @@ class PolicyGates:
     def _too_late(self, node: PlannedNode) -> Hold:
         """Check whether this process has enough time left for the node."""
         needed = self._estimated(node)
-        end = self.ports.end
-        if end is None or end.remaining >= needed:
+        deadline = self.ports.deadline
+        if deadline is None or deadline.remaining >= needed:
             return OPEN
-        left = Duration(round(end.remaining))
+        left = Duration(round(deadline.remaining))
         return Hold(DeadlineTooNear(left, Duration(round(needed))), final=True)
 
     def _blocking_pods(self, node: PlannedNode) -> Hold:

@@ -169,7 +169,7 @@ EventLine = (
 AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 
-def record_of(line: AnyLine) -> Record:
+def journal_record(line: AnyLine) -> Record:
     """Return the object that a line is written as: times to the millisecond."""
     built = msgspec.to_builtins(line, builtin_types=(datetime,))
     return {
@@ -205,7 +205,7 @@ class JsonLines:
 
     def write(self, content: AnyLine) -> None:
         """Write a line that is no event: the record of a process, what a dry run met."""
-        text = json_line(record_of(content)).decode() + "\n"
+        text = json_line(journal_record(content)).decode() + "\n"
         with self._lock:
             self._stream.write(text)
             self._stream.flush()

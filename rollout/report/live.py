@@ -114,7 +114,7 @@ class LiveProgress:
     def _render(self) -> RenderableType:
         with self._lock:
             lines = [self._total(), *self._rows()]
-            if self._stop.requested:
+            if self._stop.is_due:
                 text = _REVERTING if self._stop.revert else _STOPPING
                 lines.append(Text(text, "bold yellow"))
             return Group(*lines)
@@ -125,7 +125,7 @@ class LiveProgress:
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)
         other_lines = _OTHER_LINES
-        if self._stop.requested:
+        if self._stop.is_due:
             other_lines += _STOPPING_LINES
         room = max(1, self._console.height - other_lines)
         # Nodes whose pods are held come first, then the nodes that are longest in their phase.

@@ -167,7 +167,7 @@ class Machines:
     def follow(self, stop: StopRequest) -> None:
         """Watch the nodes until `stop`; retry if the API server does not answer or refuses."""
         with ExitStack() as stack:
-            while self._view is None and not stop.requested:
+            while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
                 try:
                     self._view = stack.enter_context(view)

@@ -205,7 +205,7 @@ class SlotRunner:
             missing = engine.settler.wait(before, 1, away, self.ending)
         except ApiError as error:
             missing = error.message
-        if missing and not self.ending.requested:
+        if missing and not self.ending.is_due:
             timeout = engine.plan.policy.settle_timeout
             engine.report.notice(
                 f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
@@ -241,7 +241,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until a stop is requested; report each error and try again."""
-        while not self._stop.requested:
+        while not self._stop.is_due:
             try:
                 self._look()
                 if self._open():
@@ -305,7 +305,7 @@ class Worker:
 
     def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
         """Work on all slots until none is left, the Lease is lost or this server stops."""
-        while not self._stop.requested and (self._open() or self._runs):
+        while not self._stop.is_due and (self._open() or self._runs):
             with suppress(ApiError):
                 self._look()
             self._update_runs()
@@ -329,7 +329,7 @@ class Worker:
 
         def check() -> None:
             # A released lock does not stop a run that outlives it, so `tenure` is checked as well.
-            if self._stop.requested or tenure.requested:
+            if self._stop.is_due or tenure.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
                 raise FencedError("its slot was freed: the node is left as it is")

@@ -235,15 +235,15 @@ class Tidied:
         time.sleep(1)
         print("not interrupted at all")
 
-ending = StopRequest()
+stop = StopRequest()
 began = time.monotonic()
 try:
-    with interrupted_by_signals(ending):
+    with interrupted_by_signals(stop):
         Tidied()
         print("dropped")
         time.sleep(100)
 except KeyboardInterrupt:
-    print("interrupted", ending.requested, time.monotonic() - began < 60)
+    print("interrupted", stop.is_due, time.monotonic() - began < 60)
 """
 DROPPED_AT_THE_END = """
 import os, signal, time
@@ -262,11 +262,11 @@ class Tidying(Operation):
         Tidied()
 
     def _idle(self, clock, until):
-        self.ending.wait(60)
+        self.process_stop.wait(60)
 
-ending = StopRequest()
-with interrupted_by_signals(ending) as undisturbed:
-    Tidying(Given(), ending, None).make_passes(undisturbed)
+stop = StopRequest()
+with interrupted_by_signals(stop) as ignore_signals:
+    Tidying(Given(), stop, None).make_passes(ignore_signals)
     time.sleep(1)
 time.sleep(1)
 print("ended well")
@@ -285,14 +285,14 @@ class Busy(StopRequest):
         with self.lock:
             super().request()
 
-ending = Busy()
+stop = Busy()
 try:
-    with interrupted_by_signals(ending):
-        with ending.lock:
+    with interrupted_by_signals(stop):
+        with stop.lock:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(100)
 except KeyboardInterrupt:
-    print("interrupted", ending.requested)
+    print("interrupted", stop.is_due)
 """
 
 

@@ -99,7 +99,7 @@ class SimulatedStop(StopRequest):
 
     def wait(self, seconds: float) -> bool:
         self._world.pass_time(seconds)
-        return self.requested
+        return self.is_due
 
 
 @dataclass

@@ -251,7 +251,7 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     plan = plan_with(GatePolicy())
     first = plan.nodes[0]
     needed = plan.waves[0].estimate.drain + plan.waves[0].estimate.reboot or 600
-    gates, _notes = gates_of(plan, clock, GatePorts(end=Deadline(clock, needed + 60)))
+    gates, _notes = gates_of(plan, clock, GatePorts(deadline=Deadline(clock, needed + 60)))
     assert gates.hold(first).finding is None
     clock.forward(seconds=61)
     hold = gates.hold(first)
@@ -264,14 +264,14 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
 def test_time_that_is_up_stops_and_says_why() -> None:
     clock = SetClock()
     stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
-    assert not stop.requested
+    assert not stop.is_due
     assert not stop.returns_nodes
     assert not stop.wait(0)
     clock.seconds = 60
-    assert stop.requested
+    assert stop.is_due
     assert stop.returns_nodes
     assert stop.wait(1000)
-    assert not stop.asked
+    assert not stop.is_requested
     assert stop.why == DeadlineReached()
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.record.record import Health, RunRecord, StoredRecord, read_record, record_of
+from rollout.execution.record.record import (
+    Health,
+    RunRecord,
+    StoredRecord,
+    read_record,
+    record_document,
+)
 from rollout.model.policy import Policy
 from rollout.planning.plan.build import build_plan
 from rollout.ports import ClusterApi
@@ -19,7 +25,7 @@ READY = Health({}, frozenset(("w-1", "w-2")))
 
 
 def run_record(api: ClusterApi) -> RunRecord:
-    return RunRecord(PatientApi(api, SystemClock()), record_of(NAMESPACE), print)
+    return RunRecord(PatientApi(api, SystemClock()), record_document(NAMESPACE), print)
 
 
 def stored(api: ClusterApi) -> StoredRecord:

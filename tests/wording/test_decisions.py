@@ -110,7 +110,7 @@ def holds() -> list[tuple[bool, bool, str]]:
     closed, _ = gates_of(plan_with(GatePolicy(windows=window)), clock, GatePorts())
     waiting = WindowPolicy(("mon 22:00 1h",), wait=True)
     waits, _ = gates_of(plan_with(GatePolicy(windows=waiting)), clock, GatePorts())
-    late, _ = gates_of(plan_with(GatePolicy()), clock, GatePorts(end=Deadline(clock, 1.0)))
+    late, _ = gates_of(plan_with(GatePolicy()), clock, GatePorts(deadline=Deadline(clock, 1.0)))
     alerts = GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=MINUTE)
     firing, _ = gates_of(plan_with(alerts), clock, GatePorts(alerts=Alerts(("Disk",))))
     unasked, _ = gates_of(plan_with(alerts), clock, GatePorts())

@@ -26,7 +26,7 @@ from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.record import record_of
+from rollout.execution.record.record import record_document
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.documents import memory_of
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
@@ -167,7 +167,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     """Yield a check for each document that the API server refuses to store."""
-    record = record_of(namespace)
+    record = record_document(namespace)
     why_no_record = with_patience(record.why_unwritable, api)
     why_no_memory = with_patience(why_unwritable, api, namespace)
     memory = memory_of(namespace)

@@ -64,12 +64,12 @@ def operate(
     with suppress(RolloutError):
         server = wiring.cluster_api(settings).server
     with metered(settings, server, serves=True) as metrics:
-        ending = StopRequest()
-        operation = Operation(settings, ending, metrics, once=once)
+        process_stop = StopRequest()
+        operation = Operation(settings, process_stop, metrics, once=once)
         # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan
         # runs, handlers within these ones ask for a graceful stop instead.
-        with interrupted_by_signals(ending) as undisturbed:
+        with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
-                # The process ends with this pass, so nothing has to follow undisturbed.
+                # The process ends with this pass: a signal may interrupt it until then.
                 raise typer.Exit(operation.make_pass())
-            operation.make_passes(undisturbed)
+            operation.make_passes(ignore_signals)

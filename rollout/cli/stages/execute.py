@@ -106,7 +106,7 @@ def stop_request(settings: Settings) -> StopRequest:
 def execute(execution: Execution) -> ExitCode:
     """Run the plan for a person, and show its end."""
     result = run_and_show(execution)
-    if execution.stop.requested and result.not_started:
+    if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gates.confirmation
     is_declined = isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined
@@ -208,7 +208,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
     return run_notifications(
         execution.run.plan,
         request.settings,
-        is_stopped=lambda: execution.stop.requested,
+        is_stopped=lambda: execution.stop.is_due,
         resumed=execution.run.inherited is not None,
         unattended=request.unattended,
         news=execution.news,

@@ -32,7 +32,14 @@ from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
-from rollout.report.lines import AbortedRecord, Command, JournalHeader, JsonLines, line, record_of
+from rollout.report.lines import (
+    AbortedRecord,
+    Command,
+    JournalHeader,
+    JsonLines,
+    journal_record,
+    line,
+)
 from rollout.report.notifications import Noteworthy, error_note
 from rollout.report.runs.report import read_past
 
@@ -85,7 +92,7 @@ class _Journal:
     def _write(self, event: StepEvent) -> None:
         if self.file is None:
             return
-        self.waiting.append(record_of(line(event)))
+        self.waiting.append(journal_record(line(event)))
         while self.has_plan and self.waiting:
             self.file.write(self.waiting.pop(0))
 
@@ -132,7 +139,7 @@ def run_journal(
         yield None
         return
     with closing(file):
-        yield _Journal(path, file, [record_of(first)])
+        yield _Journal(path, file, [journal_record(first)])
 
 
 def note_abort(aborted: Aborted) -> None:
@@ -150,7 +157,7 @@ def note_abort(aborted: Aborted) -> None:
     )
     try:
         with closing(JournalFile(path)) as file:
-            file.write(record_of(record))
+            file.write(journal_record(record))
     except OSError as error:
         say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
 

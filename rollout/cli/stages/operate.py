@@ -83,12 +83,12 @@ _PATIENCE = timedelta(days=1)
 class Operation:
     """Makes passes, and holds what outlives one.
 
-    `ending` ends the process. `metrics` measure all passes. `watch` is what was seen of the lock.
+    `process_stop` ends the process. `metrics` measure all passes. `watch` is what was seen of the lock.
     `news` are the notifications of the last pass. With `once` a later pod makes the next pass.
     """
 
     settings: Given
-    ending: StopRequest
+    process_stop: StopRequest
     metrics: "Metrics | None"
     once: bool = False
     watch: LeaseWatch = field(default_factory=lock_watch)
@@ -102,7 +102,9 @@ class Operation:
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
-        stop = StopRequest(deadline, self.ending, revert=settings.waves.stop is StopMode.REVERT)
+        stop = StopRequest(
+            deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
+        )
         self.news.begin_pass()
         with measured_pass(self.metrics) as measured:
             try:
@@ -115,7 +117,7 @@ class Operation:
             except InterruptedRunError as error:
                 # Only someone's request interrupts a pass. Its own deadline is no failure.
                 code = self.leave(error.message)
-                measured.code = ExitCode.INTERRUPTED if stop.asked else code
+                measured.code = ExitCode.INTERRUPTED if stop.is_requested else code
             except RolloutError as error:
                 # A run that started has sent its own notification.
                 if self.news.current is None:
@@ -123,8 +125,8 @@ class Operation:
                 raise
             finally:
                 # Someone who asks the pass to stop wants the process to end, too.
-                if stop.asked:
-                    self.ending.request()
+                if stop.is_requested:
+                    self.process_stop.request()
         return measured.code
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
@@ -137,11 +139,11 @@ class Operation:
             show_lines("\n".join((f"No node is started: {why}.", *details)))
         return ExitCode.OK
 
-    def make_passes(self, undisturbed: Callable[[], None]) -> None:
-        """Make passes until a signal asks for the end. After `undisturbed`, signals do nothing."""
+    def make_passes(self, ignore_signals: Callable[[], None]) -> None:
+        """Make passes until a signal asks for the end. Then `ignore_signals` is called."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
-            while not self.ending.requested:
+            while not self.process_stop.is_due:
                 next_pass = clock.monotonic() + self.settings.operate.every
                 try:
                     self.make_pass()
@@ -150,9 +152,9 @@ class Operation:
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report(error, verbose=bool(self.settings.output.verbose))
                 self._idle(clock, next_pass)
-            undisturbed()
+            ignore_signals()
         # Again, because a KeyboardInterrupt skips the first call.
-        undisturbed()
+        ignore_signals()
         say("stopped on request: no more passes will run")
 
     def _idle(self, clock: Clock, until: float) -> None:
@@ -163,14 +165,14 @@ class Operation:
         # The pass has reported why there is no connection.
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
-        while not self.ending.requested:
+        while not self.process_stop.is_due:
             with suppress(ApiError):
                 if api is not None:
                     watch.look(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             if (is_free and clock.monotonic() >= until) or watch.stale not in ("", tried):
                 return
-            clock.wait(self.ending, _LOOK_AGAIN)
+            clock.wait(self.process_stop, _LOOK_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class _Pass:
                     return self._leave_to_people(unfinished)
             elif self._may_resume(unfinished, nodes):
                 result = self._resume(unfinished)
-                if not result.complete or self.stop.requested:
+                if not result.complete or self.stop.is_due:
                     return self._exit_code(result)
         why = self._why_start_nothing()
         if why:
@@ -328,10 +330,10 @@ class _Pass:
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
             alerts = AlertPolicy()
-        return wiring.gates(settings, alerts, self.stop.end)
+        return wiring.gates(settings, alerts, self.stop.deadline)
 
     def _execute(self, run: PreparedRun, gates: GatePorts) -> RunResult:
-        if self.stop.requested:
+        if self.stop.is_due:
             raise InterruptedRunError(f"{text(self.stop.why)}, before anything was started")
         operation = self.operation
         execution = execute.Execution(
@@ -358,11 +360,11 @@ class _Pass:
 
     def _exit_code(self, result: RunResult) -> ExitCode:
         """Nodes left for another time are no failure: the next pass starts them."""
-        if self.stop.asked and result.not_started:
+        if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not node.is_for_later]
         missing = len(result.not_done) > len(result.deferred)
-        if result.failed or missing or (untaken and not self.stop.requested):
+        if result.failed or missing or (untaken and not self.stop.is_due):
             return ExitCode.PARTIAL
         return ExitCode.OK
 

@@ -261,15 +261,15 @@ def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
     # Errors of the connection and missing rights are reported before anything is drawn.
     with_patience(read_lease, api, namespace)
-    ending = StopRequest()
-    snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, ending)
+    stop = StopRequest()
+    snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, stop)
     console = SharedConsole(stderr=False)
     if output.as_json or not console.is_terminal or console.is_dumb_terminal:
-        with interrupted_by_signals(ending):
+        with interrupted_by_signals(stop):
             _print_changes(snapshots, output)
         return
     echo = Echo(sys.stdout)
-    with interrupted_by_signals(ending, echo), echo:
+    with interrupted_by_signals(stop, echo), echo:
         _draw(snapshots, console)
 
 
@@ -317,13 +317,13 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 
 
 def _read_repeatedly(
-    api: ClusterApi, namespace: str, ending: StopRequest
+    api: ClusterApi, namespace: str, stop: StopRequest
 ) -> Iterator[_RolloutSnapshot | None]:
     """Yield a snapshot after each pause, or None while the API server does not answer.
 
     Raises `KeyboardInterrupt` once a signal asks for the end.
     """
-    while not ending.requested:
+    while not stop.is_due:
         rollout = None
         began = time.monotonic()
         try:
@@ -334,5 +334,5 @@ def _read_repeatedly(
         took = time.monotonic() - began
         yield rollout
         pause = max(_PAUSE, _PAUSE_PER_READING * took) if rollout else _PAUSE
-        wiring.system_clock().wait(ending, pause)
+        wiring.system_clock().wait(stop, pause)
     raise KeyboardInterrupt

@@ -191,13 +191,13 @@ class PatientApi:
 class StopRequest:
     """A request to start no further node. Nodes in flight finish.
 
-    end: when the stop requests itself.
-    ending: another request, which counts as this one.
+    deadline: the stop is due then, even if nobody requests it.
+    process_stop: a request to end the process, which requests this stop as well.
     revert: nodes that are not rebooting yet are returned.
     """
 
-    end: Deadline | None = None
-    ending: "StopRequest | None" = None
+    deadline: Deadline | None = None
+    process_stop: "StopRequest | None" = None
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
     _last_acts: list[Callable[[], object]] = field(default_factory=list)
@@ -217,29 +217,36 @@ class StopRequest:
         self._event.set()
 
     @property
-    def asked(self) -> bool:
-        """Whether someone has requested the stop."""
-        return self._event.is_set() or (self.ending is not None and self.ending.requested)
+    def is_requested(self) -> bool:
+        """Whether someone has requested the stop, or the end of the process."""
+        if self._event.is_set():
+            return True
+        return self.process_stop is not None and self.process_stop.is_due
 
     @property
-    def requested(self) -> bool:
-        """Whether someone has requested the stop, or its time has come."""
-        return self.asked or (self.end is not None and self.end.expired)
+    def is_due(self) -> bool:
+        """Whether someone has requested the stop, or its deadline has passed."""
+        is_late = self.deadline is not None and self.deadline.expired
+        return is_late or self.is_requested
 
     @property
     def returns_nodes(self) -> bool:
         """Whether nodes that are not rebooting yet are to be returned."""
-        return self.revert and self.requested
+        return self.revert and self.is_due
 
     @property
     def why(self) -> StopRequested | DeadlineReached:
-        """Return why further nodes are not started, once the stop is requested."""
-        return StopRequested() if self.asked or not self.end else DeadlineReached()
+        """Return why further nodes are not started, once the stop is due."""
+        if self.is_requested or self.deadline is None:
+            return StopRequested()
+        return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep for `seconds`, or until the stop is requested; whether it is."""
-        self._event.wait(seconds if self.end is None else min(seconds, self.end.remaining))
-        return self.requested
+        """Sleep for `seconds`, or until the stop is due; return whether it is."""
+        if self.deadline is not None:
+            seconds = min(seconds, self.deadline.remaining)
+        self._event.wait(seconds)
+        return self.is_due
 
 
 Guard = Callable[[], None]

@@ -251,7 +251,7 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
         context.check()
-        if context.engine.stop.requested:
+        if context.engine.stop.is_due:
             raise GivenUpError(text(context.engine.stop.why))
         deadline.pause(_TICK)
 

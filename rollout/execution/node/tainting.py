@@ -72,7 +72,7 @@ class Tainting:
             self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
 
     def _taint_patch(self, node: Node) -> Patch | None:
-        if self.stop.requested:
+        if self.stop.is_due:
             return None
         spec = with_soft_taint(node)
         return {"spec": spec} if spec else None

@@ -129,13 +129,13 @@ def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
     return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
 
 
-def record_of(namespace: str) -> Document:
+def record_document(namespace: str) -> Document:
     return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     """Return the record, or None if there is none. Raises `ApiError`."""
-    document = record_of(namespace)
+    document = record_document(namespace)
     try:
         _, body = document.read(api)
         if body is None:

@@ -20,7 +20,7 @@ from rollout.execution.node.ssh_host import SshHost, in_boot_before
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.record import RunRecord, record_of
+from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.hosts import RolloutHosts
@@ -92,12 +92,12 @@ class _Undoing:
         results = [*self._report_stranded(unfinished), *self._undo_nodes(unfinished)]
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
-        if self.stop.requested and cordoned:
+        if self.stop.is_due and cordoned:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         self._mark_aborted(unfinished, cordoned)
-        record = RunRecord(self.cluster, record_of(self.lock.namespace), self.report.notice)
+        record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
         record.end(complete=True)
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
@@ -243,7 +243,7 @@ class _Undoing:
                 self._check_stop()
 
     def _check_stop(self) -> None:
-        if self.stop.requested:
+        if self.stop.is_due:
             raise StepError(text(self.stop.why))
 
     def _answers_in_old_boot(self, task: NodeTask) -> bool:

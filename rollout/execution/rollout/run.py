@@ -14,7 +14,7 @@ from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import Health, RunRecord, may_have_begun, record_of
+from rollout.execution.record.record import Health, RunRecord, may_have_begun, record_document
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Inheritance, Ledger
@@ -70,7 +70,7 @@ class Rollout:
         is_over = False
         if not self.ledger.fenced and self.may_act():
             is_over = self._is_over(is_new=is_new)
-            self.record.end(complete=is_over, stopped=self.engine.stop.requested)
+            self.record.end(complete=is_over, stopped=self.engine.stop.is_due)
         return self._result(resumable=not is_over)
 
     def begin(self, *, is_new: bool) -> None:
@@ -187,7 +187,7 @@ class Rollout:
     def _unsettled(self, before: Health, index: int, *, after: int = 0) -> Unsettled | None:
         """Wait until the cluster is as healthy as `before`; return what is missing, or None."""
         missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
-        if not missing or self.engine.stop.requested:
+        if not missing or self.engine.stop.is_due:
             return None
         return Unsettled(self.plan.policy.settle_timeout, missing, wave=after)
 
@@ -377,7 +377,9 @@ def run_plan(
         hosts=hosts,
         engine=engine,
         rule=rule,
-        record=RunRecord(cluster, record_of(lock.namespace), events.report.notice, unattended),
+        record=RunRecord(
+            cluster, record_document(lock.namespace), events.report.notice, unattended
+        ),
         tainting=Tainting(cluster, lease.check, events.report, stop),
         inherited=rest,
         holder=lock.holder,

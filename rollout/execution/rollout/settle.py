@@ -143,7 +143,7 @@ class Settler:
             good = 0 if missing else good + 1
             unsettled = {uid: workloads[uid] for uid in short}
             workloads = before.workloads if good or is_relapse else unsettled
-            if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
+            if good >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
                 return missing
             if missing:
                 self.report.settling(index, missing)

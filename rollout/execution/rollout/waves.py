@@ -110,7 +110,7 @@ class WaveProgress:
 
     def settle(self, stop: StopRequest) -> Finding | None:
         """Wait until the cluster has settled; return why no other wave may start."""
-        while self._ended and not (self.look(frozenset()) or stop.requested):
+        while self._ended and not (self.look(frozenset()) or stop.is_due):
             if self._ended:
                 self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
@@ -201,7 +201,7 @@ class StopRule:
         """Return why not even nodes that were started before may continue."""
         if self.ledger.fenced:
             return LeaseLost()
-        return self.stop.why if self.stop.requested else None
+        return self.stop.why if self.stop.is_due else None
 
     def why_stopped(self) -> Finding | None:
         """Return why no other node may start."""
