@@ -118,8 +118,8 @@ class PolicyGates:
         self._bounded = (self._blocking_pods, control_plane, stored, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
-    def before_rollout(self) -> None:
-        """Run the command; `BlockedError` if it refuses."""
+    def run_rollout_command(self) -> None:
+        """Run the command for the rollout; `BlockedError` if it refuses."""
         refused = self._command("rollout", {})
         if refused is None:
             return
@@ -128,8 +128,11 @@ class PolicyGates:
             raise InterruptedRunError(message)
         raise BlockedError(message, hint="See gates.command.")
 
-    def before_wave(self, wave: Wave) -> Finding | None:
-        """Check the windows, the operator's confirmation and the command."""
+    def ask_to_start_wave(self, wave: Wave) -> Finding | None:
+        """Return why the wave may not start: a window, the operator, or the command.
+
+        The operator is asked and the command is run.
+        """
         now = self.cluster.clock.now()
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
@@ -178,7 +181,8 @@ class PolicyGates:
             return OPEN
         return Hold(self.memory.why_not_to_start(node), final=True)
 
-    def before_node(self, context: NodeContext) -> None:
+    def run_node_command(self, context: NodeContext) -> None:
+        """Run the command for a node; `NotStartedError` if it refuses the node."""
         wave = self._wave_of[context.name]
         about = {
             **_about(wave, self.plan),

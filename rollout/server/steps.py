@@ -212,7 +212,7 @@ class HeldSlot:
         """Yield the current Node at least once, until the wait has taken this many seconds."""
         deadline: Deadline | None = None
         while True:
-            context.check()
+            context.check_may_act()
             yield self._read_node(context)
             if deadline and deadline.expired:
                 return
@@ -232,7 +232,7 @@ class HeldSlot:
         slot = self.now
         node = await_reregistration(
             context.cluster,
-            context.check,
+            context.check_may_act,
             slot,
             self.timeout,
             is_released=lambda: self.now.released,
@@ -340,14 +340,14 @@ class HeldSlot:
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Check the node and its gates, then cordon it."""
-    context.check()
+    context.check_may_act()
     node = _read_node(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
     version = staged_version_of(node)
     objection = context.engine.objection(context.planned, version or None)
     if objection:
         raise NotStartedError(finding=objection)
-    context.engine.before_node(at_version(context, version))
+    context.engine.run_node_command(at_version(context, version))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 

@@ -120,7 +120,7 @@ class SlotRunner:
         return Engine(
             plan=plan,
             cluster=cluster,
-            check=check,
+            check_may_act=check,
             report=report,
             stop=stop,
             gates=PolicyGates(plan, cluster, report, stop, context.gates, memory),

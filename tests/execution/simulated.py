@@ -41,7 +41,7 @@ class OpenEngine:
     playbooks: NodePlaybooks | None = None
     most: int = 1
 
-    def before_node(self, context: NodeContext) -> None:
+    def run_node_command(self, context: NodeContext) -> None:
         pass
 
     def is_shut(self, planned: PlannedNode) -> bool:

@@ -141,7 +141,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
             " 22:00 GMT"
         )
     ]
-    assert gates.before_wave(plan.waves[0]) is None
+    assert gates.ask_to_start_wave(plan.waves[0]) is None
     clock.forward(minutes=1)
     assert gates.hold(first).finding is None
     clock.forward(hours=1)

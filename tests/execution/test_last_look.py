@@ -85,9 +85,9 @@ def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: NodeT
 
 def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: NodeTask) -> None:
     with pytest.raises(FencedError):
-        last_look(replace(task, check=Fence()))
+        last_look(replace(task, check_may_act=Fence()))
     with pytest.raises(FencedError):
-        last_look(replace(task, check=Fence(good=1)))
+        last_look(replace(task, check_may_act=Fence(good=1)))
 
 
 def test_volumes_are_waited_for_and_told_of(

@@ -18,7 +18,7 @@ from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
-    in_phase,
+    with_check_of_phase,
 )
 from rollout.execution.node.failures import NodeFailure, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase
@@ -126,7 +126,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
             planned=PLANNED,
             rollout="run-1",
             cluster=cluster,
-            check=draining.check,
+            check_may_act=draining.check_may_act,
             report=draining.report,
             policy=Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60)),
             engine=OpenEngine(),
@@ -289,7 +289,7 @@ def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
     phase: Phase, watching: Watching, server: StandaloneApi
 ) -> None:
     context = watching(Answers([said(OLD)]))
-    check = in_phase(context, phase).check
+    check = with_check_of_phase(context, phase).check_may_act
     check()
     delete(server, context)
     with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
@@ -308,7 +308,7 @@ def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
     with pytest.raises(
         NodeFailure, match="the cluster autoscaler is about to remove it"
     ) as skipped:
-        in_phase(context, Phase.DRAINING).check()
+        with_check_of_phase(context, Phase.DRAINING).check_may_act()
     assert skipped.value.reason is ExclusionReason.DELETING
 
 

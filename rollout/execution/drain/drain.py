@@ -132,7 +132,7 @@ class _Drain:
                     if self.deadline.expired:
                         self._check_empty(waiting, returning)
                         break
-                    task.check()
+                    task.check_may_act()
                     self.budgets.refresh()
                     evictor.start(returning.due(remaining))
                     held.report()

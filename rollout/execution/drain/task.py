@@ -100,6 +100,7 @@ class Precedence:
 class NodeTask:
     """The run of one planned node, as part of the rollout with this ID.
 
+    check_may_act: raises an error if this process may not act on the node now.
     started: when it began, in monotonic seconds.
     spent: how many seconds of the drain timeout an earlier process has used.
     returning: UIDs of owners whose pods the drain leaves, because they keep coming back.
@@ -110,7 +111,7 @@ class NodeTask:
     planned: PlannedNode
     rollout: str
     cluster: PatientApi
-    check: Guard
+    check_may_act: Guard
     report: Reporter
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)

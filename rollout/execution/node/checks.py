@@ -17,7 +17,7 @@ from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Occasion
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.marking import write
+from rollout.execution.node.marking import change_node
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -46,7 +46,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
     _request_checks(task, label, annotations)
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing_answers(view.items(), annotations):
-            task.check()
+            task.check_may_act()
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
@@ -57,7 +57,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
     removed = dict.fromkeys((*annotations, marks.HOOK_LABEL))
-    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
+    change_node(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
 
 
 def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
@@ -82,7 +82,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
             }
         }
 
-    write(task, change)
+    change_node(task, change)
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
@@ -106,7 +106,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         host,
         _playbook_variables(context, occasion, boot),
         seconds=context.policy.gates.hooks.timeout,
-        check=context.check,
+        check=context.check_may_act,
         notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
     )
     if failure:

@@ -21,10 +21,10 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NotStartedError, RefusedError
 from rollout.execution.node.marking import (
+    change_node,
     fluo_labels,
     is_excluded_by_us,
     require_mark,
-    write,
 )
 from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_nodes
@@ -54,13 +54,15 @@ def claim(
     """Mark the node, admit it, then annotate and cordon it in one write, without the soft taint.
 
     A node that was cordoned before is marked as not ours to uncordon. The same holds for the label
-    that excludes it from load balancers. `detected` is the mark of what requires the reboot. If
-    this raises, it leaves no mark on the Node.
+    that excludes it from load balancers. `detected` is the mark of what requires the reboot.
 
     Raises:
         RefusedError: the node is not admitted now. It waits, and is tried again.
         NotStartedError: the node is not as it was planned, or no longer eligible. It is skipped.
             `RefusedError` is a subclass, so catch that one first.
+
+    These two errors leave no mark on the Node. After any other error, `end_without_success` looks
+    whether a mark is left.
     """
     _check_admission(context)
     ready = ready_of(context.pods())
@@ -91,12 +93,12 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
+    # A write that is repeated waits for the admission anew, so nothing slow separates the two.
+    read_admitted = partial(_read_when_admitted, context, facts, patience)
     try:
-        # A write that is repeated waits for the admission anew, so nothing slow separates the two.
-        write(context, cordon, read=partial(_read_when_admitted, context, facts, patience))
-    except NodeFailure as error:
-        if error.outcome is Outcome.SKIPPED:
-            _unmark(context, before)
+        change_node(context, cordon, read=read_admitted)
+    except NotStartedError:
+        _unmark(context, before)
         raise
 
 
@@ -111,18 +113,18 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _mark(task: NodeTask) -> Node:
-    """Mark the Node, and return it as it was before, also after a write whose answer was lost."""
-    before: Node | None = None
+    """Mark the Node; return it as it was before the mark."""
+    # A write whose answer was lost is repeated. It then finds its own mark, which is left out here.
+    unmarked: list[Node] = []
 
     def change(node: Node) -> Patch:
-        nonlocal before
         _check_planned(task, node)
-        if before is None or not _is_only_marked_by(task, node):
-            before = node
+        if not unmarked or not _is_only_marked_by(task, node):
+            unmarked.append(node)
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
-    node = write(task, change)
-    return before or node
+    change_node(task, change)
+    return unmarked[-1]
 
 
 def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
@@ -131,14 +133,15 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 def _unmark(task: NodeTask, before: Node) -> None:
     """Restore the annotations from before the mark, which may be those of an earlier process."""
-    annotations = {name: before.annotations.get(name) for name in marks_of_run(task, Phase.PENDING)}
+    names = marks_of_run(task, Phase.PENDING).keys()
+    annotations = {name: before.annotations.get(name) for name in names}
 
     def change(node: Node) -> Patch | None:
         if not _is_only_marked_by(task, node):
             return None
         return {"metadata": {"annotations": annotations}}
 
-    write(task, change)
+    change_node(task, change)
 
 
 def _check_admission(context: NodeContext) -> None:
@@ -167,9 +170,11 @@ def _read_when_admitted(
         limit = context.engine.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_only_marked(nodes[other])}
-        full = limit.why_full(name, away - giving_way)
-        if full:
-            raise RefusedError(text(full))
+        # The limit is full even if all later rollouts withdraw from their nodes.
+        full_for_good = limit.why_full(name, away - giving_way)
+        if full_for_good:
+            raise RefusedError(text(full_for_good))
+        # The limit may be full only until they have withdrawn.
         full = limit.why_full(name, away)
         if full is None:
             return nodes[name]
@@ -240,7 +245,7 @@ def take_up(context: NodeContext) -> Progress:
     Raises:
         NodeFailure: someone else has finished the node, or has changed its marks.
     """
-    context.check()
+    context.check_may_act()
     node = context.node()
     if node.annotations.get(marks.RUN) != context.rollout:
         raise NodeFailure(

@@ -54,7 +54,7 @@ class NodePlaybooks(Protocol):
 
 
 class NodeEngine(Protocol):
-    """What the steps of a node ask of the rollout that the node is part of."""
+    """What the steps of a node ask of the rollout that the node is part of: its `Engine`."""
 
     @property
     def stop(self) -> StopRequest:
@@ -66,8 +66,11 @@ class NodeEngine(Protocol):
         """The operator's playbooks, None if there are none."""
         ...
 
-    def before_node(self, context: "NodeContext") -> None:
-        """Ask the gates about an untouched node; `NodeFailure` if it may not start."""
+    def run_node_command(self, context: "NodeContext") -> None:
+        """Run gates.command for a node; `NotStartedError` if the command refuses it.
+
+        `why_refused` checks the other gates.
+        """
         ...
 
     def is_shut(self, planned: PlannedNode) -> bool:
@@ -180,21 +183,21 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
     )
 
 
-def in_phase(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return the context for a step in this phase.
+def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
+    """Return the context whose `check` suits a step in this phase.
 
-    Until the reboot is requested, its check also fails when a stop returns nodes, or the Node is
-    removed: the node can still be returned then.
+    Until the reboot is requested, the node can still be returned. So the check also raises
+    `GivenUpError` when a stop returns nodes, and `NodeRemovedError` when the Node is removed.
     """
     if phase not in BEFORE_REBOOT:
         return context
 
     def check_before_reboot() -> None:
-        context.check()
+        context.check_may_act()
         if context.engine.stop.returns_nodes:
             raise GivenUpError
         removal = context.watched.why_removed if context.watched else ""
         if removal:
             raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")
 
-    return replace(context, check=check_before_reboot)
+    return replace(context, check_may_act=check_before_reboot)

@@ -1,4 +1,4 @@
-"""Ends the run of a node that is not proven: what the error means, and what is left on the Node."""
+"""Ends the run of a node that did not succeed: what the error means, and what is left on the Node."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,7 +44,9 @@ class _NodeLeft:
     trouble: str = ""
 
 
-def end_unproven(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
+def end_without_success(
+    context: NodeContext, progress: Progress, error: RolloutError
+) -> NodeResult:
     """Return the node, or leave it cordoned as failed; the result says how it ended."""
     error = _explain(context, progress, error)
     outcome = outcome_of(error)
@@ -123,6 +125,7 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
+    # This raises if the table has no such move.
     follow(progress.phase, edge)
     version = _known_version(context, progress, outcome)
     try:

@@ -68,7 +68,8 @@ def is_excluded_by_us(node: Node) -> bool:
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
-    return write(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
+    """Write the phase; return the Node as it was before."""
+    return change_node(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
@@ -77,7 +78,7 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
         marks.STAGED_VERSION: detection.version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
-    write(task, lambda node: _annotate(task, node, annotations))
+    change_node(task, lambda node: _annotate(task, node, annotations))
 
 
 def mark_granted(task: NodeTask) -> None:
@@ -96,7 +97,7 @@ def mark_granted(task: NodeTask) -> None:
             raise DrainError(f"{task.name} is {phase}")
         return _annotate(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
-    write(task, change)
+    change_node(task, change)
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
@@ -128,7 +129,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
             spec["unschedulable"] = None
         return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 
-    return write(task, change)
+    return change_node(task, change)
 
 
 def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
@@ -141,7 +142,7 @@ def _is_returned(task: NodeTask, node: Node) -> bool:
     return marks.RUN not in node.annotations and last_result(node).get("run") == task.rollout
 
 
-def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
+def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
     """Leave the node cordoned and marked as failed, for someone to look at."""
 
     def change(node: Node) -> Patch:
@@ -155,17 +156,17 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
         metadata = {"annotations": annotations, "labels": _remove_temporary_labels(node)}
         return {"metadata": metadata, "spec": without_soft_taint(node)}
 
-    return write(task, change)
+    change_node(task, change)
 
 
-def leave_aborted(task: NodeTask) -> Node:
+def leave_aborted(task: NodeTask) -> None:
     """Leave the node as it is, and write that its rollout was aborted."""
 
     def change(node: Node) -> Patch:
         details = _failed_version(node, Outcome.ABORTED, "")
         return _annotate(task, node, _result(task, Outcome.ABORTED, "", details))
 
-    return write(task, change)
+    change_node(task, change)
 
 
 def fluo_labels(
@@ -297,36 +298,37 @@ def stays_cordoned(task: NodeTask) -> bool:
         return True
 
 
-def write(task: NodeTask, change: Change, read: Callable[[ClusterApi], Node] | None = None) -> Node:
-    """Change a task's Node as `write_node` does."""
-    return write_node(task.cluster, task.check, task.name, change, read=read)
+def change_node(
+    task: NodeTask, change: Change, read: Callable[[ClusterApi], Node] | None = None
+) -> Node:
+    """Change a task's Node as `write_node` does; return it as it was before."""
+    return write_node(task.cluster, task.check_may_act, task.name, change, read=read)
 
 
 def write_node(
     cluster: PatientApi,
-    check: Guard,
+    check_may_act: Guard,
     name: str,
     change: Change,
     *,
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read a Node, decide, and write; again if it changed in between.
+    """Read a Node, decide, and write; return the Node as it was before the write.
 
-    Returns the Node as it was read. After an outage all three are repeated, because what was read
-    before may no longer be true.
-    `read` may read more than the Node.
+    If it changed in between, or after an outage, all three are repeated, because what was read may
+    no longer be true. `read` may read more than the Node.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
-        check()
+        check_may_act()
         node = read(api) if read else read_node(api, name)
         body = change(node)
         if body is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": node.resource_version}
-            check()
+            check_may_act()
             api.patch(node_path(name), {**body, "metadata": metadata})
         return node
 

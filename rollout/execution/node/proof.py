@@ -161,14 +161,16 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
     missing = ""
-    has_reported = False
+    has_joined = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            if not nodes and has_reported:
-                # A kubelet registers its Node when it starts, and not again.
+            # A kubelet registers its Node when it starts, and not again. Before that, a Node that
+            # was deleted may still appear.
+            if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
-            has_reported = has_reported or any(node.boot_id == boot.boot_id for node in nodes)
+            if any(node.boot_id == boot.boot_id for node in nodes):
+                has_joined = True
             missing = _why_not_ready(nodes[0] if nodes else None, boot)
             if not missing:
                 return

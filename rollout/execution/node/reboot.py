@@ -9,6 +9,7 @@ sent, with nothing in between.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from rollout.errors import (
     ApiError,
@@ -66,6 +67,14 @@ class _NotNowError(StepError):
     """The last check could not be made in time. Nothing was sent to the host."""
 
 
+class _Request(Enum):
+    """What became of one request to reboot. A request that is sent may be carried out."""
+
+    SENT = auto()
+    NOT_SENT = auto()
+    BOOT_IS_OVER = auto()
+
+
 class RefilledError(DrainError):
     """Pods that have to leave are on the node again, which can be drained once more."""
 
@@ -74,7 +83,7 @@ def last_look(task: NodeTask) -> None:
     """Check the node before its reboot and wait for its volumes; raises as `look_again` does."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
-    task.check()
+    task.check_may_act()
 
 
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
@@ -95,7 +104,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
     if node.annotations.get(marks.RUN) != task.rollout:
         raise DrainError(f"our marks on {task.name} were removed before its reboot was requested")
     _check_empty(task, deadline)
-    task.check()
+    task.check_may_act()
     return node
 
 
@@ -120,7 +129,7 @@ def _await_detached(task: NodeTask) -> None:
             return
         detail = f"waiting for {len(attached)} volumes to detach"
         task.step(Phase.DRAINED, detail, activity=Activity.WAITING)
-        task.check()
+        task.check_may_act()
         deadline.pause(_DETACH_PAUSE)
 
 
@@ -149,28 +158,31 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
         WithheldError: the staged version is no longer admitted.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while not _try_request(context, host, targets):
+    while _try_request(context, host, targets) is _Request.NOT_SENT:
         if not _await_planned_boot(context, host, deadline):
             return
 
 
-def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
-    """Request the reboot once; return False if the command has surely not arrived and is needed."""
+def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> _Request:
+    """Request the reboot once. A request without an answer counts as sent."""
     try:
         result = _request_reboot(context, host, targets)
-        if result is not None and not _may_be_accepted(result):
-            refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
-            raise RebootError(f"the host refuses to reboot: {refusal}")
     except SshTimeoutError as error:
         _report_wait(context, host, f"no answer to the reboot command: {error}")
+        return _Request.SENT
     except (SshUnreachableError, _NotNowError) as error:
         _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
-        return False
+        return _Request.NOT_SENT
     except SshError as error:
         raise RebootError(
             f"the host cannot be asked to reboot: {error}", hint=error.hint
         ) from error
-    return True
+    if result is None:
+        return _Request.BOOT_IS_OVER
+    if not _may_be_accepted(result):
+        refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
+        raise RebootError(f"the host refuses to reboot: {refusal}")
+    return _Request.SENT
 
 
 def _may_be_accepted(result: CommandResult) -> bool:

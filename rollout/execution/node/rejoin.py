@@ -22,7 +22,12 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.claim import marks_of_run
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeRemovedError
-from rollout.execution.node.marking import MarksGoneError, node_loss, require_mark, write
+from rollout.execution.node.marking import (
+    MarksGoneError,
+    change_node,
+    node_loss,
+    require_mark,
+)
 from rollout.execution.node.proof import await_ready
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
@@ -110,7 +115,7 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
-    write(task, change)
+    change_node(task, change)
     task.report.notice(
         f"{task.name}: its Node was deleted during its reboot, and is registered again"
     )
@@ -139,7 +144,7 @@ def _await_registered(context: NodeContext, progress: Progress) -> None:
         while not deadline.expired:
             if any(node.boot_id == progress.boot.boot_id for node in view.items()):
                 return
-            context.check()
+            context.check_may_act()
             context.step(
                 Phase.BOOTED, "its Node was deleted: waiting for its kubelet to register it again"
             )

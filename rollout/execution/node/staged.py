@@ -47,14 +47,15 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 def check_version(context: NodeContext, version: str | None) -> None:
     """Raise `WithheldError` if the node may not boot into this version; None if it is unknown."""
-    if objection := context.engine.objection(context.planned, version):
+    objection = context.engine.objection(context.planned, version)
+    if objection:
         raise WithheldError(finding=objection)
 
 
 def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Ask the gates about the version that is staged now, and mark the Node with it.
+    """Run gates.command for the version that is staged now, and mark the Node with it.
 
-    `WithheldError` if a gate refuses it.
+    `WithheldError` if the command refuses it.
     """
     before = context.planned.staged_version
     now = detection.version
@@ -64,7 +65,7 @@ def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None
         f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}",
     )
     try:
-        context.engine.before_node(staged)
+        context.engine.run_node_command(staged)
     except NotStartedError as error:
         raise WithheldError(error.why, error.reason, finding=error.finding) from error
     mark_staged(staged, detection)

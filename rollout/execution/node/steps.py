@@ -9,8 +9,13 @@ from rollout.errors import ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.checks import AFTER, BEFORE, await_checks, run_playbook
 from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
-from rollout.execution.node.context import NodeContext, Progress, at_version, in_phase
-from rollout.execution.node.ending import end_unproven, remember
+from rollout.execution.node.context import (
+    NodeContext,
+    Progress,
+    at_version,
+    with_check_of_phase,
+)
+from rollout.execution.node.ending import end_without_success, remember
 from rollout.execution.node.failures import (
     GivenUpError,
     NodeFailure,
@@ -51,7 +56,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Take one node from its phase to its end; `steps` has each phase but done and failed.
+    """Run one node from its phase to its end; `steps` has each phase but done and failed.
 
     A failure of the node is returned and not raised.
     """
@@ -64,10 +69,9 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 if context.watched is None and progress.phase is not Phase.PENDING:
                     watched = stack.enter_context(watched_node(context))
                     context = replace(context, watched=watched)
-                _report(context, progress)
+                _report_phase(context, progress)
                 step = steps[progress.phase]
-                current = _current(context, progress)
-                progress = step(in_phase(current, progress.phase), progress)
+                progress = step(_context_of_step(context, progress), progress)
         # RefusedError is also a RolloutError, which would end the node instead of trying it again.
         except RefusedError as error:
             return NodeResult(
@@ -79,23 +83,44 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 waits=True,
             )
         except RolloutError as error:
-            return end_unproven(_current(context, progress), progress, error)
-        _report(context, progress)
-        end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.ineffective_reboots)
-        remember(_current(context, progress), end)
-        return NodeResult(
-            node=context.name,
-            outcome=Outcome.SUCCEEDED,
-            phase=Phase.DONE,
-            seconds=context.seconds,
-            message=progress.note,
-            version=progress.version,
-            edge=progress.edge,
-        )
+            return end_without_success(_as_admitted(context, progress), progress, error)
+        return _end_with_success(context, progress)
 
 
-def _report(context: NodeContext, progress: Progress) -> None:
-    """Report the phase that the node has entered, with the drain's figures once it is drained."""
+def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
+    """Return the steps of a node whose host is asked over SSH."""
+    return {
+        Phase.PENDING: partial(_check_and_cordon, host),
+        Phase.CORDONED: start_drain,
+        Phase.DRAINING: _drain,
+        Phase.DRAINED: partial(_reboot, host),
+        Phase.REBOOTING: partial(_prove_boot, host),
+        Phase.BOOTED: _prove_ready,
+        Phase.READY: partial(_finish, host),
+    }
+
+
+def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
+    _report_phase(context, progress)
+    end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.ineffective_reboots)
+    remember(_as_admitted(context, progress), end)
+    return NodeResult(
+        node=context.name,
+        outcome=Outcome.SUCCEEDED,
+        phase=Phase.DONE,
+        seconds=context.seconds,
+        message=progress.note,
+        version=progress.version,
+        edge=progress.edge,
+    )
+
+
+def _report_phase(context: NodeContext, progress: Progress) -> None:
+    """Report the phase that the node has entered, and the move that has led there.
+
+    The report has the staged version if it is not the planned one, and how long pods took to
+    terminate once the node is drained.
+    """
     context.step(
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
@@ -104,20 +129,29 @@ def _report(context: NodeContext, progress: Progress) -> None:
     )
 
 
-def _current(context: NodeContext, progress: Progress) -> NodeContext:
+def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
+    """Return what the next step works with.
+
+    The staged version is the one that the node was last admitted for. Until the reboot is
+    requested, `check` raises an error on a stop that returns nodes, too.
+    """
+    return with_check_of_phase(_as_admitted(context, progress), progress.phase)
+
+
+def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
     """Return the context with the staged version that the node was last admitted for."""
     return at_version(context, progress.staged_version) if progress.marked else context
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
     """Return the version that the node was last admitted for, if it is not the planned one."""
-    current = _current(context, progress).planned.staged_version
-    return current if current != context.planned.staged_version else ""
+    admitted = _as_admitted(context, progress).planned.staged_version
+    return admitted if admitted != context.planned.staged_version else ""
 
 
-def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Observe the node once more, because much may have changed since the plan, and cordon it."""
-    context.check()
+    context.check_may_act()
     _check_not_own(context, Outcome.SKIPPED)
     try:
         node, observation = _observe_node(context, host)
@@ -139,7 +173,7 @@ def _begin(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
         objection = context.engine.objection(staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
-    context.engine.before_node(staged)
+    context.engine.run_node_command(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
     admitted = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return admitted.move(Edge.CORDONED)
@@ -221,7 +255,8 @@ def start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 def _mark_draining(context: NodeContext) -> None:
     """Write the phase; `DrainError` if someone else has uncordoned the node."""
-    if not mark_phase(context, Phase.DRAINING).unschedulable:
+    before = mark_phase(context, Phase.DRAINING)
+    if not before.unschedulable:
         raise DrainError(
             f"{context.name} was uncordoned outside this rollout before it was drained"
         )
@@ -250,7 +285,7 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
     context.step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
-        context.check()
+        context.check_may_act()
         if context.engine.stop.is_due:
             raise GivenUpError(text(context.engine.stop.why))
         deadline.pause(_TICK)
@@ -355,16 +390,3 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
     if reboots and not progress.targets:
         return f"{same_version}: the update did not take effect, or none was staged"
     return ""
-
-
-def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """Return the steps of a node whose host is asked over SSH."""
-    return {
-        Phase.PENDING: partial(_begin, host),
-        Phase.CORDONED: start_drain,
-        Phase.DRAINING: _drain,
-        Phase.DRAINED: partial(_reboot, host),
-        Phase.REBOOTING: partial(_prove_boot, host),
-        Phase.BOOTED: _prove_ready,
-        Phase.READY: partial(_finish, host),
-    }

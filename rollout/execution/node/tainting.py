@@ -40,7 +40,7 @@ class Tainting:
     """Sets and removes the soft taint. After a request to `stop`, no further node gets it."""
 
     cluster: PatientApi
-    check: Guard
+    check_may_act: Guard
     report: Reporter
     stop: StopRequest
 
@@ -91,7 +91,7 @@ class Tainting:
         """Change these Nodes, None for all; return why each failed one did."""
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
-            self.check()
+            self.check_may_act()
             nodes = self.cluster.ask(read_nodes, deadline)
         except FencedError:
             return {}
@@ -106,7 +106,7 @@ class Tainting:
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
         """Return why the change failed; empty if it did not, or if this process may not act."""
         try:
-            write_node(self.cluster, self.check, node.name, change, within=deadline)
+            write_node(self.cluster, self.check_may_act, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):
             return ""
         except RolloutError as error:

@@ -91,7 +91,7 @@ class RunMemory:
     """
 
     cluster: PatientApi
-    check: Guard
+    check_may_act: Guard
     report: Reporter
     run: str
     namespace: str
@@ -246,7 +246,7 @@ class RunMemory:
     def _write(self) -> None:
         """Write all pending changes. If that fails, they still count in this process."""
         try:
-            self.check()
+            self.check_may_act()
             deadline = self.cluster.deadline_within(_PATIENCE)
             self._seen = self.cluster.ask(self._rewrite, deadline)
         except FencedError:
@@ -258,7 +258,7 @@ class RunMemory:
             self._pending.clear()
 
     def _rewrite(self, api: ClusterApi) -> Memory:
-        self.check()
+        self.check_may_act()
         return change_memory(api, self.namespace, self._with_pending)
 
     def _warn(self, message: str) -> None:

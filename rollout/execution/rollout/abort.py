@@ -64,7 +64,7 @@ def abort(
             observers=observers,
             lock=lock,
             cluster=cluster,
-            check=lease.check,
+            check_may_act=lease.check,
             report=report,
             wait=wait,
             stop=stop,
@@ -82,7 +82,7 @@ class _Undoing:
     observers: Sequence[Observer]
     lock: LockRequest
     cluster: PatientApi
-    check: Guard
+    check_may_act: Guard
     report: Reporter
     wait: float
     stop: StopRequest
@@ -94,7 +94,7 @@ class _Undoing:
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.is_due and cordoned:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
-        tainting = Tainting(self.cluster, self.check, self.report, StopRequest())
+        tainting = Tainting(self.cluster, self.check_may_act, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         self._mark_aborted(unfinished, cordoned)
         record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
@@ -203,7 +203,7 @@ class _Undoing:
             planned=begun.node,
             rollout=begun.run,
             cluster=self.cluster,
-            check=self.check,
+            check_may_act=self.check_may_act,
             report=report,
             started=self.cluster.clock.monotonic(),
             policy=policy,

@@ -26,6 +26,8 @@ from rollout.planning.eligibility.pools import pools_of
 class Engine:
     """Runs the nodes of a plan. Used by all of their threads.
 
+    It implements `NodeEngine`, which is what the steps of a node see of it.
+
     `limit` returns how many of all nodes may be unavailable. `why_stopped` returns why no further
     node may start, None if one may. `precedence` is shared by the drains of one process, and
     `moved` collects the UIDs of the pods that they evict or delete.
@@ -33,7 +35,7 @@ class Engine:
 
     plan: RolloutPlan
     cluster: PatientApi
-    check: Guard
+    check_may_act: Guard
     report: Reporter
     stop: StopRequest
     gates: PolicyGates
@@ -63,7 +65,7 @@ class Engine:
             planned=planned,
             rollout=taken_up_from or self.plan.plan_id,
             cluster=self.cluster,
-            check=self.check,
+            check_may_act=self.check_may_act,
             report=self.report,
             started=self.cluster.clock.monotonic(),
             policy=pools_of(self.plan.policy).rules(planned.pool),
@@ -80,8 +82,8 @@ class Engine:
     def playbooks(self) -> NodePlaybooks | None:
         return self.gates.ports.playbooks
 
-    def before_node(self, context: NodeContext) -> None:
-        self.gates.before_node(context)
+    def run_node_command(self, context: NodeContext) -> None:
+        self.gates.run_node_command(context)
 
     def is_shut(self, planned: PlannedNode) -> bool:
         return self.gates.is_shut(planned)

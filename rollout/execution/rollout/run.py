@@ -75,7 +75,7 @@ class Rollout:
 
     def begin(self, *, is_new: bool) -> None:
         """Write the record, or take over the existing one, once the gates allow the rollout."""
-        self.engine.gates.before_rollout()
+        self.engine.gates.run_rollout_command()
         if is_new:
             self.record.begin(self.plan, self.holder)
         else:
@@ -87,7 +87,7 @@ class Rollout:
     def may_act(self) -> bool:
         """Whether this process still holds the Lease."""
         try:
-            self.engine.check()
+            self.engine.check_may_act()
         except RolloutError:
             return False
         return True
@@ -132,7 +132,7 @@ class Rollout:
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
         """Run one wave if its gates allow it; return why no other wave may follow."""
-        refusal = self.engine.gates.before_wave(wave)
+        refusal = self.engine.gates.ask_to_start_wave(wave)
         if not refusal:
             return self._run_nodes(wave, runner, settles=wave is not self.plan.waves[-1])
         # Nodes that an earlier process has started are finished in any case.
@@ -366,7 +366,7 @@ def run_plan(
     engine = _engine(
         plan=plan,
         cluster=cluster,
-        check=lease.check,
+        check_may_act=lease.check,
         report=events.report,
         gates=gates,
         memory=memory,
@@ -396,7 +396,7 @@ def _engine(
     *,
     plan: RolloutPlan,
     cluster: PatientApi,
-    check: Guard,
+    check_may_act: Guard,
     report: Reporter,
     gates: GatePorts,
     memory: RunMemory,
@@ -411,7 +411,7 @@ def _engine(
     return Engine(
         plan=plan,
         cluster=cluster,
-        check=check,
+        check_may_act=check_may_act,
         report=report,
         stop=rule.stop,
         gates=PolicyGates(plan, cluster, report, rule.stop, gates, memory),
