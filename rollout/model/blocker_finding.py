@@ -3,10 +3,17 @@
 from typing import ClassVar
 
 from rollout.model.cluster import Budget
+from rollout.model.drain_finding import Nowhere, PodFinding, VerdictReason
 from rollout.model.finding import Finding
 from rollout.model.plan import BlockerKind
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
+
+_REFUSALS = {
+    VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
+    VerdictReason.LOCAL_STORAGE: BlockerKind.LOCAL_STORAGE,
+    VerdictReason.DAEMONSET_GONE: BlockerKind.DAEMONSET_GONE,
+}
 
 
 class BlockerFinding(Finding, frozen=True):
@@ -102,27 +109,14 @@ class CoordinatorActive(BlockerFinding, frozen=True):
 
 
 class PodRefused(BlockerFinding, frozen=True):
-    """The drain refuses to evict the pod; `verdict` says why, in a clause."""
+    """The drain refuses to evict the pod; the first reason gives the kind."""
 
-    verdict: str
+    reasons: tuple[PodFinding, ...]
 
-
-class UnmanagedPod(PodRefused, frozen=True):
-    """The pod has no controller."""
-
-    kind = BlockerKind.UNMANAGED_POD
-
-
-class LocalStorage(PodRefused, frozen=True):
-    """The pod has emptyDir data."""
-
-    kind = BlockerKind.LOCAL_STORAGE
-
-
-class DaemonSetGone(PodRefused, frozen=True):
-    """The pod's DaemonSet no longer exists."""
-
-    kind = BlockerKind.DAEMONSET_GONE
+    @property
+    def kind(self) -> BlockerKind:  # type: ignore[override]
+        """Return the kind of the first reason."""
+        return _REFUSALS[self.reasons[0].kind]
 
 
 class StuckTerminating(BlockerFinding, frozen=True):
@@ -190,13 +184,12 @@ class BudgetUnhealthy(BlockerFinding, frozen=True):
 class FitsNowhere(BlockerFinding, frozen=True):
     """Pods of the budget, `lost`, fit on no other node while this one is away.
 
-    `obstacle` says why in a clause. The budget lets `away` pods be away, and has `healthy` at most.
+    `obstacle` says why the first does not. The budget lets `away` pods be away, and has `healthy` at most.
     """
 
     kind = BlockerKind.FITS_NOWHERE
     budget: Budget
     lost: tuple[str, ...]
-    obstacle: str
-    lacks_room: bool
+    obstacle: Nowhere
     away: int
     healthy: int

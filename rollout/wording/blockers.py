@@ -25,10 +25,12 @@ from rollout.model.blocker_finding import (
     TwoBudgets,
 )
 from rollout.model.cluster import Budget
+from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
 from rollout.model.rivals import Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
+from rollout.wording.drain import obstacle, refusal
 from rollout.wording.words import Words, cause, fix, words
 
 _ALLOW = "or use --allow unhealthy"
@@ -156,7 +158,7 @@ def _locked_by_hand(lock: LockAnnotation) -> str:
 
 @words.register
 def _(finding: PodRefused) -> Words:
-    return Words(finding.verdict)
+    return Words(refusal(finding.reasons))
 
 
 @words.register
@@ -230,10 +232,10 @@ def _(finding: FitsNowhere) -> Words:
     others = counted(len(lost) - 1, "more pod")
     more = f" (and {others} of this budget)" if len(lost) > 1 else ""
     cause = (
-        f"{lost[0]}{more} cannot be scheduled on another node: {finding.obstacle}; and this budget"
+        f"{lost[0]}{more} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and this budget"
         f" allows only {finding.away} unavailable"
     )
-    room = "make room on other nodes" if finding.lacks_room else ""
+    room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))
 
 

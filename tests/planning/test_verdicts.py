@@ -10,9 +10,19 @@ import pytest
 
 from rollout.errors import UsageError
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod
+from rollout.model.drain_finding import (
+    DaemonSetGone,
+    LocalStorage,
+    NotSelected,
+    UnmanagedPod,
+    VerdictReason,
+)
 from rollout.model.policy import DrainPolicy
 from rollout.model.selectors import parse_selector
-from rollout.planning.drain.verdicts import Action, DrainRules, VerdictReason, judge
+from rollout.model.warning_finding import PodWarning
+from rollout.planning.drain.verdicts import Action, DrainRules, judge
+from rollout.wording import cause
+from rollout.wording.drain import refusal
 from tests.planning import builders
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -36,11 +46,14 @@ def test_all_reasons_of_a_refusal_are_told() -> None:
     verdict = judge(pod(owner=None, has_empty_dir=True), rules(delete_emptydir_data=False))
     assert verdict.action == Action.REFUSE
     assert verdict.reason == VerdictReason.LOCAL_STORAGE
-    assert "--delete-emptydir-data" in verdict.message
-    assert "--force" in verdict.message
+    assert verdict.findings == (LocalStorage(), UnmanagedPod())
+    message = refusal(verdict.findings)
+    assert "--delete-emptydir-data" in message
+    assert "--force" in message
     gone = judge(pod(owner=DS, has_empty_dir=True, mirror=True), rules(delete_emptydir_data=False))
     assert gone.action == Action.REFUSE
     assert gone.reason == VerdictReason.DAEMONSET_GONE
+    assert gone.findings == (DaemonSetGone("agent"), LocalStorage())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +73,8 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     left = judge(pod(), chosen)
     assert left.action == Action.LEAVE
     assert left.reason == VerdictReason.NOT_SELECTED
-    assert "the reboot stops it" in left.warnings[0]
+    assert left.warnings == (PodWarning(NotSelected()),)
+    assert "the reboot stops it" in cause(left.warnings[0])
     assert judge(pod(owner=DS), chosen).warnings == ()
 
 

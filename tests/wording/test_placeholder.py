@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import DaemonSet, Node, OwnerRef, Pod
 from rollout.model.finding import Finding
 from rollout.model.host import (
     Host,
@@ -20,7 +20,8 @@ from rollout.model.memory import Memory, NodeFailures, VersionFailures
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility.status import NodeStatus, node_statuses
-from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan, decide
+from rollout.planning.plan.explanation import explain
 from rollout.report.plan_screen import blocked_line
 from rollout.report.status import status_text
 from rollout.wording import words as wording
@@ -48,6 +49,22 @@ def nodes() -> Iterator[Node]:
         yield node(name)
 
 
+def pods() -> list[Pod]:
+    """Return a pod for each of many reasons of a drain to leave it, refuse it or warn of it."""
+    agent = OwnerRef("apps/v1", "DaemonSet", "agent", "u-agent")
+    gone = OwnerRef("apps/v1", "DaemonSet", "gone", "u-gone")
+    return [
+        pod("web-1", "planned-0"),
+        pod("bare-1", "planned-1", owner=""),
+        replace(pod("scratch-1", "planned-1"), has_empty_dir=True),
+        replace(pod("agent-1", "planned-1"), owner=agent, ready=False, node_critical=True),
+        replace(pod("etcd-1", "planned-1"), mirror=True),
+        replace(pod("gone-1", "planned-2"), owner=gone),
+        replace(pod("slow-1", "planned-3"), grace_period=86_400),
+        pod("pinned-1", "planned-3", node_selector={"disk": "none"}),
+    ]
+
+
 def observations() -> dict[str, HostObservation]:
     host = Host("unreachable", "127.0.0.1")
     unknown = UpdateStatus(UpdateOperation.UNKNOWN, message="denied")
@@ -65,7 +82,8 @@ def observations() -> dict[str, HostObservation]:
 def mixed_cluster(*, skip_blocked: bool) -> PlanInputs:
     made = inputs(
         nodes(),
-        pods=[pod("web-1", "planned-0"), pod("bare-1", "planned-1", owner="")],
+        pods=pods(),
+        daemon_sets=[DaemonSet("shop", "agent", "u-agent")],
         budgets=[budget("web", allowed=0, expected=1)],
         observations=observations(),
         policy=Policy(skip_blocked=skip_blocked),
@@ -92,7 +110,8 @@ def rows_of(made: PlanInputs) -> tuple[NodeStatus, ...]:
 
 def decisions(made: PlanInputs) -> dict[str, object]:
     """Return everything that is decided, without the sentences."""
-    plan = build_plan(made)
+    decided = decide(made)
+    plan = decided.plan
     ended = RunResult((), excluded=plan.excluded)
     statuses = rows_of(made)
     return {
@@ -106,6 +125,11 @@ def decisions(made: PlanInputs) -> dict[str, object]:
         "complete": ended.complete,
         "not done": [(missing.node, missing.reason) for missing in ended.not_done],
         "left out": ended.left_out,
+        "fates": [
+            (fate.pod, fate.action, fate.reason, len(fate.warnings))
+            for planned in plan.nodes
+            for fate in explain(decided, planned.name).pods
+        ],
         "states": [(row.node, row.state, row.reason, row.judged) for row in statuses],
         "pending": [row.node for row in statuses if row.is_pending],
     }
@@ -133,11 +157,19 @@ def test_the_mixed_cluster_has_many_reasons() -> None:
     assert len(reasons) >= 12
 
 
+def test_the_mixed_cluster_has_many_verdicts() -> None:
+    made = decide(mixed_cluster(skip_blocked=False))
+    fates = [fate for planned in made.plan.nodes for fate in explain(made, planned.name).pods]
+    assert len({(fate.action, fate.reason) for fate in fates}) >= 6
+    assert len({warned.kind for warned in made.plan.warnings}) >= 4
+
+
 def test_the_placeholder_reaches_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER))
     plan = build_plan(mixed_cluster(skip_blocked=False))
     assert {left.message for left in plan.excluded} == {PLACEHOLDER}
     assert {found.message for found in plan.blockers} == {PLACEHOLDER}
+    assert {found.message for found in plan.warnings} == {PLACEHOLDER}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,13 +2,19 @@
 
 import pytest
 
-from rollout.model import blocker_finding, finding
-from rollout.model.blocker_finding import BlockerFinding, NodeAway, PodRefused
+from rollout.model import blocker_finding, drain_finding, finding, warning_finding
+from rollout.model.blocker_finding import BlockerFinding, NodeAway
+from rollout.model.drain_finding import PodFinding
 from rollout.model.finding import Finding, NodeFinding, ProbeFailed, StartFinding
+from rollout.model.warning_finding import WarningFinding
 from rollout.wording.words import words
 
-BASES = {Finding, NodeFinding, ProbeFailed, StartFinding, BlockerFinding, NodeAway, PodRefused}
-CLASSES = [*vars(finding).values(), *vars(blocker_finding).values()]
+BASES = {
+    *(Finding, NodeFinding, ProbeFailed, StartFinding, BlockerFinding, NodeAway),
+    *(PodFinding, WarningFinding),
+}
+MODULES = (finding, blocker_finding, drain_finding, warning_finding)
+CLASSES = [value for module in MODULES for value in vars(module).values()]
 KINDS = [kind for kind in CLASSES if isinstance(kind, type) and issubclass(kind, Finding)]
 
 

@@ -29,6 +29,7 @@ from rollout.planning.drain.verdicts import (
     of_daemon_set,
     with_action,
 )
+from rollout.wording.drain import refusal
 
 _TICK = 0.25
 
@@ -85,7 +86,9 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     verdicts = judge_all(pods, rules)
     refused = with_action(Action.REFUSE, verdicts)
     if refused:
-        reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], NAMED)
+        reasons = listed(
+            [f"{verdict.pod.key} {refusal(verdict.findings)}" for verdict in refused], NAMED
+        )
         why = "no pods were evicted: some pods must not be"
         if begun:
             why = "new pods arrived that must not be evicted"

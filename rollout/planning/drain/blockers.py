@@ -5,38 +5,38 @@ take the last room is chance, so only a drain that fails in the best order is bl
 others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rollout.model.blocker_finding import (
     BudgetNever,
     BudgetUncounted,
     BudgetUnhealthy,
     BudgetUnscaled,
-    DaemonSetGone,
     FitsNowhere,
-    LocalStorage,
     PodRefused,
     StuckTerminating,
     TwoBudgets,
-    UnmanagedPod,
 )
 from rollout.model.cluster import Budget, Pod, budget_subject
-from rollout.model.plan import Blocker, PlanWarning, WarningKind
+from rollout.model.drain_finding import Nowhere
+from rollout.model.plan import Blocker, PlanWarning
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
+from rollout.model.warning_finding import (
+    BudgetClosed,
+    LongGrace,
+    StorageOpens,
+    StorageSystem,
+    TerminatingLate,
+)
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
-from rollout.planning.drain.scheduler import Nowhere
-from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason
-from rollout.wording.blockers import blocker, stuck_terminating
+from rollout.planning.drain.verdicts import Action, PodVerdict
+from rollout.wording.blockers import blocker
+from rollout.wording.warnings import warning
 
 # These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _WHOLE = 100
-_REFUSALS: Mapping[VerdictReason, type[PodRefused]] = {
-    VerdictReason.UNMANAGED: UnmanagedPod,
-    VerdictReason.LOCAL_STORAGE: LocalStorage,
-    VerdictReason.DAEMONSET_GONE: DaemonSetGone,
-}
 
 
 def drain_findings(
@@ -53,12 +53,9 @@ def drain_findings(
         pod = verdict.pod
         subject = f"pod/{pod.key}"
         if verdict.action is Action.REFUSE:
-            refusal = _REFUSALS[verdict.reason](verdict.message)
-            findings.append(blocker(node, subject, refusal))
+            findings.append(blocker(node, subject, PodRefused(verdict.findings)))
             continue
-        pod_warnings += [
-            PlanWarning(node, subject, warning, WarningKind.POD) for warning in verdict.warnings
-        ]
+        pod_warnings += [warning(node, subject, finding) for finding in verdict.warnings]
         if verdict.action is Action.EVICT:
             findings += _overdue(node, pod, headcount, rules)
             findings += _slow_to_end(node, pod, headcount, rules)
@@ -81,11 +78,7 @@ def _overdue(
     if seconds > rules.timeout:
         yield blocker(node, subject, StuckTerminating(overdue, pod.finalizers, rules.timeout))
         return
-    message = (
-        f"{stuck_terminating(overdue, pod.finalizers)}; the drain waits for it, unless"
-        " drain.skip-wait-for-delete-timeout skips it"
-    )
-    yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
+    yield warning(node, subject, TerminatingLate(overdue, pod.finalizers))
 
 
 def _slow_to_end(
@@ -101,12 +94,8 @@ def _slow_to_end(
         grace = left if rules.grace_period is None else min(grace, left)
     if grace < rules.timeout:
         return
-    period = f"another {Duration(grace)}" if pod.terminating else Duration(grace)
-    message = (
-        f"may take {period} to terminate, and the drain waits {rules.timeout}: raise"
-        " --drain-timeout, or shorten the grace period with --grace-period"
-    )
-    yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.LONG_GRACE)
+    slow = LongGrace(Duration(grace), is_terminating=pod.terminating, timeout=rules.timeout)
+    yield warning(node, f"pod/{pod.key}", slow)
 
 
 def _held_by_budgets(
@@ -133,7 +122,7 @@ def _held_by_budgets(
         is_closed = budget.disruptions_allowed <= 0
         if opening:
             if is_closed:
-                yield PlanWarning(node, subject, opening, WarningKind.BUDGET_WAITING)
+                yield warning(node, subject, opening)
         elif headcount.can_never_allow(budget):
             yield blocker(node, subject, _never(budget, headcount, pod))
         elif is_closed:
@@ -146,12 +135,8 @@ def _closed_budget(
     subject = budget_subject(budget.key)
     unready = headcount.in_the_way(budget, patience)
     if not unready:
-        message = (
-            f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy}"
-            " needed pods are healthy): the drain waits for it, up to --drain-timeout; see why"
-            " its pods are not ready"
-        )
-        return PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
+        closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
+        return warning(node, subject, closed)
     finding = BudgetUnhealthy(
         budget=budget,
         unready=tuple(pod.name for pod in unready),
@@ -161,20 +146,11 @@ def _closed_budget(
     return blocker(node, subject, finding)
 
 
-def storage_opening(pod: Pod) -> str:
-    """Return how a storage system opens its pod's budget; empty for other pods."""
+def storage_opening(pod: Pod) -> StorageOpens | None:
+    """Return how a storage system opens its pod's budget; None for other pods."""
     if pod.is_longhorns:
-        return (
-            "Longhorn removes it once the node is cordoned, unless a volume has its last healthy"
-            " replica here, or stays attached; in that case the drain waits until --drain-timeout"
-            " and fails"
-        )
-    if pod.is_osd:
-        return (
-            "Rook opens it for one failure domain at a time, once Ceph is healthy: the drain waits"
-            " for it"
-        )
-    return ""
+        return StorageOpens(StorageSystem.LONGHORN)
+    return StorageOpens(StorageSystem.ROOK) if pod.is_osd else None
 
 
 def _never(
@@ -194,17 +170,16 @@ def _never(
 
 
 def stuck_budget(
-    node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], nowhere: Nowhere
+    node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
     """Return the blocker for a budget whose replacements fit on no other node.
 
-    `lost` are the names of the pods without a place; `nowhere` says why the first has none.
+    `lost` are the names of the pods without a place; `obstacle` says why the first has none.
     """
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),
-        obstacle=nowhere.why,
-        lacks_room=nowhere.lacks_room,
+        obstacle=obstacle,
         away=headcount.most_away(budget),
         healthy=headcount.most_healthy(budget),
     )

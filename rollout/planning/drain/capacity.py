@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import HOST_PORT, Node, Resources
+from rollout.model.drain_finding import Shortage
 
 USUAL_PODS = 110
 _PLENTY = 1 << 62
@@ -107,34 +108,18 @@ class MatchingNodes:
         )
 
 
-def requests_in_words(requests: Resources) -> str:
-    amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
-    return ", ".join(_in_words(name, amount) for name, amount in amounts)
+def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
+    """Return what is missing for a pod that fits on none of these nodes.
 
-
-def _in_words(name: str, amount: int) -> str:
-    match name:
-        case "CPU":
-            return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
-        case "memory":
-            return f"{amount >> 20}Mi memory"
-        case _:
-            return name if name.startswith(HOST_PORT) else f"{amount} {name}"
-
-
-def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> str:
-    """Return, in a clause, what is missing for a pod that fits on none of these nodes.
-
-    The total of a resource may suffice although no single node has enough of it.
+    None: on each node, something else is missing.
     """
     for name, amount in _amounts(requests):
         free = [max(0, _free_of(node, name)) for node in nodes]
-        if max(free) < amount:
+        most = max(free)
+        if most < amount:
             total = sum(free)
-            pieces = " in pieces" if total >= amount else ""
-            most = _in_words(name, max(free))
-            return f"{_in_words(name, total)} free{pieces}, at most {most} on one"
-    return "each has too little of another of these"
+            return Shortage(name, total, most, is_enough_in_total=total >= amount)
+    return None
 
 
 def _amounts(requests: Resources) -> Iterator[tuple[str, int]]:

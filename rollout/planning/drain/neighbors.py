@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import LabelSelector, Node, Pod
+from rollout.model.drain_finding import PlacementRule
 from rollout.model.placement import Placement, PodTerm, Spread
 from rollout.model.selectors import first_naming_values, has_labels
 
@@ -83,11 +84,11 @@ _TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 class TopologyCheck:
     """Requires `least` to `most` of the tally's pods in the node's domain.
 
-    `because` names the rule in an explanation. `needed`: a node without the topology key fails.
+    `needed`: a node without the topology key fails.
     """
 
     tally: Tally
-    because: str
+    rule: PlacementRule
     least: int = 0
     most: int = _ANY_NUMBER
     needed: bool = False
@@ -312,16 +313,16 @@ class Neighbors:
 
 def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[TopologyCheck]:
     for tally in demands.repulsions:
-        yield TopologyCheck(tally, "its anti-affinity", most=0)
+        yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.shunned:
-        yield TopologyCheck(tally, "another pod's anti-affinity", most=0)
+        yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
-        yield TopologyCheck(tally, "its pod affinity", least=least, needed=True)
+        yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needed=True)
     for spread, tally, own in demands.spreads:
         most = _least(spread, tally, closed) + spread.max_skew - own
-        yield TopologyCheck(tally, "its topology spread", most=most, needed=True)
+        yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needed=True)
 
 
 def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:

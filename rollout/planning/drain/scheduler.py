@@ -12,20 +12,20 @@ from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import PodDemand
+from rollout.model.drain_finding import (
+    NoNodeMatches,
+    NoRoom,
+    Nowhere,
+    PlacementRule,
+    RulesExclude,
+    VolumeElsewhere,
+)
 from rollout.model.text import grouped
-from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, requests_in_words, shortage
+from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
 # Comparing a few nodes is enough to spread pods as kube-scheduler does.
 _COMPARED_NODES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Nowhere:
-    """Why no other node takes a pod, in a clause, and whether room would help."""
-
-    why: str
-    lacks_room: bool
 
 
 @dataclass(slots=True)
@@ -208,11 +208,6 @@ class Scheduler:
         free = next(self._open(pod, matching, checks, closed=True), None)
         return free.name if free else ""
 
-    def lacks_room(self, pod: Pod) -> bool:
-        """Whether open nodes match the pod, and all of them are full."""
-        elsewhere = self._elsewhere(pod)
-        return bool(elsewhere) and not any(free.takes(pod.requests) for free in elsewhere)
-
     def nodes_for(self, pod: Pod) -> frozenset[str]:
         """Return the names of matching nodes: one object for the same demands."""
         return self._matching(pod).names
@@ -225,28 +220,19 @@ class Scheduler:
         return [free for free in self._matching(pod).nodes if free.name not in self.closed]
 
     def nowhere(self, pod: Pod) -> Nowhere:
-        return Nowhere(self.why_nowhere(pod), self.lacks_room(pod))
-
-    def why_nowhere(self, pod: Pod) -> str:
-        """Return, in a clause, why no node takes the pod, which is on none."""
+        """Return why no node takes the pod, which is on none."""
         elsewhere = self._elsewhere(pod)
         if not elsewhere:
             volumes = self._volumes_of(pod)
             if volumes and all(self._holds(volume, pod.node) for volume in volumes):
-                return f"its volume {volumes[0].name} attaches to no other schedulable node"
-            return "no other schedulable node matches its node selector, affinity and tolerations"
+                return VolumeElsewhere(volumes[0].name)
+            return NoNodeMatches()
         roomy = [free for free in elsewhere if free.takes(pod.requests)]
         if not roomy:
-            requests = requests_in_words(pod.requests)
-            return (
-                f"no other schedulable node has room for its requests ({requests}):"
-                f" {shortage(pod.requests, elsewhere)}"
-            )
-        failed = self._failed_rules(pod, roomy)
-        verb = "leave" if len(failed) > 1 else "leaves"
-        return f"{' and '.join(failed)} {verb} no other node"
+            return NoRoom(pod.requests, shortage(pod.requests, elsewhere))
+        return RulesExclude(self._failed_rules(pod, roomy))
 
-    def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> Sequence[str]:
+    def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the rules that keep the pod off these nodes: the first that each one fails.
 
         The anti-affinity between pods of one owner fails twice, as the pod's own and the other's.
@@ -258,7 +244,7 @@ class Scheduler:
                 if not check.admits(free.node):
                     first_failed.add(number)
                     break
-        return list(dict.fromkeys(checks[number].because for number in sorted(first_failed)))
+        return tuple(dict.fromkeys(checks[number].rule for number in sorted(first_failed)))
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
         if node not in self.nodes:

@@ -26,9 +26,21 @@ from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
+from rollout.model.drain_finding import (
+    DaemonSetGone,
+    LocalStorage,
+    NotSelected,
+    OfDaemonSet,
+    OverduePod,
+    PodFinding,
+    StaticPod,
+    UnmanagedPod,
+    VerdictReason,
+)
 from rollout.model.policy import DrainPolicy
 from rollout.model.selectors import parse_selector
 from rollout.model.timestamps import seconds_since
+from rollout.model.warning_finding import CriticalUnready, PodWarning, WarningFinding
 
 # InstanceManager is Longhorn's; its pods belong to their node, too.
 _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
@@ -42,30 +54,15 @@ class Action(StrEnum):
     REFUSE = "refuse"
 
 
-class VerdictReason(StrEnum):
-    """Why a pod gets its verdict, as published in JSON."""
-
-    ORDINARY = "ordinary"
-    FINISHED = "finished"
-    TERMINATING = "terminating"
-    NOT_SELECTED = "not-selected"
-    OVERDUE = "overdue"
-    DAEMONSET = "daemonset"
-    MIRROR = "mirror"
-    DAEMONSET_GONE = "daemonset-gone"
-    LOCAL_STORAGE = "local-storage"
-    UNMANAGED = "unmanaged"
-
-
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """One pod's verdict; `message` says why it is left or refused."""
+    """One pod's verdict; `findings` say why it is left or refused."""
 
     pod: Pod
     action: Action
     reason: VerdictReason
-    message: str = ""
-    warnings: tuple[str, ...] = ()
+    findings: tuple[PodFinding, ...] = ()
+    warnings: tuple[WarningFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +89,21 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
-    """What one filter says: an action, or None to ask the next filter."""
+    """What one filter decides; a pod may be evicted in spite of the finding."""
 
-    action: Action | None
-    reason: VerdictReason
-    message: str = ""
-    warning: str = ""
-
-
-def _leave(reason: VerdictReason, message: str, warning: str = "") -> _Ruling:
-    return _Ruling(Action.LEAVE, reason, message, warning)
+    action: Action
+    finding: PodFinding
+    warning: WarningFinding | None = None
 
 
-def _refuse(reason: VerdictReason, message: str, flag: str) -> _Ruling:
-    """Refuse the drain because of the pod; `flag` would allow it."""
-    return _Ruling(Action.REFUSE, reason, f"{message} ({flag})")
+def _leave(finding: PodFinding, warning: WarningFinding | None = None) -> _Ruling:
+    return _Ruling(Action.LEAVE, finding, warning)
 
 
-def _warn(reason: VerdictReason, warning: str) -> _Ruling:
-    return _Ruling(None, reason, warning=warning)
+def _refuse(finding: PodFinding, *, unless: bool) -> _Ruling:
+    if unless:
+        return _Ruling(Action.EVICT, finding, PodWarning(finding))
+    return _Ruling(Action.REFUSE, finding)
 
 
 def of_daemon_set(pod: Pod) -> bool:
@@ -126,10 +119,10 @@ def _has_ended_or_terminates(pod: Pod) -> bool:
 def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.selector.matches(pod.labels):
         return None
-    message = "is not selected by --pod-selector"
-    stays = pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod)
-    warning = "" if stays else f"{message}: the reboot stops it, bypassing its disruption budgets"
-    return _leave(VerdictReason.NOT_SELECTED, message, warning)
+    finding = NotSelected()
+    if pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod):
+        return _leave(finding)
+    return _leave(finding, PodWarning(finding))
 
 
 def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
@@ -139,9 +132,8 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     seconds = int(seconds_since(pod.deleted_at, rules.now))
     if seconds <= patience:
         return None
-    setting = f"drain.skip-wait-for-delete-timeout is {patience}"
-    message = f"is stuck terminating: its grace period ended {seconds} s ago ({setting})"
-    return _leave(VerdictReason.OVERDUE, message, f"{message}; the drain does not wait for it")
+    finding = OverduePod(seconds, patience)
+    return _leave(finding, PodWarning(finding))
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
@@ -149,52 +141,28 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
-        message = f"belongs to the DaemonSet {owner.name}, which would replace it"
-        return _leave(VerdictReason.DAEMONSET, message, _critical_unready(pod))
+        is_unready = pod.node_critical and not pod.ready and not pod.terminating
+        warning = CriticalUnready(pod.unready_since) if is_unready else None
+        return _leave(OfDaemonSet(owner.name), warning)
     if pod.terminating:
         return None
-    gone = f"its DaemonSet {owner.name} no longer exists"
-    if rules.policy.force:
-        return _warn(VerdictReason.DAEMONSET_GONE, f"{gone} (refused without --force)")
-    message = f"{gone}, so nothing would replace it"
-    return _refuse(VerdictReason.DAEMONSET_GONE, message, "--force evicts it")
-
-
-def _critical_unready(pod: Pod) -> str:
-    """Warn, because only pods that were ready are waited for after the reboot."""
-    if pod.ready or pod.terminating or not pod.node_critical:
-        return ""
-    since = f" since {pod.unready_since}" if pod.unready_since else ""
-    return (
-        f"is system-node-critical and not Ready{since}: the reboot may not fix it, and rollout does"
-        " not wait for it"
-    )
+    return _refuse(DaemonSetGone(owner.name), unless=rules.policy.force)
 
 
 def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
-    if not pod.mirror:
-        return None
-    return _leave(VerdictReason.MIRROR, "is a static pod: its kubelet runs it from a file")
+    return _leave(StaticPod()) if pod.mirror else None
 
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
-    reason = VerdictReason.LOCAL_STORAGE
     if not pod.has_empty_dir or _has_ended_or_terminates(pod):
         return None
-    if rules.policy.delete_emptydir_data:
-        return _warn(reason, "emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
-    message = "has emptyDir data that would be lost"
-    return _refuse(reason, message, "--delete-emptydir-data allows it")
+    return _refuse(LocalStorage(), unless=rules.policy.delete_emptydir_data)
 
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
-    reason = VerdictReason.UNMANAGED
     if _has_ended_or_terminates(pod) or pod.owner is not None:
         return None
-    if rules.policy.force:
-        return _warn(reason, "has no controller: nothing will replace it (refused without --force)")
-    message = "has no controller, so nothing would replace it"
-    return _refuse(reason, message, "--force evicts it")
+    return _refuse(UnmanagedPod(), unless=rules.policy.force)
 
 
 _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
@@ -204,15 +172,16 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     """Return the verdict on one pod; a refusal gives all reasons."""
     if not rules.selector.requirements and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
-    warnings = list[str]()
-    refusals = dict[str, VerdictReason]()
+    warnings = list[WarningFinding]()
+    refusals = list[PodFinding]()
     reason = _usual_reason(pod)
     for filter_pod in _CHAIN:
         ruling = filter_pod(pod, rules)
         if ruling is None:
             continue
+        finding = ruling.finding
         if ruling.action is Action.REFUSE:
-            refusals[ruling.message] = ruling.reason
+            refusals.append(finding)
             continue
         # A pod that is refused is not left by a later filter.
         if ruling.action is Action.LEAVE and refusals:
@@ -220,11 +189,11 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.warning:
             warnings.append(ruling.warning)
         if ruling.action is Action.LEAVE:
-            return PodVerdict(pod, Action.LEAVE, ruling.reason, ruling.message, tuple(warnings))
-        reason = ruling.reason
+            return PodVerdict(pod, Action.LEAVE, finding.kind, (finding,), tuple(warnings))
+        reason = finding.kind
     if refusals:
-        reason = next(iter(refusals.values()))
-        return PodVerdict(pod, Action.REFUSE, reason, "; ".join(refusals), tuple(warnings))
+        reason = refusals[0].kind
+        return PodVerdict(pod, Action.REFUSE, reason, tuple(refusals), tuple(warnings))
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
 
 

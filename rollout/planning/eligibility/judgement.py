@@ -8,12 +8,13 @@ from datetime import datetime
 from rollout.model.finding import MaybeHeldVersion, NodeFinding
 from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import PlannedNode, PlanWarning, WarningKind
+from rollout.model.plan import PlannedNode, PlanWarning
 from rollout.model.policy import Selection
+from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import all_paused, why_held, why_resting
 from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
-from rollout.wording import cause
+from rollout.wording.warnings import warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,9 @@ def memory_warnings(
     for node in planned:
         subject = f"node/{node.name}"
         if held := why_held(inputs.memory, node.staged_version, inputs.limit):
-            message = f"taken anyway, as asked for: {cause(held)}"
-            yield PlanWarning(node.name, subject, message, WarningKind.VERSION_HELD)
+            yield warning(node.name, subject, HeldVersionTaken(held))
         elif resting := why_resting(inputs.memory, node.name, inputs.now):
-            message = f"`rollout operate` would leave it out: {cause(resting)}"
-            yield PlanWarning(node.name, subject, message, WarningKind.FAILED_RECENTLY)
+            yield warning(node.name, subject, RestingNodeTaken(resting))
 
 
 def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:

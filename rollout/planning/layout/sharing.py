@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import CRITICAL, Pod
-from rollout.model.plan import PlanWarning, WarningKind
+from rollout.model.plan import PlanWarning
+from rollout.model.warning_finding import AllReplicas
 from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.verdicts import is_replaced
+from rollout.wording.warnings import warning
 
 # A wave reuses a budget's permits at most this often, however long drains may take.
 MOST_ROUNDS = 1000
@@ -164,11 +166,7 @@ class UnbudgetedOwners:
         warnings = list[PlanWarning]()
         for owner, need in sorted(self.loads.get(node, {}).items()):
             if need > self.allowed[owner]:
-                message = (
-                    f"all its {need} pods are on this node, and no budget keeps them from leaving"
-                    " at once: spread them, or give it a budget"
-                )
-                warnings.append(PlanWarning(node, owner, message, WarningKind.ALL_REPLICAS))
+                warnings.append(warning(node, owner, AllReplicas(need)))
         return tuple(warnings)
 
 

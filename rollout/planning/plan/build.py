@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.finding import DrainBlocked
 from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
@@ -18,13 +19,13 @@ from rollout.model.plan import (
     PlanWarning,
     RolloutPlan,
     TimeEstimate,
-    WarningKind,
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
-from rollout.model.text import counted, natural_key, shortened
+from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
+from rollout.model.warning_finding import CoversNoPod, UsersLoggedIn
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
@@ -63,8 +64,9 @@ from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import with_id
 from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
+from rollout.wording import cause
+from rollout.wording.warnings import warning
 
-_NAMED_USERS = 3
 # How often a wave may use a budget up, in each layout that is tried. More rounds make fewer waves
 # with longer drains. With many nodes, there is only time for two layouts.
 _ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
@@ -268,20 +270,16 @@ def _warnings(
         yield from item.warnings
         yield from owners.all_at_once(name)
         blocked.update((name, subject) for subject in item.blocked())
-    for warning in simulated:
-        if (warning.node, warning.object) not in blocked:
-            yield warning
+    for entry in simulated:
+        if (entry.node, entry.object) not in blocked:
+            yield entry
     planned = [node for wave in waves for node in wave.nodes]
     yield from memory_warnings(planned, inputs.eligibility)
     for node in planned:
         users = items[node.name].facts.users
         if users:
-            names = shortened([str(user) for user in users], _NAMED_USERS)
-            message = (
-                f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout"
-                f" pause {node.name}"
-            )
-            yield PlanWarning(node.name, f"node/{node.name}", message, WarningKind.LOGGED_IN)
+            logged_in = UsersLoggedIn(node.name, tuple(map(str, users)))
+            yield warning(node.name, f"node/{node.name}", logged_in)
     yield from _idle_rules(inputs)
 
 
@@ -300,11 +298,10 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
     """Warn of critical rules that cover no pod, which are probably mistyped."""
-    message = "covers no pod: see its namespace and labels"
     for rule in inputs.policy.drain.critical:
         budget = critical_budget(rule, inputs.snapshot.pods)
         if not budget.expected_pods:
-            yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
+            yield warning("", budget.key, CoversNoPod())
 
 
 def _planned_waves(
@@ -371,7 +368,7 @@ def _forecasts(
 
 def _skipped(item: Drainable) -> Exclusion:
     first = item.blockers[0]
-    message = f"left out by --skip blocked: {first.object} {first.message}"
+    message = cause(DrainBlocked(first.object, first.message))
     return Exclusion(item.node.name, ExclusionReason.BLOCKED, message, item.pool)
 
 

@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 
 from rollout.errors import UsageError
+from rollout.model.drain_finding import VerdictReason
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning, Wave
 from rollout.planning.drain.forecast import Drainable
-from rollout.planning.drain.verdicts import Action, VerdictReason
+from rollout.planning.drain.verdicts import Action
 from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
+from rollout.wording import cause
+from rollout.wording.drain import refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,8 @@ def _fates(item: Drainable) -> tuple[PodFate, ...]:
                 pod=verdict.pod.key,
                 action=verdict.action,
                 reason=verdict.reason,
-                message=verdict.message,
-                warnings=verdict.warnings,
+                message=refusal(verdict.findings),
+                warnings=tuple(map(cause, verdict.warnings)),
                 budgets=tuple(budget.key for budget in budgets),
             )
         )

@@ -8,17 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import Pod, budget_subject
+from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import PlanWarning, WarningKind
+from rollout.model.warning_finding import BudgetCrowded, DownMeanwhile, StaysHere
 from rollout.planning.drain.budgets import guards
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
+from rollout.wording.warnings import warning
 
 _WarningsOf = Mapping[str, Sequence[PlanWarning]]
-_RETURNING = (
-    "tolerates the unschedulable taint and fits on no other node: it would be scheduled here again,"
-    " and the reboot stops it, bypassing its disruption budgets"
-)
 
 
 @dataclass(slots=True)
@@ -112,23 +111,21 @@ class PodPlaces:
         scheduler = self.flow.scheduler
         index = self.flow.index
         homeless = [pod for pod in staying if not scheduler.returns(pod)]
+        is_room_short = False
         for pod in homeless:
-            message = (
-                f"down until its node returns: {scheduler.why_nowhere(pod)}; make room on other"
-                " nodes if it must run"
-            )
-            yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.FITS_NOWHERE)
+            nowhere = scheduler.nowhere(pod)
+            is_room_short = is_room_short or isinstance(nowhere, NoRoom)
+            yield warning(node, f"pod/{pod.key}", DownMeanwhile(nowhere))
         if homeless:
             homeless_keys = {key for pod in homeless for key in guards(pod, index)}
-            is_room_short = any(scheduler.lacks_room(pod) for pod in homeless)
             counts = Counter(key for pod in leaving for key in guards(pod, index))
             for key, number in counts.items():
                 most = self.allowed.get(key, 0)
                 if number > most and (is_room_short or key in homeless_keys):
-                    yield _budget_warning(node, key, most, number)
+                    yield warning(node, budget_subject(key), BudgetCrowded(most, number))
         for pod in staying:
             if scheduler.returns(pod):
-                yield PlanWarning(node, f"pod/{pod.key}", _RETURNING)
+                yield warning(node, f"pod/{pod.key}", StaysHere())
 
     def _pods(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())
@@ -137,12 +134,3 @@ class PodPlaces:
 def _clause(warning: PlanWarning) -> str:
     verb = "is " if warning.kind is WarningKind.FITS_NOWHERE else ""
     return f"{warning.object} {verb}{warning.message}"
-
-
-def _budget_warning(node: str, budget: str, most: int, number: int) -> PlanWarning:
-    message = (
-        f"allows {most} of the {number} pods that are here by then to be unavailable, but not all"
-        " pods on this node fit on other nodes: if those pods are evicted last, the drain may wait"
-        " until --drain-timeout and fail; make room on other nodes"
-    )
-    return PlanWarning(node, budget_subject(budget), message, WarningKind.FITS_NOWHERE)

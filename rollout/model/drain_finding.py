@@ -1,0 +1,124 @@
+"""Why a drain leaves or refuses a pod, and why a pod fits on no other node."""
+
+from enum import Enum, StrEnum
+from typing import ClassVar
+
+from msgspec import Struct
+
+from rollout.model.cluster import Resources
+from rollout.model.finding import Finding
+
+
+class VerdictReason(StrEnum):
+    """Why a pod gets its verdict, as published in JSON."""
+
+    ORDINARY = "ordinary"
+    FINISHED = "finished"
+    TERMINATING = "terminating"
+    NOT_SELECTED = "not-selected"
+    OVERDUE = "overdue"
+    DAEMONSET = "daemonset"
+    MIRROR = "mirror"
+    DAEMONSET_GONE = "daemonset-gone"
+    LOCAL_STORAGE = "local-storage"
+    UNMANAGED = "unmanaged"
+
+
+class PodFinding(Finding, frozen=True):
+    """A reason for a drain to leave or refuse a pod."""
+
+    kind: ClassVar[VerdictReason]
+
+
+class NotSelected(PodFinding, frozen=True):
+    """--pod-selector does not select the pod."""
+
+    kind = VerdictReason.NOT_SELECTED
+
+
+class OverduePod(PodFinding, frozen=True):
+    """The pod's grace period ended `overdue` seconds ago, longer than the `patience` that is set."""
+
+    kind = VerdictReason.OVERDUE
+    overdue: int
+    patience: int
+
+
+class OfDaemonSet(PodFinding, frozen=True):
+    """The DaemonSet would replace the pod."""
+
+    kind = VerdictReason.DAEMONSET
+    daemon_set: str
+
+
+class StaticPod(PodFinding, frozen=True):
+    """The kubelet runs the pod from a file."""
+
+    kind = VerdictReason.MIRROR
+
+
+class DaemonSetGone(PodFinding, frozen=True):
+    """The pod's DaemonSet no longer exists."""
+
+    kind = VerdictReason.DAEMONSET_GONE
+    daemon_set: str
+
+
+class LocalStorage(PodFinding, frozen=True):
+    """The pod has emptyDir data."""
+
+    kind = VerdictReason.LOCAL_STORAGE
+
+
+class UnmanagedPod(PodFinding, frozen=True):
+    """The pod has no controller."""
+
+    kind = VerdictReason.UNMANAGED
+
+
+class PlacementRule(Enum):
+    """A rule about other pods that keeps a pod off a node."""
+
+    OWN_ANTI_AFFINITY = "own-anti-affinity"
+    OTHERS_ANTI_AFFINITY = "others-anti-affinity"
+    POD_AFFINITY = "pod-affinity"
+    TOPOLOGY_SPREAD = "topology-spread"
+
+
+class Shortage(Struct, frozen=True):
+    """Nodes have `total` of a resource free, and `most` on one of them, which is too little."""
+
+    resource: str
+    total: int
+    most: int
+    is_enough_in_total: bool
+
+
+class NoNodeMatches(Struct, frozen=True):
+    """No other schedulable node has the labels and taints that the pod asks for."""
+
+
+class VolumeElsewhere(Struct, frozen=True):
+    """The pod's volume attaches to no other schedulable node."""
+
+    volume: str
+
+
+class NoRoom(Struct, frozen=True):
+    """The nodes that match the pod are full.
+
+    `shortage` is None if each node has too little of another resource.
+    """
+
+    requests: Resources
+    shortage: Shortage | None
+
+
+class RulesExclude(Struct, frozen=True):
+    """These rules together leave no other node."""
+
+    rules: tuple[PlacementRule, ...]
+
+
+Nowhere = NoNodeMatches | VolumeElsewhere | NoRoom | RulesExclude
+"""Why no other node takes a pod."""

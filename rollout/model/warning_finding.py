@@ -1,0 +1,127 @@
+"""Reasons for a plan's warnings."""
+
+from enum import Enum
+from typing import ClassVar
+
+from rollout.model.drain_finding import Nowhere, PodFinding
+from rollout.model.finding import Finding, HeldVersion, NodeResting, UncountedVersion
+from rollout.model.plan import WarningKind
+from rollout.model.quantity import Duration
+
+
+class WarningFinding(Finding, frozen=True):
+    """A reason for a warning of a plan."""
+
+    kind: ClassVar[WarningKind]
+
+
+class PodWarning(WarningFinding, frozen=True):
+    """The drain goes on in spite of the finding, at a cost."""
+
+    kind = WarningKind.POD
+    finding: PodFinding
+
+
+class CriticalUnready(WarningFinding, frozen=True):
+    """The pod is system-node-critical and not Ready; `since` may be empty.
+
+    Only pods that were ready are waited for after the reboot.
+    """
+
+    kind = WarningKind.POD
+    since: str
+
+
+class StaysHere(WarningFinding, frozen=True):
+    """The pod tolerates the cordon and fits on no other node."""
+
+    kind = WarningKind.POD
+
+
+class TerminatingLate(WarningFinding, frozen=True):
+    """The pod's grace period ended `overdue` ago, and the drain waits for it."""
+
+    kind = WarningKind.TERMINATING
+    overdue: Duration
+    finalizers: tuple[str, ...]
+
+
+class LongGrace(WarningFinding, frozen=True):
+    """The pod may take `grace` to terminate, which is all of the drain's `timeout` or more."""
+
+    kind = WarningKind.LONG_GRACE
+    grace: Duration
+    is_terminating: bool
+    timeout: Duration
+
+
+class StorageSystem(Enum):
+    """A system that opens the budgets of its own pods."""
+
+    LONGHORN = "Longhorn"
+    ROOK = "Rook"
+
+
+class StorageOpens(WarningFinding, frozen=True):
+    """The storage system opens the budget in the course of the drain."""
+
+    kind = WarningKind.BUDGET_WAITING
+    system: StorageSystem
+
+
+class BudgetClosed(WarningFinding, frozen=True):
+    """The budget allows no eviction now: `healthy` of the `needed` pods are healthy."""
+
+    kind = WarningKind.BUDGET_WAITING
+    healthy: int
+    needed: int
+
+
+class DownMeanwhile(WarningFinding, frozen=True):
+    """The pod fits on no other node, so it is down until its node returns."""
+
+    kind = WarningKind.FITS_NOWHERE
+    nowhere: Nowhere
+
+
+class BudgetCrowded(WarningFinding, frozen=True):
+    """The budget lets only `allowed` of the node's `pods` be unavailable, and not all fit."""
+
+    kind = WarningKind.FITS_NOWHERE
+    allowed: int
+    pods: int
+
+
+class AllReplicas(WarningFinding, frozen=True):
+    """All of an owner's pods are on one node, and no budget covers them."""
+
+    kind = WarningKind.ALL_REPLICAS
+    pods: int
+
+
+class HeldVersionTaken(WarningFinding, frozen=True):
+    """The node is planned although its version is held."""
+
+    kind = WarningKind.VERSION_HELD
+    held: HeldVersion | UncountedVersion
+
+
+class RestingNodeTaken(WarningFinding, frozen=True):
+    """The node is planned although it failed recently."""
+
+    kind = WarningKind.FAILED_RECENTLY
+    resting: NodeResting
+
+
+class UsersLoggedIn(WarningFinding, frozen=True):
+    """Users are logged in on the node."""
+
+    kind = WarningKind.LOGGED_IN
+    node: str
+    users: tuple[str, ...]
+
+
+class CoversNoPod(WarningFinding, frozen=True):
+    """A `drain.critical` rule covers no pod, so it is probably mistyped."""
+
+    kind = WarningKind.NOTHING_CRITICAL

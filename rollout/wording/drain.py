@@ -1,0 +1,117 @@
+"""Why a drain leaves or refuses a pod, and why a pod fits on no other node, in words."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from rollout.model.cluster import HOST_PORT, Resources
+from rollout.model.drain_finding import (
+    DaemonSetGone,
+    LocalStorage,
+    NoNodeMatches,
+    NoRoom,
+    NotSelected,
+    Nowhere,
+    OfDaemonSet,
+    OverduePod,
+    PlacementRule,
+    PodFinding,
+    RulesExclude,
+    Shortage,
+    StaticPod,
+    UnmanagedPod,
+    VolumeElsewhere,
+)
+from rollout.wording.words import Words, text, words
+
+
+@words.register
+def _(_finding: NotSelected) -> Words:
+    return Words("is not selected by --pod-selector")
+
+
+@words.register
+def _(finding: OverduePod) -> Words:
+    setting = f"drain.skip-wait-for-delete-timeout is {finding.patience}"
+    ended = f"its grace period ended {finding.overdue} s ago"
+    return Words(f"is stuck terminating: {ended} ({setting})")
+
+
+@words.register
+def _(finding: OfDaemonSet) -> Words:
+    return Words(f"belongs to the DaemonSet {finding.daemon_set}, which would replace it")
+
+
+@words.register
+def _(_finding: StaticPod) -> Words:
+    return Words("is a static pod: its kubelet runs it from a file")
+
+
+@words.register
+def _(finding: DaemonSetGone) -> Words:
+    gone = f"its DaemonSet {finding.daemon_set} no longer exists"
+    return Words(f"{gone}, so nothing would replace it", "--force evicts it")
+
+
+@words.register
+def _(_finding: LocalStorage) -> Words:
+    return Words("has emptyDir data that would be lost", "--delete-emptydir-data allows it")
+
+
+@words.register
+def _(_finding: UnmanagedPod) -> Words:
+    return Words("has no controller, so nothing would replace it", "--force evicts it")
+
+
+def refusal(findings: Sequence[PodFinding]) -> str:
+    """Return why a pod is left or refused; empty if it is neither."""
+    return "; ".join(text(finding) for finding in findings)
+
+
+_RULES = {
+    PlacementRule.OWN_ANTI_AFFINITY: "its anti-affinity",
+    PlacementRule.OTHERS_ANTI_AFFINITY: "another pod's anti-affinity",
+    PlacementRule.POD_AFFINITY: "its pod affinity",
+    PlacementRule.TOPOLOGY_SPREAD: "its topology spread",
+}
+
+
+def obstacle(nowhere: Nowhere) -> str:
+    """Return, in a clause, why no other node takes a pod."""
+    match nowhere:
+        case NoNodeMatches():
+            rules = "its node selector, affinity and tolerations"
+            return f"no other schedulable node matches {rules}"
+        case VolumeElsewhere(volume=volume):
+            return f"its volume {volume} attaches to no other schedulable node"
+        case NoRoom(requests=requests, shortage=shortage):
+            full = f"no other schedulable node has room for its requests ({_requests(requests)})"
+            return f"{full}: {_shortage(shortage)}"
+        case RulesExclude(rules=rules):
+            verb = "leave" if len(rules) > 1 else "leaves"
+            return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} no other node"
+        case _:
+            assert_never(nowhere)
+
+
+def _requests(requests: Resources) -> str:
+    amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
+    return ", ".join(_amount(name, amount) for name, amount in amounts)
+
+
+def _shortage(shortage: Shortage | None) -> str:
+    if shortage is None:
+        return "each has too little of another of these"
+    pieces = " in pieces" if shortage.is_enough_in_total else ""
+    total = _amount(shortage.resource, shortage.total)
+    most = _amount(shortage.resource, shortage.most)
+    return f"{total} free{pieces}, at most {most} on one"
+
+
+def _amount(resource: str, amount: int) -> str:
+    match resource:
+        case "CPU":
+            return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
+        case "memory":
+            return f"{amount >> 20}Mi memory"
+        case _:
+            return resource if resource.startswith(HOST_PORT) else f"{amount} {resource}"

@@ -1,0 +1,151 @@
+"""What a plan warns of, in words."""
+
+from typing import assert_never
+
+from rollout.model.drain_finding import (
+    DaemonSetGone,
+    LocalStorage,
+    NotSelected,
+    OverduePod,
+    UnmanagedPod,
+)
+from rollout.model.plan import PlanWarning
+from rollout.model.text import counted, shortened
+from rollout.model.warning_finding import (
+    AllReplicas,
+    BudgetClosed,
+    BudgetCrowded,
+    CoversNoPod,
+    CriticalUnready,
+    DownMeanwhile,
+    HeldVersionTaken,
+    LongGrace,
+    PodWarning,
+    RestingNodeTaken,
+    StaysHere,
+    StorageOpens,
+    StorageSystem,
+    TerminatingLate,
+    UsersLoggedIn,
+    WarningFinding,
+)
+from rollout.wording.blockers import stuck_terminating
+from rollout.wording.drain import obstacle
+from rollout.wording.words import Words, cause, words
+
+_NAMED_USERS = 3
+_STOPS = "the reboot stops it, bypassing its disruption budgets"
+
+
+def warning(node: str, subject: str, finding: WarningFinding) -> PlanWarning:
+    """Return the plan's entry for a finding about `subject`, such as `pod/namespace/name`."""
+    return PlanWarning(node, subject, cause(finding), finding.kind)
+
+
+@words.register
+def _(warned: PodWarning) -> Words:
+    match warned.finding:
+        case NotSelected():
+            return Words(f"{cause(warned.finding)}: {_STOPS}")
+        case OverduePod():
+            return Words(f"{cause(warned.finding)}; the drain does not wait for it")
+        case DaemonSetGone(daemon_set=name):
+            return Words(f"its DaemonSet {name} no longer exists (refused without --force)")
+        case LocalStorage():
+            return Words("emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
+        case UnmanagedPod():
+            return Words("has no controller: nothing will replace it (refused without --force)")
+        case _:
+            raise NotImplementedError(warned.finding)
+
+
+@words.register
+def _(finding: CriticalUnready) -> Words:
+    since = f" since {finding.since}" if finding.since else ""
+    effect = "the reboot may not fix it, and rollout does not wait for it"
+    return Words(f"is system-node-critical and not Ready{since}: {effect}")
+
+
+@words.register
+def _(_finding: StaysHere) -> Words:
+    why = "tolerates the unschedulable taint and fits on no other node"
+    return Words(f"{why}: it would be scheduled here again, and {_STOPS}")
+
+
+@words.register
+def _(finding: TerminatingLate) -> Words:
+    stuck = stuck_terminating(finding.overdue, finding.finalizers)
+    setting = "drain.skip-wait-for-delete-timeout"
+    return Words(f"{stuck}; the drain waits for it, unless {setting} skips it")
+
+
+@words.register
+def _(finding: LongGrace) -> Words:
+    period = f"another {finding.grace}" if finding.is_terminating else finding.grace
+    timing = f"may take {period} to terminate, and the drain waits {finding.timeout}"
+    ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
+    return Words(f"{timing}: {ways}")
+
+
+@words.register
+def _(finding: StorageOpens) -> Words:
+    match finding.system:
+        case StorageSystem.LONGHORN:
+            unless = "a volume has its last healthy replica here, or stays attached"
+            fails = "in that case the drain waits until --drain-timeout and fails"
+            return Words(f"Longhorn removes it once the node is cordoned, unless {unless}; {fails}")
+        case StorageSystem.ROOK:
+            when = "for one failure domain at a time, once Ceph is healthy"
+            return Words(f"Rook opens it {when}: the drain waits for it")
+        case _:
+            assert_never(finding.system)
+
+
+@words.register
+def _(finding: BudgetClosed) -> Words:
+    pods = f"{finding.healthy} of {finding.needed} needed pods are healthy"
+    waits = "the drain waits for it, up to --drain-timeout; see why its pods are not ready"
+    return Words(f"allows no eviction now ({pods}): {waits}")
+
+
+@words.register
+def _(finding: DownMeanwhile) -> Words:
+    why = obstacle(finding.nowhere)
+    return Words(f"down until its node returns: {why}; make room on other nodes if it must run")
+
+
+@words.register
+def _(finding: BudgetCrowded) -> Words:
+    allows = f"allows {finding.allowed} of the {finding.pods} pods that are here by then to be"
+    room = "not all pods on this node fit on other nodes"
+    risk = "if those pods are evicted last, the drain may wait until --drain-timeout and fail"
+    return Words(f"{allows} unavailable, but {room}: {risk}; make room on other nodes")
+
+
+@words.register
+def _(finding: AllReplicas) -> Words:
+    where = f"all its {finding.pods} pods are on this node"
+    risk = "no budget keeps them from leaving at once"
+    return Words(f"{where}, and {risk}: spread them, or give it a budget")
+
+
+@words.register
+def _(finding: HeldVersionTaken) -> Words:
+    return Words(f"taken anyway, as asked for: {cause(finding.held)}")
+
+
+@words.register
+def _(finding: RestingNodeTaken) -> Words:
+    return Words(f"`rollout operate` would leave it out: {cause(finding.resting)}")
+
+
+@words.register
+def _(finding: UsersLoggedIn) -> Words:
+    users = f"{counted(len(finding.users), 'user')} logged in"
+    names = shortened(finding.users, _NAMED_USERS)
+    return Words(f"{users} ({names}); leave the node out: rollout pause {finding.node}")
+
+
+@words.register
+def _(_finding: CoversNoPod) -> Words:
+    return Words("covers no pod: see its namespace and labels")
