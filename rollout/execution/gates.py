@@ -47,7 +47,7 @@ _LONGEST_VARIABLE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class GateAnswer:
     """Why a node may not start now, None if it may.
 
     `final`: waiting will not change that. `is_general`: every other node is held as well.
@@ -58,7 +58,7 @@ class Hold:
     is_general: bool = False
 
 
-OPEN = Hold()
+OPEN = GateAnswer()
 
 
 GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
@@ -88,7 +88,7 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. One thread calls `hold`; each node's thread calls the rest.
+    """All gates of one run. One thread calls `ask`; each node's thread calls the rest.
 
     One list of conditions keeps untouched nodes from starting. It is checked when a node is about
     to start, and again right before its cordon.
@@ -107,7 +107,7 @@ class PolicyGates:
         pools = {node.pool for node in self.plan.nodes}
         self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
-        self._held: dict[str, Deadline] = {}
+        self._patience: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
@@ -143,27 +143,27 @@ class PolicyGates:
             return WaveNotConfirmed(wave.index)
         return self._command("wave", _about(wave, self.plan))
 
-    def hold(self, node: PlannedNode) -> Hold:
+    def ask(self, node: PlannedNode) -> GateAnswer:
         """Return what keeps the node from starting now, cheapest condition first.
 
         `refusal` repeats the checks right before the cordon, because much may change in between:
         the node is observed, its command runs, and it is marked.
         """
         for condition in self._conditions:
-            hold = condition(node)
-            if hold.finding and not hold.final and condition in self._bounded:
-                hold = self._within_patience(node, hold.finding, is_general=hold.is_general)
-            if hold.finding:
-                if not hold.final:
-                    self._report_once(_ANY_NODE if hold.is_general else node.name, hold.finding)
-                return hold
-        self._held.pop(node.name, None)
+            answer = condition(node)
+            if answer.finding and not answer.final and condition in self._bounded:
+                answer = self._within_patience(node, answer.finding, is_general=answer.is_general)
+            if answer.finding:
+                if not answer.final:
+                    self._report_once(_ANY_NODE if answer.is_general else node.name, answer.finding)
+                return answer
+        self._patience.pop(node.name, None)
         # The reason that held every node is gone: report it if it comes back.
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
     def refusal(self, node: PlannedNode) -> Finding | None:
-        """Return what keeps the node from its cordon, though `hold` let it start.
+        """Return what keeps the node from its cordon, though `ask` let it start.
 
         The slow conditions are checked first, so that little time passes until the cordon.
         """
@@ -175,11 +175,11 @@ class PolicyGates:
                 return finding
         return None
 
-    def _remembered(self, node: PlannedNode) -> Hold:
+    def _remembered(self, node: PlannedNode) -> GateAnswer:
         """Check what earlier rollouts remember against the node, or against any node."""
         if self.memory is None:
             return OPEN
-        return Hold(self.memory.why_not_to_start(node), final=True)
+        return GateAnswer(self.memory.why_not_to_start(node), final=True)
 
     def run_node_command(self, context: NodeContext) -> None:
         """Run the command for a node; `NotStartedError` if it refuses the node."""
@@ -209,14 +209,14 @@ class PolicyGates:
         answer = self.ports.command(environment, self._policy.timeout, self._stopped)
         return CommandRefused(answer) if answer else None
 
-    def _window(self, node: PlannedNode) -> Hold:
+    def _window(self, node: PlannedNode) -> GateAnswer:
         schedule = self._schedules[node.pool]
         if not schedule:
             return OPEN
         now = self.cluster.clock.now()
         needed = self._estimated(node)
         if not schedule.fits_ever(now, needed):
-            return Hold(NoWindowFits(Duration(round(needed))), final=True)
+            return GateAnswer(NoWindowFits(Duration(round(needed))), final=True)
         finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current(now)
         if opening:
@@ -230,60 +230,62 @@ class PolicyGates:
                 opens=schedule.next_opening(now),
             )
         wait = self._policy.windows.wait
-        return Hold(finding, final=not wait, is_general=wait and not schedule.own)
+        return GateAnswer(finding, final=not wait, is_general=wait and not schedule.own)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
 
-    def _too_late(self, node: PlannedNode) -> Hold:
+    def _too_late(self, node: PlannedNode) -> GateAnswer:
         """Check whether this process has enough time left for the node."""
         needed = self._estimated(node)
         deadline = self.ports.deadline
         if deadline is None or deadline.remaining >= needed:
             return OPEN
         left = Duration(round(deadline.remaining))
-        return Hold(DeadlineTooNear(left, Duration(round(needed))), final=True)
+        return GateAnswer(DeadlineTooNear(left, Duration(round(needed))), final=True)
 
-    def _blocking_pods(self, node: PlannedNode) -> Hold:
+    def _blocking_pods(self, node: PlannedNode) -> GateAnswer:
         for selector in self._policy.blocking_pods:
             pods = self.cluster.ask(partial(read_node_pods, node=node.name, selector=selector))
             running = tuple(pod.key for pod in pods if not pod.finished)
             if running:
-                return Hold(BlockingPods(running, selector))
+                return GateAnswer(BlockingPods(running, selector))
         return OPEN
 
     def _blocked(
         self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
-    ) -> Hold:
+    ) -> GateAnswer:
         """Check for a blocker of the node that the operator has not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
         for blocker in self.cluster.ask(lambda api: look(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
-                return Hold(BlockedNow(blocker.object, blocker.message))
+                return GateAnswer(BlockedNow(blocker.object, blocker.message))
         return OPEN
 
-    def _alert(self, _node: PlannedNode) -> Hold:
+    def _alert(self, _node: PlannedNode) -> GateAnswer:
         """Check for firing alerts. A policy with alerts needs an alert source."""
         url = self._policy.alerts.url
         if not url:
             return OPEN
         if self.ports.alerts is None:
-            return Hold(AlertsNotAsked(url), final=True)
+            return GateAnswer(AlertsNotAsked(url), final=True)
         finding = self._alerts.now()
         if finding is None:
-            self._held.pop(_ANY_NODE, None)
-        return Hold(finding, is_general=finding is not None)
+            self._patience.pop(_ANY_NODE, None)
+        return GateAnswer(finding, is_general=finding is not None)
 
-    def _within_patience(self, node: PlannedNode, finding: Finding, *, is_general: bool) -> Hold:
-        """Hold up to gates.timeout: per node, or once for all nodes if the gate is general."""
+    def _within_patience(
+        self, node: PlannedNode, finding: Finding, *, is_general: bool
+    ) -> GateAnswer:
+        """GateAnswer up to gates.timeout: per node, or once for all nodes if the gate is general."""
         about = _ANY_NODE if is_general else node.name
         timeout = self._policy.timeout
-        deadline = self._held.setdefault(about, self.cluster.deadline(timeout))
+        deadline = self._patience.setdefault(about, self.cluster.deadline(timeout))
         if not deadline.expired:
-            return Hold(finding, is_general=is_general)
-        return Hold(GateTimeout(finding, timeout), final=True, is_general=is_general)
+            return GateAnswer(finding, is_general=is_general)
+        return GateAnswer(GateTimeout(finding, timeout), final=True, is_general=is_general)
 
     def _report_once(self, about: str, finding: Finding) -> None:
         """Report a reason unless it is the one reported last."""

@@ -129,7 +129,7 @@ class LeaseLock:
         age = self._clock.monotonic() - self._renewed_at
         if self._lost_to is None and age >= self.request.seconds * _SURE_SHARE:
             # This waits as long as the rollout waits for the API server.
-            renew = self.cluster.heard(marks.LEASE_NAME)(self._renew)
+            renew = self.cluster.noting_outage(marks.LEASE_NAME)(self._renew)
             patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
             holder = f"held by {self._lost_to}" if self._lost_to else "free"
@@ -244,7 +244,7 @@ class LeaseLock:
         if answer is not None:
             self._stored = decode(answer, Lease, self._path).metadata
             self._renewed_at = sent
-            self.cluster.over(marks.LEASE_NAME)
+            self.cluster.note_answer(marks.LEASE_NAME)
 
     def _keep_renewing(self) -> None:
         """Renew the Lease until the lock ends. No failure may end this thread."""

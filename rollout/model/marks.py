@@ -93,6 +93,8 @@ OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
 
 LEASE_NAME = "node-rollout"
+# The ConfigMap of the record has the name of the Lease.
+RECORD_NAME = LEASE_NAME
 # The ConfigMap of what is remembered after a rollout.
 MEMORY_NAME = "node-rollout-memory"
 # The ConfigMap of FleetLock's slots.

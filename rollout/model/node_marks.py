@@ -46,7 +46,7 @@ UNCLEAR_HINT = (
 _CHECKS = ("/before-reboot", "/after-reboot")
 
 
-def is_begun(node: Node) -> bool:
+def has_marks(node: Node) -> bool:
     """Whether a rollout has started the node, and not returned it."""
     return any(name in node.annotations for name in marks.TRANSIENT)
 
@@ -56,7 +56,7 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
     for name in sorted(node.annotations):
         if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
             return UnknownMark(name)
-    if not is_begun(node):
+    if not has_marks(node):
         return None
     for name in marks.TRANSIENT:
         value = node.annotations.get(name)

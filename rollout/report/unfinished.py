@@ -5,7 +5,7 @@ from typing import Literal, TypedDict
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
+from rollout.execution.record.unfinished import LastRun, MarkedNode, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
@@ -57,7 +57,7 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
     """Return the names of the nodes that still have annotations."""
-    return [printable(begun.node.name) for begun in (*unfinished.begun, *unfinished.failed)]
+    return [printable(begun.node.name) for begun in (*unfinished.in_flight, *unfinished.failed)]
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
@@ -80,7 +80,9 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 def _wave(unfinished: Unfinished) -> str:
     """Return the latest wave in progress; empty if no node is, or the waves are unknown."""
     waves = _waves_by_node(unfinished)
-    in_progress = [waves[entry.node.name] for entry in unfinished.begun if entry.node.name in waves]
+    in_progress = [
+        waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
+    ]
     if not in_progress:
         return ""
     index, total = max(in_progress)
@@ -109,7 +111,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, U
         if outcome in _FAILED_IN_SERVICE:
             phases[name] = Phase.FAILED
     # The marks on a node are newer than the outcome in the record.
-    for entry in (*unfinished.begun, *unfinished.failed):
+    for entry in (*unfinished.in_flight, *unfinished.failed):
         phases[entry.node.name] = entry.phase
     # The nodes that an ended rollout left over do not wait for it.
     if unfinished.blocks:
@@ -147,7 +149,7 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 def _counts(unfinished: Unfinished) -> str:
     groups = {
-        "in progress": unfinished.begun,
+        "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.given_back],
         "done": unfinished.done,
         "not started": unfinished.untouched_nodes,
@@ -177,7 +179,9 @@ def resume_text(
 
     With `retry` failed nodes are tried again.
     """
-    states = {begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.begun}
+    states = {
+        begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.in_flight
+    }
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in states]
@@ -202,7 +206,7 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     if unfinished is None:
         return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
-    for begun in (*unfinished.begun, *unfinished.failed):
+    for begun in (*unfinished.in_flight, *unfinished.failed):
         states[begun.node.name] = _undo_text(begun, wait)
     for name, why in unfinished.unclear.items():
         states[name] = f"left as it is: {printable(why)}"
@@ -217,7 +221,7 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     return "\n".join(lines)
 
 
-def _undo_text(begun: Begun, wait: float) -> str:
+def _undo_text(begun: MarkedNode, wait: float) -> str:
     waits = ""
     if begun.phase not in BEFORE_REBOOT:
         waits = f"waits up to {Duration(round(wait))} for it to be Ready, then "
@@ -273,7 +277,7 @@ def run_text(
     `down` is as in `under_way`.
     """
     states = {}
-    for begun in (*unfinished.begun, *unfinished.failed):
+    for begun in (*unfinished.in_flight, *unfinished.failed):
         name = begun.node.name
         states[name] = joined(", ", begun.phase.value, down.get(name, ""))
     for name, why in unfinished.unclear.items():
@@ -337,7 +341,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
         state = "running"
     elif unfinished.blocks:
         state = "interrupted"
-    started = (*unfinished.begun, *unfinished.failed)
+    started = (*unfinished.in_flight, *unfinished.failed)
     return {
         "run": unfinished.run,
         "state": state,

@@ -283,6 +283,6 @@ class SlotAdmission:
         cluster = PatientApi(self._api, clock, seconds=PATIENCE)
         report = self._context.quiet
         gates = PolicyGates(plan, cluster, report, StopRequest(), self._context.gates)
-        finding = gates.hold(plan.nodes[0]).finding
+        finding = gates.ask(plan.nodes[0]).finding
         if finding:
             raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

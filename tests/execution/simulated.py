@@ -209,7 +209,7 @@ class World(AbstractContextManager["World"]):
             limit=replace(self.pools, most=limit),
             ledger=self.ledger,
             notice=self.notices.append,
-            hold=lambda _node: OPEN,
+            ask_gates=lambda _node: OPEN,
         )
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(waves, "NodeThreads", lambda *_: self)

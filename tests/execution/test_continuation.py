@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.execution.record.record import StoredRecord
-from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.continuation import continuation, restrict_rules, rules_of
 from rollout.model import marks
 from rollout.model.cluster import ReadyState, Taint
@@ -15,7 +15,7 @@ from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
 from rollout.planning.plan.build import build_plan
-from rollout.planning.plan.continuation import remaining_ramp
+from rollout.planning.plan.joining import remaining_ramp
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_remedies import control_plane
 
@@ -50,14 +50,14 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
         inputs(nodes, policy=Policy(pools=(canary, web), canary=1, max_unavailable=Count(9)))
     )
     record = StoredRecord("this", "", "", ended=False, plan=plan)
-    begun = Begun(
+    begun = MarkedNode(
         next(each for each in plan.nodes if each.name == "web-0"),
         Phase.DRAINING,
         "this",
         cordoned=True,
     )
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
-    unfinished = Unfinished(record, begun=(begun,), untouched_nodes=pending, done=("canary-0",))
+    unfinished = Unfinished(record, in_flight=(begun,), untouched_nodes=pending, done=("canary-0",))
     rest = continuation(
         unfinished,
         inputs(nodes),
@@ -93,11 +93,11 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
         given.snapshot.nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked
     )
     plan = build_plan(given)
-    item = Begun(plan.nodes[0], phase, "this", cordoned=True)
+    item = MarkedNode(plan.nodes[0], phase, "this", cordoned=True)
     failed_nodes = (item,) if phase is Phase.FAILED else ()
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=replace(plan, blockers=())),
-        begun=() if failed_nodes else (item,),
+        in_flight=() if failed_nodes else (item,),
         failed=failed_nodes,
         untouched_nodes=plan.nodes[1:],
     )
@@ -126,7 +126,7 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     down = replace(
         nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked, taints=taints
     )
-    begun = Begun(
+    begun = MarkedNode(
         next(each for each in plan.nodes if each.name == "w-1"),
         Phase.REBOOTING,
         "this",
@@ -135,7 +135,7 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     pending = tuple(each for each in plan.nodes if each.name == "w-2")
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan),
-        begun=(begun,),
+        in_flight=(begun,),
         untouched_nodes=pending,
     )
     given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
@@ -153,12 +153,12 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
     policy = Policy(max_unavailable=Count(2), canary=0)
     plan = build_plan(inputs(nodes, policy=policy))
     items = [
-        Begun(each, Phase.REBOOTING, "this", cordoned=True)
+        MarkedNode(each, Phase.REBOOTING, "this", cordoned=True)
         for each in plan.nodes[done : done + begun]
     ]
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan),
-        begun=tuple(items),
+        in_flight=tuple(items),
         untouched_nodes=plan.nodes[done + begun :],
         done=tuple(each.name for each in plan.nodes[:done]),
     )
@@ -195,10 +195,10 @@ def test_no_wave_gets_the_number_of_one_that_an_earlier_process_grouped_anew(
     given = inputs(nodes, policy=Policy(max_unavailable=Count(2)))
     plan = build_plan(given)
     left = plan.nodes[1::2]
-    begun = (Begun(left[0], Phase.REBOOTING, "this", cordoned=True),) if is_under_way else ()
+    begun = (MarkedNode(left[0], Phase.REBOOTING, "this", cordoned=True),) if is_under_way else ()
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan, last_wave=last_wave),
-        begun=begun,
+        in_flight=begun,
         untouched_nodes=left[len(begun) :],
         done=tuple(each.name for each in plan.nodes[::2]),
     )

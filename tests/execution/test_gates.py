@@ -12,7 +12,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.gates import GatePorts, Hold, PolicyGates
+from rollout.execution.gates import GateAnswer, GatePorts, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure
@@ -96,7 +96,7 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
 
 
-def words_of(hold: Hold) -> str:
+def words_of(hold: GateAnswer) -> str:
     return text(hold.finding) if hold.finding else ""
 
 
@@ -114,18 +114,18 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     web, db, other = (
         next(one for one in plan.nodes if one.name == name) for name in ("web", "db", "other")
     )
-    assert gates.hold(other).finding is None
-    assert not gates.hold(web).is_general
+    assert gates.ask(other).finding is None
+    assert not gates.ask(web).is_general
     assert notes.told == [
         "web: outside the maintenance window; the next window opens Mon 2026-03-02 23:00 UTC"
     ]
     # never within the rollout's own
-    assert gates.hold(db).final
+    assert gates.ask(db).final
     assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
     clock.forward(hours=1)
-    assert gates.hold(web).finding is None
+    assert gates.ask(web).finding is None
     clock.forward(hours=1)
-    assert "the next window opens Mon 2026-03-09 23:00 UTC" in words_of(gates.hold(web))
+    assert "the next window opens Mon 2026-03-09 23:00 UTC" in words_of(gates.ask(web))
 
 
 def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
@@ -133,7 +133,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h Europe/London",), wait=True)))
     gates, notes = gates_of(plan, clock, GatePorts())
     first = plan.nodes[0]
-    held = [gates.hold(first), gates.hold(first)]
+    held = [gates.ask(first), gates.ask(first)]
     assert all(hold.finding and not hold.final for hold in held)
     assert notes.told == [
         (
@@ -143,9 +143,9 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     ]
     assert gates.ask_to_start_wave(plan.waves[0]) is None
     clock.forward(minutes=1)
-    assert gates.hold(first).finding is None
+    assert gates.ask(first).finding is None
     clock.forward(hours=1)
-    assert "the next window opens Mon 2026-03-09 22:00 GMT" in words_of(gates.hold(first))
+    assert "the next window opens Mon 2026-03-09 22:00 GMT" in words_of(gates.ask(first))
 
 
 def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +174,17 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     waves = tuple(replace(wave, estimate=Estimate(1800, 600, 900, 300)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=waves), clock, GatePorts())
     first = made.nodes[0]
-    assert gates.hold(first).finding is None
+    assert gates.ask(first).finding is None
     clock.forward(minutes=35)
-    assert gates.hold(first).finding is None
+    assert gates.ask(first).finding is None
     clock.forward(minutes=1)
-    hold = gates.hold(first)
+    hold = gates.ask(first)
     assert "only 24m left in the window, and it is estimated to take 25m" in words_of(hold)
     assert not hold.final
     never = tuple(replace(wave, estimate=Estimate(4000, 3000, 900, 100)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=never), clock, GatePorts())
-    assert gates.hold(first).final
-    assert "longer than any maintenance window" in words_of(gates.hold(first))
+    assert gates.ask(first).final
+    assert "longer than any maintenance window" in words_of(gates.ask(first))
 
 
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:
@@ -193,22 +193,22 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, second, third = plan.nodes[:3]
-    assert "DiskFull" in words_of(gates.hold(first))
+    assert "DiskFull" in words_of(gates.ask(first))
     alerts.names = ()
     alerts.away = True
     clock.forward(seconds=10)
-    assert "no answer" in words_of(gates.hold(first))
+    assert "no answer" in words_of(gates.ask(first))
     alerts.away = False
     clock.forward(seconds=10)
-    assert gates.hold(first).finding is None
+    assert gates.ask(first).finding is None
     alerts.names = ("DiskFull",)
     clock.forward(seconds=10)
-    assert not gates.hold(second).final
+    assert not gates.ask(second).final
     clock.forward(seconds=61)
-    assert gates.hold(second).final
+    assert gates.ask(second).final
     for alerts.names in ((), ("DiskFull",)):
         clock.forward(seconds=10)
-        gates.hold(third)
+        gates.ask(third)
     assert ["DiskFull" in told for told in notes.told] == [True, False, True, True]
 
 
@@ -218,9 +218,9 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, *others = plan.nodes
-    assert not gates.hold(first).final
+    assert not gates.ask(first).final
     clock.forward(seconds=61)
-    ends = [gates.hold(planned) for planned in (first, *others)]
+    ends = [gates.ask(planned) for planned in (first, *others)]
     assert all(hold.final for hold in ends)
     assert {words_of(hold) for hold in ends} == {
         "alerts cannot be read: no answer, for longer than gates.timeout 1m"
@@ -233,15 +233,15 @@ def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, second = plan.nodes[:2]
-    gates.hold(first)
+    gates.ask(first)
     clock.forward(seconds=61)
-    assert gates.hold(first).final
+    assert gates.ask(first).final
     alerts.away = False
     clock.forward(seconds=10)
-    assert gates.hold(second).finding is None
+    assert gates.ask(second).finding is None
     alerts.away = True
     clock.forward(seconds=10)
-    hold = gates.hold(second)
+    hold = gates.ask(second)
     assert "no answer" in words_of(hold)
     assert not hold.final
 
@@ -252,9 +252,9 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     first = plan.nodes[0]
     needed = plan.waves[0].estimate.drain + plan.waves[0].estimate.reboot or 600
     gates, _notes = gates_of(plan, clock, GatePorts(deadline=Deadline(clock, needed + 60)))
-    assert gates.hold(first).finding is None
+    assert gates.ask(first).finding is None
     clock.forward(seconds=61)
-    hold = gates.hold(first)
+    hold = gates.ask(first)
     assert hold.final
     assert hold.finding
     assert hold.finding.passes
@@ -282,7 +282,7 @@ def fail(
     cluster: PatientApi, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0
 ) -> None:
     """A request that is not answered, after so many seconds."""
-    with pytest.raises(ApiUnavailableError), cluster.heard(asker):  # noqa: PT012 - time passes within
+    with pytest.raises(ApiUnavailableError), cluster.noting_outage(asker):  # noqa: PT012 - time passes within
         clock.seconds += seconds
         raise ApiUnavailableError("away")
 
@@ -303,10 +303,10 @@ def test_any_answer_ends_it_for_its_asker() -> None:
     cluster = PatientApi(NoApi(), clock, seconds=100)  # type: ignore[arg-type]
     fail(cluster, clock, seconds=30)
     fail(cluster, clock, asker="lock")
-    with pytest.raises(ApiConflictError), cluster.heard("steps"):
+    with pytest.raises(ApiConflictError), cluster.noting_outage("steps"):
         raise ApiConflictError("changed")
     clock.seconds += 20
     assert cluster.patience == 80
-    with cluster.heard("lock"):
+    with cluster.noting_outage("lock"):
         pass
     assert cluster.patience == 100

@@ -38,7 +38,7 @@ def stored(api: ClusterApi) -> StoredRecord:
 def begun(api: ClusterApi) -> RunRecord:
     plan = build_plan(inputs([node("w-1"), node("w-2")]))
     record = run_record(api)
-    record.begin(replace(plan, plan_id=RUN), "ann")
+    record.write_or_defer(replace(plan, plan_id=RUN), "ann")
     return record
 
 

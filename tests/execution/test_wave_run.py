@@ -176,7 +176,7 @@ class Hanging:
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,
-            hold=lambda _node: OPEN,
+            ask_gates=lambda _node: OPEN,
             limit=AwayLimit(1),
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))

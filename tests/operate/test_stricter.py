@@ -15,7 +15,7 @@ from rollout.model.policy import (
     Pool,
 )
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan.continuation import is_regrouped, stricter
+from rollout.planning.plan.joining import is_regrouped, stricter
 
 LOOSE = Policy(
     max_unavailable=Count(50, percent=True),

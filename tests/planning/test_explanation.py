@@ -21,13 +21,13 @@ from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selecti
 from rollout.model.quantity import Count, Duration
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
-from rollout.planning.plan.continuation import (
+from rollout.planning.plan.document import decode_plan, encode_plan
+from rollout.planning.plan.explanation import Explanation, explain
+from rollout.planning.plan.joining import (
     join_plans,
     with_earlier_exclusions,
     without_accepted_blockers,
 )
-from rollout.planning.plan.document import decode_plan, encode_plan
-from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
 
 MANY = Count(4)

@@ -7,7 +7,7 @@ import pytest
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.record.record import StoredRecord
-from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import (
@@ -295,7 +295,7 @@ def left_by(*counts: int) -> Unfinished:
     """So many nodes in each of two phases."""
     phases = (Phase.DRAINING, Phase.REBOOTING)
     begun = tuple(
-        Begun(planned(f"{phase}-{number}"), phase, "this", cordoned=False)
+        MarkedNode(planned(f"{phase}-{number}"), phase, "this", cordoned=False)
         for phase, count in zip(phases, counts, strict=True)
         for number in range(count)
     )

@@ -116,7 +116,7 @@ def holds() -> list[tuple[bool, bool, str]]:
     unasked, _ = gates_of(plan_with(alerts), clock, GatePorts())
     decisions = []
     for gates in (closed, waits, late, firing, unasked):
-        hold = gates.hold(gates.plan.nodes[0])
+        hold = gates.ask(gates.plan.nodes[0])
         assert hold.finding
         decisions.append((hold.final, hold.finding.passes, str(hold.finding.kind)))
     return decisions

@@ -57,10 +57,10 @@ def resume(
     """
     from rollout.cli import wiring
     from rollout.cli.settings.rules import selection_of
-    from rollout.cli.stages import execute, observers, refusals, rest, screens
+    from rollout.cli.stages import execute, observers, refusals, resumption, screens
     from rollout.cli.stages.cluster import connect, find_unfinished
     from rollout.cli.stages.request import Interrupted, Request
-    from rollout.execution.rollout.continuation import is_nothing_left, rules_of
+    from rollout.execution.rollout.continuation import has_something_left, rules_of
 
     as_json = settings.output.as_json
     connections = connect(settings)
@@ -71,19 +71,19 @@ def resume(
     if (
         unfinished is None
         or unfinished.is_aborted
-        or is_nothing_left(unfinished, retry_failed=retry_failed)
+        or not has_something_left(unfinished, retry_failed=retry_failed)
     ):
-        execute.tell_nothing() if as_json else show_lines(rest.nothing_text(unfinished))
+        execute.tell_nothing() if as_json else show_lines(resumption.nothing_text(unfinished))
         return
-    rest.refuse_without_record(unfinished)
-    unfinished = rest.with_given_settings(unfinished, settings)
+    resumption.refuse_without_record(unfinished)
+    unfinished = resumption.with_given_settings(unfinished, settings)
     origin = Interrupted(unfinished, retry_failed)
     request = Request(settings, selection_of(settings), rules_of(unfinished), origin)
     gates = wiring.gates(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=as_json)
     with observers.metered(settings, api.server) as metrics, observers.measured_pass(metrics):
-        run = rest.prepare_rest(
+        run = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
         execution = execute.Execution(
@@ -95,7 +95,7 @@ def resume(
             force_unlock=force_unlock,
             metrics=metrics,
         )
-        if not (as_json or unfinished.begun) and screens.next_without_waves(run.plan, settings):
+        if not (as_json or unfinished.in_flight) and screens.next_without_waves(run.plan, settings):
             # All of it is on the screen, and the next command is its last line.
             execute.nothing_done(execution)
             raise typer.Exit(ExitCode.PARTIAL)
@@ -170,7 +170,7 @@ def _has_slots(connections: "Connections", namespace: str) -> bool:
 
 
 def _question(unfinished: "Unfinished | None") -> str:
-    touched = len(unfinished.begun) + len(unfinished.failed) if unfinished else 0
+    touched = len(unfinished.in_flight) + len(unfinished.failed) if unfinished else 0
     if touched:
         return f"Undo this rollout on {counted(touched, 'node')} of"
     return "Remove what is left of it on"

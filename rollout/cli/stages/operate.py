@@ -38,8 +38,8 @@ from rollout.cli.stages.observers import (
 )
 from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of, prepare
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
-from rollout.cli.stages.request import Pass, Request
-from rollout.cli.stages.rest import prepare_rest
+from rollout.cli.stages.request import Request, Unattended
+from rollout.cli.stages.resumption import prepare_resumption
 from rollout.cli.stages.selection import select
 from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import (
@@ -110,7 +110,7 @@ class Operation:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
-                request = Request(settings, selection_of(settings), policy, Pass())
+                request = Request(settings, selection_of(settings), policy, Unattended())
                 measured.code = _Pass(self, connect(settings), request, stop).make()
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
@@ -216,16 +216,16 @@ class _Pass:
     def _may_resume(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
         """Whether this pass may resume an unattended rollout."""
         # Started nodes are finished at any time, and gates still hold the others.
-        if unfinished.begun or unfinished.unclear:
+        if unfinished.in_flight or unfinished.unclear:
             return True
         return _has_work(unfinished, nodes) and not self._why_start_nothing()
 
     def _resume(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
-        request = replace(self.request, policy=policy, origin=Pass(unfinished))
+        request = replace(self.request, policy=policy, origin=Unattended(unfinished))
         proven = self._proven()
         gates = self._gates(policy)
-        run = prepare_rest(
+        run = prepare_resumption(
             self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
         )
         # Later passes start the other nodes, by today's windows.

@@ -33,13 +33,13 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Unattended:
     """An unattended pass of operate. `unfinished` is the rollout that it resumes, if any."""
 
     unfinished: Unfinished | None = None
 
 
-Origin = Fresh | Saved | Interrupted | Pass
+Origin = Fresh | Saved | Interrupted | Unattended
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Request:
 
     @property
     def unattended(self) -> bool:
-        return isinstance(self.origin, Pass)
+        return isinstance(self.origin, Unattended)
 
     @property
     def probe(self) -> Probe:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rollout.cli import terminal
 from rollout.cli.settings.reading import Given
 from rollout.cli.stages.prepare import PreparedRun
-from rollout.cli.stages.request import Fresh, Interrupted, Pass, Request, Saved
+from rollout.cli.stages.request import Fresh, Interrupted, Request, Saved, Unattended
 from rollout.cli.stages.status import why_closed
 from rollout.execution.record.unfinished import RunWord, Unfinished
 from rollout.model.cluster import ClusterSnapshot
@@ -93,11 +93,11 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
 def relaxed_notes(request: Request) -> Sequence[str]:
     """Return what rules give up that someone else chose, or that were chosen earlier."""
     match request.origin:
-        case Fresh() | Pass(unfinished=None):
+        case Fresh() | Unattended(unfinished=None):
             return []
         case Saved():
             return [f"the saved plan has {rule}" for rule in relaxed_rules(request.policy)]
-        case Interrupted() | Pass():
+        case Interrupted() | Unattended():
             rules = relaxed_rules(request.policy)
             return [f"continuing with the original {rule}" for rule in rules]
 

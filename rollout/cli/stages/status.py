@@ -66,7 +66,7 @@ def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
     texts: dict[str, str] = {}
     plan = unfinished.record.plan
     usual = usual_reboot(plan.estimate) if plan else ""
-    rebooting = [item.node.name for item in unfinished.begun if item.phase is Phase.REBOOTING]
+    rebooting = [item.node.name for item in unfinished.in_flight if item.phase is Phase.REBOOTING]
     for name in rebooting:
         with suppress(ApiError):
             began = snapshot.read_phase_time(api, name)

@@ -144,7 +144,7 @@ class PatientApi:
         return max(0.0, self.seconds - (now - began))
 
     @contextmanager
-    def heard(self, asker: str) -> Iterator[None]:
+    def noting_outage(self, asker: str) -> Iterator[None]:
         """Note whether the server answers the request within. An error answer is an answer, too."""
         sent = self.clock.monotonic()
         try:
@@ -156,11 +156,11 @@ class PatientApi:
             self._failures[asker] = (first_sent, self.clock.monotonic())
             raise
         except ApiError:
-            self.over(asker)
+            self.note_answer(asker)
             raise
-        self.over(asker)
+        self.note_answer(asker)
 
-    def over(self, asker: str) -> None:
+    def note_answer(self, asker: str) -> None:
         """Note that the server has answered this asker."""
         self._failures.pop(asker, None)
 
@@ -172,7 +172,7 @@ class PatientApi:
         """
 
         def once() -> T:
-            with self.heard(STEPS):
+            with self.noting_outage(STEPS):
                 api = self.api if self.patience else self.api.within(_HURRIED_SECONDS)
                 return request(api)
 

@@ -27,13 +27,13 @@ from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.json_text import NOT_READ
-from rollout.model.node_marks import is_begun, last_result
+from rollout.model.node_marks import has_marks, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import whole_second
-from rollout.planning.plan.continuation import with_patience
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, with_id
+from rollout.planning.plan.joining import with_patience
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"
@@ -126,11 +126,11 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
     """Whether any node has a last result of this run, or marks, even those of another run."""
-    return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
+    return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
 
 
 def record_document(namespace: str) -> Document:
-    return Document(namespace, marks.LEASE_NAME, PLAN_KEY)
+    return Document(namespace, marks.RECORD_NAME, PLAN_KEY)
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
@@ -264,11 +264,11 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # The record that replaces an older one, from `begin` until `replace_older`.
+    # The record that replaces an older one, from `write_or_defer` until `replace_older`.
     _replacement: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
-    def begin(self, plan: RolloutPlan, holder: str) -> None:
+    def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
         """Write the record; `BlockedError` if another run's record is unfinished.
 
         If a record of this run exists, the answer to an earlier write was lost. Another run's
@@ -416,7 +416,7 @@ class RunRecord:
             **self._origin_mark,
         }
         metadata = {
-            "name": marks.LEASE_NAME,
+            "name": marks.RECORD_NAME,
             "namespace": self.document.namespace,
             "annotations": annotations,
         }

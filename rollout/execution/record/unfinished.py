@@ -16,7 +16,7 @@ from rollout.model.cluster import Node
 from rollout.model.node_marks import (
     UNCLEAR_HINT,
     annotation_problem,
-    is_begun,
+    has_marks,
     is_deferred,
     last_result,
     targets_on,
@@ -38,7 +38,7 @@ _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class MarkedNode:
     """A node with marks: its run, its phase, and what was planned for it."""
 
     node: PlannedNode
@@ -51,10 +51,11 @@ class Begun:
 class Unfinished:
     """A run that has not come to its end, or ended with nodes left over.
 
-    * `begun` are in flight, `failed` were left cordoned, `done` succeeded.
+    * `in_flight` nodes have marks, and no failure; `failed` ones were left cordoned; `done`
+      succeeded.
     * `given_back` failed and are in service (name to outcome).
-    * `untouched_nodes` are planned nodes that were never begun, `gone` planned nodes that left the
-      cluster.
+    * `untouched_nodes` are planned nodes without marks and without a result, `gone` are planned
+      nodes that left the cluster.
     * `unclear` are nodes whose marks are not understood, with the reason. They are not touched.
     * `tainted` are all nodes with rollout's soft taint.
     * `is_aborted`: an abort removed the record, and every node that still has marks was aborted.
@@ -63,8 +64,8 @@ class Unfinished:
     """
 
     record: StoredRecord
-    begun: tuple[Begun, ...] = ()
-    failed: tuple[Begun, ...] = ()
+    in_flight: tuple[MarkedNode, ...] = ()
+    failed: tuple[MarkedNode, ...] = ()
     given_back: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched_nodes: tuple[PlannedNode, ...] = ()
@@ -76,12 +77,12 @@ class Unfinished:
     @property
     def is_only_taints(self) -> bool:
         """Whether only soft taints are left, which block no other rollout."""
-        return self.record.is_missing and not (self.begun or self.failed or self.unclear)
+        return self.record.is_missing and not (self.in_flight or self.failed or self.unclear)
 
     @property
     def blocks(self) -> bool:
         """Whether it has to be continued or undone before another rollout may start."""
-        return bool(self.begun or self.unclear) or not self.record.ended or self.is_garbled
+        return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
     def was_stopped(self) -> bool:
@@ -103,7 +104,7 @@ class Unfinished:
         """The run ID of the record, else of a node's marks, else empty."""
         if self.record.run:
             return self.record.run
-        nodes = self.begun or self.failed
+        nodes = self.in_flight or self.failed
         return nodes[0].run if nodes else ""
 
 
@@ -139,25 +140,27 @@ def assess(
     """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
-    marked = {name: node for name, node in present.items() if is_begun(node)}
-    begun: list[Begun] = []
+    marked = {name: node for name, node in present.items() if has_marks(node)}
+    understood: list[MarkedNode] = []
     unclear: dict[str, str] = {}
     for name, node in marked.items():
         problem = annotation_problem(node)
         if problem:
             unclear[name] = cause(problem)
         else:
-            begun.append(_begun_node(node, planned.get(name)))
+            understood.append(_marked_node(node, planned.get(name)))
     tainted = _tainted_nodes(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
     is_aborted = (
         record is None
-        and bool(begun)
+        and bool(understood)
         and not unclear
         and all(_was_aborted(node) for node in marked.values())
     )
-    stored = record or _record_from_marks(begun, unclear, problem=_ABORTED if is_aborted else _GONE)
+    stored = record or _record_from_marks(
+        understood, unclear, problem=_ABORTED if is_aborted else _GONE
+    )
     outcomes = {name: _outcome(node, stored.run) for name, node in present.items()}
     done = [name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED]
     given_back = {
@@ -168,8 +171,8 @@ def assess(
     known = {*marked, *done, *given_back}
     return Unfinished(
         record=stored,
-        begun=tuple(entry for entry in begun if entry.phase is not Phase.FAILED),
-        failed=tuple(entry for entry in begun if entry.phase is Phase.FAILED),
+        in_flight=tuple(entry for entry in understood if entry.phase is not Phase.FAILED),
+        failed=tuple(entry for entry in understood if entry.phase is Phase.FAILED),
         given_back=given_back,
         done=tuple(done),
         untouched_nodes=tuple(
@@ -216,10 +219,10 @@ def _was_aborted(node: Node) -> bool:
 
 
 def _record_from_marks(
-    begun: Sequence[Begun], unclear: Mapping[str, str], *, problem: str
+    understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
     """Return a record of the run with nodes in flight, else an ended one."""
-    first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
+    first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
     return StoredRecord(run, "", "", ended=ended, plan=None, problem=problem, is_missing=True)
@@ -228,13 +231,13 @@ def _record_from_marks(
 def _outcome(node: Node, run: str) -> str:
     """Return the outcome of this run on a node without marks; empty without one, or if aborted."""
     result = last_result(node)
-    if not run or result.get("run") != run or is_begun(node):
+    if not run or result.get("run") != run or has_marks(node):
         return ""
     outcome = result.get("outcome", "")
     return "" if outcome == Outcome.ABORTED else outcome
 
 
-def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
+def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
     """Return the node as its marks describe it, which are newer than any plan."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)
@@ -261,7 +264,7 @@ def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
         staged=base.staged or is_staged,
         detected_by=base.detected_by or tuple(targets),
     )
-    return Begun(
+    return MarkedNode(
         marked,
         Phase(node.annotations[marks.PHASE]),
         node.annotations[marks.RUN],
@@ -270,7 +273,7 @@ def _begun_node(node: Node, planned: PlannedNode | None) -> Begun:
 
 
 def stranded(
-    unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]
+    unfinished: Unfinished, begun: Iterable[MarkedNode], hosts: Container[str]
 ) -> tuple[NodeResult, ...]:
     """Return a result for each `begun` node that cannot be continued, and each unclear one.
 

@@ -22,7 +22,7 @@ from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
-from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
+from rollout.execution.record.unfinished import MarkedNode, Unfinished, look, stranded
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.fleetlock import NO_SLOTS
@@ -129,7 +129,7 @@ class _Undoing:
 
     def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
         plan = unfinished.record.plan
-        nodes = (*unfinished.begun, *unfinished.failed)
+        nodes = (*unfinished.in_flight, *unfinished.failed)
         policy = plan.policy if plan else Policy()
         planned = [begun.node for begun in nodes]
         clock = self.cluster.clock
@@ -146,7 +146,7 @@ class _Undoing:
         """Mark each node that stays cordoned as aborted, because the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
-        for begun in (*unfinished.begun, *unfinished.failed):
+        for begun in (*unfinished.in_flight, *unfinished.failed):
             if begun.node.name in left_cordoned:
                 task = self._task(begun, self.report, policy)
                 try:
@@ -167,7 +167,7 @@ class _Undoing:
                 f"warning: `rollout operate` may begin another by itself: {error.message}"
             )
 
-    def _undo_node(self, begun: Begun, report: Reporter, policy: Policy) -> NodeResult:
+    def _undo_node(self, begun: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
         task = self._task(begun, report, policy)
         edge: Edge | None = None
         message = ""
@@ -198,7 +198,7 @@ class _Undoing:
         report.node_finished(result)
         return result
 
-    def _task(self, begun: Begun, report: Reporter, policy: Policy) -> NodeTask:
+    def _task(self, begun: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
             planned=begun.node,
             rollout=begun.run,

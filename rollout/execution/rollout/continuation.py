@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.execution.record.unfinished import Begun, Unfinished, stranded
+from rollout.execution.record.unfinished import MarkedNode, Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
@@ -18,7 +18,7 @@ from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import is_control_plane, requested_nodes
 from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.plan.continuation import (
+from rollout.planning.plan.joining import (
     count_finished_waves,
     is_regrouped,
     join_plans,
@@ -42,12 +42,11 @@ class Continuation:
     retried: tuple[str, ...]
 
 
-def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
-    """Whether nothing is left to continue. A record that was not removed is something."""
+def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
+    """Whether a node is left to continue, or the record is not marked as ended."""
     failed = retry_failed and (unfinished.failed or unfinished.given_back)
-    if unfinished.begun or unfinished.unclear or failed:
-        return False
-    return unfinished.record.ended and not (unfinished.untouched_nodes or unfinished.is_garbled)
+    nodes = unfinished.in_flight or unfinished.unclear or unfinished.untouched_nodes or failed
+    return bool(nodes) or unfinished.is_garbled or not unfinished.record.ended
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
@@ -63,7 +62,7 @@ def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str])
 
     Each rule is the stricter one of the rollout's own and those of `today`.
 
-    Begun nodes are finished in any case. The others are left to a new plan if the pools have
+    Nodes in flight are finished in any case. The others are left to a new plan if the pools have
     changed, or if as many nodes have failed as may. If no node is in flight, today's gates apply: a
     gate whose Prometheus is gone would hold the rest forever.
     """
@@ -101,8 +100,8 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 
 def _without_stranded(
-    begun: Iterable[Begun], left_behind: Iterable[NodeResult]
-) -> tuple[Begun, ...]:
+    begun: Iterable[MarkedNode], left_behind: Iterable[NodeResult]
+) -> tuple[MarkedNode, ...]:
     stranded_nodes = {result.node for result in left_behind}
     return tuple(item for item in begun if item.node.name not in stranded_nodes)
 
@@ -128,7 +127,7 @@ def continuation(
 
     `inputs` is the cluster as it is now; `hosts` are the Nodes for which a host is known.
     """
-    taken_up = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
+    taken_up = (*unfinished.in_flight, *(unfinished.failed if retry_failed else ()))
     left_behind = stranded(unfinished, taken_up, hosts)
     begun = _without_stranded(taken_up, left_behind)
     rules = rules_of(unfinished)
@@ -146,7 +145,7 @@ def continuation(
         retried=given_back,
         # Stranded nodes count as unavailable, too.
         begun=frozenset(
-            {*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear}
+            {*(item.node.name for item in (*unfinished.in_flight, *begun)), *unfinished.unclear}
         ),
     )
     ended = _count_ended_waves(unfinished, begun, pending)
@@ -173,7 +172,7 @@ def continuation(
 
 def _inheritance(
     unfinished: Unfinished,
-    begun: Sequence[Begun],
+    begun: Sequence[MarkedNode],
     plan: RolloutPlan,
     *,
     left_behind: Sequence[NodeResult],
@@ -205,14 +204,14 @@ def _inheritance(
 
 
 def _count_ended_waves(
-    unfinished: Unfinished, begun: Sequence[Begun], pending: Iterable[str]
+    unfinished: Unfinished, begun: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
     """Return how many waves have ended, so that no later wave gets the number of an earlier one.
 
     A process that resumed the rollout may have made other waves than the record's plan.
     """
     last = unfinished.record.last_wave
-    if any(item in unfinished.begun for item in begun):
+    if any(item in unfinished.in_flight for item in begun):
         # The wave of a begun node continues under its number.
         last -= 1
     left = {*pending, *(item.node.name for item in begun)}
@@ -268,9 +267,9 @@ def _with_counts(
         default = DEFAULT
         sizes = pools.sizes(node for node in snapshot.nodes if node.name in planned)
     labels = {node.name: node.labels for node in snapshot.nodes}
-    names = (*unfinished.done, *(item.node.name for item in unfinished.begun))
+    names = (*unfinished.done, *(item.node.name for item in unfinished.in_flight))
     through = {name: pools.of(labels.get(name, {})) for name in names}
-    through |= {item.node.name: item.node.pool for item in unfinished.begun if item.node.pool}
+    through |= {item.node.name: item.node.pool for item in unfinished.in_flight if item.node.pool}
     workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
     taken = Counter(through.values())
     ramped = Counter(through[name] for name in workers if name in through)

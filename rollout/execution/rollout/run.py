@@ -77,7 +77,7 @@ class Rollout:
         """Write the record, or take over the existing one, once the gates allow the rollout."""
         self.engine.gates.run_rollout_command()
         if is_new:
-            self.record.begin(self.plan, self.holder)
+            self.record.write_or_defer(self.plan, self.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
         if not self.unattended:
@@ -206,7 +206,7 @@ class Rollout:
             ledger=self.ledger,
             notice=engine.report.notice,
             begun=frozenset(self.inherited.begun),
-            hold=engine.gates.hold,
+            ask_gates=engine.gates.ask,
         )
 
     def _away(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Self
 
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline, StopRequest
-from rollout.execution.gates import Hold
+from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
@@ -246,7 +246,7 @@ _WAIT = Decision()
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `unavailable` returns the nodes that count as unavailable in the cluster. `hold` returns whether
+    `unavailable` returns the nodes that count as unavailable in the cluster. `ask_gates` returns whether
     a node may start now, without waiting. `begun` are nodes that an earlier process has started:
     they use up the limit already and continue in any case. A node that is refused right before its
     cordon waits again.
@@ -260,7 +260,7 @@ class WaveRunner:
     limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
-    hold: Callable[[PlannedNode], Hold]
+    ask_gates: Callable[[PlannedNode], GateAnswer]
     begun: frozenset[str] = frozenset()
 
     def run(self, progress: WaveProgress) -> None:
@@ -329,16 +329,16 @@ class WaveRunner:
             away = in_flight | self.unavailable()
             while node := self._first(progress.candidates(left, in_flight), away, checked):
                 checked.add(node.name)
-                hold = self.hold(node)
-                if hold.finding is None:
+                answer = self.ask_gates(node)
+                if answer.finding is None:
                     begin.append(node)
                     left.remove(node)
                     in_flight |= {node.name}
-                elif hold.final:
-                    give_up.append(GivenUp([node], hold.finding))
+                elif answer.final:
+                    give_up.append(GivenUp([node], answer.finding))
                     left.remove(node)
                 # If a gate holds every node, check no more nodes than the limit has room for.
-                if hold.finding is None or hold.is_general:
+                if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:
                 progress.begin(begin)

@@ -137,7 +137,7 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     stored = partial(_all, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_all, namespace=_EVENTS_NAMESPACE, optional=True)
-    record = marks.LEASE_NAME
+    record = marks.RECORD_NAME
     memory = marks.MEMORY_NAME
     slots = marks.SLOTS_NAME
     evidence = marks.EVIDENCE_NAME
@@ -184,8 +184,8 @@ def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> t
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """Return the rights for a FleetLock server, which writes no record and reads no evidence."""
     unused = {
-        ("update", "configmaps", marks.LEASE_NAME),
-        ("delete", "configmaps", marks.LEASE_NAME),
+        ("update", "configmaps", marks.RECORD_NAME),
+        ("delete", "configmaps", marks.RECORD_NAME),
         ("get", "configmaps", marks.EVIDENCE_NAME),
     }
     return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))

@@ -26,7 +26,7 @@ from rollout.model.blocker_finding import (
 )
 from rollout.model.cluster import Node, Pod, PodPhase, StoredData
 from rollout.model.finding import UnavailableLimit
-from rollout.model.node_marks import is_begun
+from rollout.model.node_marks import has_marks
 from rollout.model.plan import Blocker, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
@@ -48,7 +48,7 @@ def why_away(node: Node) -> NodeAway | None:
     """
     if not node.is_ready:
         return AwayNotReady()
-    if not is_begun(node):
+    if not has_marks(node):
         return None
     run = node.annotations.get(marks.RUN, "")
     if node.annotations.get(marks.PHASE) != Phase.FAILED:

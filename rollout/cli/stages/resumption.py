@@ -21,7 +21,7 @@ from rollout.execution.rollout.continuation import continuation, pending_nodes, 
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.plan.continuation import without_accepted_blockers
+from rollout.planning.plan.joining import without_accepted_blockers
 from rollout.ports import ClusterApi
 from rollout.report.sentences import capitalize
 from rollout.report.unfinished import heading, resume_text, ways_out
@@ -83,7 +83,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
     refuse_another_process(settings, rules_of(unfinished))
 
 
-def prepare_rest(
+def prepare_resumption(
     connections: Connections,
     request: Request,
     unfinished: Unfinished,
@@ -101,7 +101,7 @@ def prepare_rest(
     namespace = request.namespace
     settings = request.settings
     # Started nodes are finished even without the memory or beside blocked nodes.
-    finishes_nodes = bool(unfinished.begun)
+    finishes_nodes = bool(unfinished.in_flight)
     snapshot = read_cluster(api, namespace, warns=finishes_nodes)
     if not finishes_nodes:
         require_memory(snapshot.memory)
@@ -128,7 +128,7 @@ def prepare_rest(
     run = PreparedRun(
         request, rest.plan, targets, rest.selected, inherited=rest.inherited, proven=proven
     )
-    _show_rest(api, run, unfinished, rest.inherited, snapshot, retry_failed=retry_failed)
+    _show_remaining_plan(api, run, unfinished, rest.inherited, snapshot, retry_failed=retry_failed)
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
     if not finishes_nodes:
         refusals.refuse_blocked(plan, settings.nodes.allow)
@@ -137,7 +137,7 @@ def prepare_rest(
     return replace(run, inherited=replace(rest.inherited, blocked=blocked))
 
 
-def _show_rest(
+def _show_remaining_plan(
     api: ClusterApi,
     run: PreparedRun,
     unfinished: Unfinished,
