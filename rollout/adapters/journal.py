@@ -139,7 +139,7 @@ def runs_directory() -> Path:
 def journal_of(run: str) -> Path:
     """Return the file of a run's journal; the caller has checked the ID."""
     if not is_run_id(run):
-        raise AssertionError(f"{run!r} is not a rollout id")
+        raise AssertionError(f"{run!r} is not a rollout ID")
     return runs_directory() / f"{run}{SUFFIX}"
 
 

@@ -19,7 +19,7 @@ from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.quantity import Duration, Number
-from rollout.model.text import printable
+from rollout.model.text import is_run_id, name_excerpt
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
 
@@ -44,6 +44,11 @@ class LeaseState:
     renewed: datetime | None = None
     written: datetime | None = None
     process: str = ""
+
+    @property
+    def holder_text(self) -> str:
+        """The holder for people: whoever wrote the Lease may have written anything into it."""
+        return name_excerpt(self.holder) or "another process"
 
     @property
     def duration(self) -> float:
@@ -289,7 +294,7 @@ def await_sign(
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal + _ON_ITS_WAY
-    notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
+    notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
     while watch.state is HolderState.UNKNOWN and watch.unrenewed < seconds:
         watch.clock.sleep(_PAUSE)
         watch.look(read(), now())
@@ -301,13 +306,14 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
     `age` is the seconds since the last renewal, None if unknown.
     """
-    place, _, process = lease.holder.rpartition("/")
+    holder = lease.holder_text
+    place, _, process = holder.rpartition("/")
     what = "a rollout is running"
     watching = "rollout status --watch"
     if is_fleetlock_run(lease.run):
         what = "the FleetLock server is taking hosts through their reboots"
         watching = "rollout fleetlock status"
-    where = lease.holder
+    where = holder
     signs = []
     if process.isdecimal():
         where = place
@@ -317,7 +323,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     remark = f" ({', '.join(signs)})" if signs else ""
     left = lease.duration - (age or 0.0)
     return LockedError(
-        f"{what} on {printable(where) or 'another process'}{remark}",
+        f"{what} on {where}{remark}",
         details=(
             f"To watch it:     {watching}",
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
@@ -331,7 +337,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 def unlocking(lease: LeaseState, namespace: str) -> str:
     """Return the command that takes the lock from a holder that is gone."""
-    if not lease.run:
+    if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"
     if is_fleetlock_run(lease.run):

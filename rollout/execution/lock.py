@@ -26,6 +26,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest, is_passing, patiently
 from rollout.execution.lease import (
+    NO_LEASE,
     RENEWALS_PER_DURATION,
     SECONDS,
     HolderState,
@@ -40,6 +41,7 @@ from rollout.execution.lease import (
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.quantity import Duration
+from rollout.model.text import name_excerpt
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -132,7 +134,7 @@ class LeaseLock:
             renew = self.cluster.noting_outage(marks.LEASE_NAME)(self._renew)
             patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
         if self._lost_to is not None:
-            holder = f"held by {self._lost_to}" if self._lost_to else "free"
+            holder = f"held by {name_excerpt(self._lost_to)}" if self._lost_to else "free"
             raise FencedError(
                 f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
@@ -201,11 +203,11 @@ class LeaseLock:
         """Whether `force_unlock` names the holder's run; `BlockedError` if it names another."""
         run = lease.state.run
         if self.request.force_unlock not in ("", run):
-            purpose = f"for run {run}" if run else "and names no run"
+            purpose = f"for run {name_excerpt(run)}" if run else "and names no run"
             unlock = unlocking(lease.state, self.request.namespace)
             raise BlockedError(
-                f"--force-unlock {self.request.force_unlock}, but {lease.held_by} holds the lock"
-                f" {purpose}",
+                f"--force-unlock {self.request.force_unlock}, but {lease.state.holder_text} holds the"
+                f" lock {purpose}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
         return bool(self.request.force_unlock)
@@ -227,8 +229,8 @@ class LeaseLock:
                 left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
                 unlock = unlocking(lease.state, self.request.namespace)
                 self.notice(
-                    f"{lease.held_by} holds the lock: watching up to {left} for a renewal; if its"
-                    f" process is gone: {unlock}"
+                    f"{lease.state.holder_text} holds the lock: watching up to {left} for a"
+                    f" renewal; if its process is gone: {unlock}"
                 )
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
@@ -338,8 +340,8 @@ class LeaseLock:
 
 
 def _conflict_error(lease: Lease | None) -> LockedError:
-    holder = lease.held_by if lease and lease.held_by else "another process"
-    return LockedError(f"{holder} has taken the lock meanwhile", hint=_PLAN_AGAIN)
+    state = lease.state if lease else NO_LEASE
+    return LockedError(f"{state.holder_text} has taken the lock meanwhile", hint=_PLAN_AGAIN)
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -26,10 +26,10 @@ def is_group(text: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def zincati_id(machine_id: str) -> str:
-    """Return the id that Zincati sends for this machine: 32 hex digits; empty for an invalid id.
+    """Return the ID that Zincati sends for this machine: 32 hex digits; empty for an invalid ID.
 
-    It is HMAC-SHA256 of Zincati's application id, keyed with the machine id, as in systemd's
-    app-specific ids: the first 16 bytes, marked as a UUID of version 4.
+    It is HMAC-SHA256 of Zincati's application ID, keyed with the machine ID, as in systemd's
+    app-specific IDs: the first 16 bytes, marked as a UUID of version 4.
     """
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):
@@ -132,7 +132,7 @@ class Slots:
         return next((slot for slot in self.held if slot.run == run), None)
 
     def of_id(self, host_id: str) -> Slot | None:
-        """Return the slot of the host with this id."""
+        """Return the slot of the host with this ID."""
         return next((slot for slot in self.held if slot.id == host_id), None)
 
     def taken(self, group: str) -> int:

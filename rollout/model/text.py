@@ -24,6 +24,7 @@ _ESCAPE_SEQUENCE = re.compile(
     r"|\x1b."
 )
 _SENTENCE_LIMIT = 160
+_NAME_LIMIT = 120
 NOTHING = "-"
 # `Source.UPDATE_ENGINE`, whose module takes too long to import here.
 _WITH_VERSIONS = "update-engine"
@@ -74,6 +75,12 @@ def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
     spaced = "".join(character if character.isprintable() else " " for character in plain)
     line = " ".join(spaced.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def name_excerpt(name: str) -> str:
+    """Return a name that another program wrote, such as a lock's holder, printable and short."""
+    line = printable(name[: _NAME_LIMIT + 1])
+    return line if len(line) <= _NAME_LIMIT else line[: _NAME_LIMIT - 1] + "…"
 
 
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
@@ -157,7 +164,7 @@ def is_version(text: str) -> bool:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text may be the id of a rollout; such a text is never a path."""
+    """Whether the text may be the ID of a rollout; such a text is never a path."""
     return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
 
 

@@ -8,7 +8,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.node_marks import last_result
-from rollout.model.text import or_nothing, printable
+from rollout.model.text import name_excerpt, or_nothing
 from rollout.report.columns import Column, table_text
 
 _COLUMNS = (
@@ -38,7 +38,7 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int 
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:
-        lines.append(f"Served by: {printable(server)}")
+        lines.append(f"Served by: {name_excerpt(server)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
         lines.append(
             "No server holds the lock. The next server that starts continues; to release the slots"

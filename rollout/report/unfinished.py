@@ -10,7 +10,16 @@ from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, grouped, joined, listed, printable, shell_word, shortened
+from rollout.model.text import (
+    counted,
+    grouped,
+    joined,
+    listed,
+    name_excerpt,
+    printable,
+    shell_word,
+    shortened,
+)
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import capitalize, reason_counts
@@ -261,7 +270,7 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     """Say that no rollout is running, and which was the last, if it is known."""
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
-        sentences.append(f"{printable(lock.holder)} holds the lock, and has begun nothing yet.")
+        sentences.append(f"{name_excerpt(lock.holder)} holds the lock, and has begun nothing yet.")
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
         ended = f"{printable(last.run)}, until {printable(last.at)}"
@@ -292,7 +301,7 @@ def _lines(
 ) -> Iterator[str]:
     """Yield the heading, the lock's holder, and each state with its nodes."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
-    holder = printable(lock.holder)
+    holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"
     elif holder and lock.age is not None:

@@ -174,7 +174,7 @@ class SlotAdmission:
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if name_of(ask.id, nodes.values()) != name:
-            raise Denied(AnswerKind.UNKNOWN_ID, f"this id is not the one of {name} any more")
+            raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 

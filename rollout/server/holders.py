@@ -61,7 +61,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
             f"{slot.node} is {phase or 'waiting for its drain'}{detail}",
         )
     if name_of(slot.id, read_nodes(api)) != slot.node:
-        message = f"another Node than {slot.node} has its machine id by now"
+        message = f"another Node than {slot.node} has its machine ID by now"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     # A denial before the grant is written leaves no grant that other servers must wait for.
     _check_version(context, slot, node)

@@ -142,7 +142,7 @@ def name_of(host_id: str, nodes: Iterable[Node]) -> str:
     if host_id:
         names = sorted(node.name for node in nodes if zincati_id(node.machine_id) == host_id)
     if not names:
-        message = "no Node has the machine id that this id is made of"
+        message = "no Node has the machine ID that this ID is made of"
         ambiguities = tuple(ambiguous_machine_ids(nodes))
         for ambiguity in ambiguities:
             message += f"; {ambiguity.cause}"
@@ -152,7 +152,7 @@ def name_of(host_id: str, nodes: Iterable[Node]) -> str:
     if len(names) > 1:
         raise Denied(
             AnswerKind.DOUBLED_ID,
-            f"several Nodes have this machine id: {', '.join(names)}. {MACHINE_ID_FIX}",
+            f"several Nodes have this machine ID: {', '.join(names)}. {MACHINE_ID_FIX}",
         )
     return names[0]
 

@@ -131,5 +131,5 @@ def read_ask(body: bytes) -> Ask:
             "the group is empty, or none: letters, digits, dots and dashes",
         )
     if not _ID.fullmatch(parameters.id):
-        raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the id is empty, or none")
+        raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the ID is empty, or none")
     return Ask(parameters.id.replace("-", "").lower(), parameters.group)

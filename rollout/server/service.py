@@ -130,7 +130,7 @@ class Service:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
                 f"{slot.node} holds a slot of the group {slot.group}"
-                " under another id or group; rollout fleetlock release frees it",
+                " under another ID or group; rollout fleetlock release frees it",
             )
         detail = self.worker.runner.details.get(slot.node)
         try:

@@ -25,6 +25,7 @@ from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
+from rollout.model.text import name_excerpt
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import Machines
 
@@ -148,7 +149,8 @@ class Leadership:
         state = self.look()
         if state in (HolderState.NOBODY, HolderState.GONE) or is_fleetlock_run(self._seen.run):
             return ""
-        return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
+        run = name_excerpt(self._seen.run) or "unknown"
+        return f"{self._seen.holder_text}, for the rollout {run}"
 
     @property
     def safe_until(self) -> float:

@@ -284,7 +284,7 @@ class HeldSlot:
             if _has_rebooted(context, node):
                 if not _is_same_machine(context, node):
                     machine_id = node.machine_id or "none"
-                    message = f"another machine reports as this Node now: machine id {machine_id}"
+                    message = f"another machine reports as this Node now: machine ID {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
@@ -355,7 +355,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     """Return the failure of a host that was granted its reboot and has not rebooted."""
     if node.is_ready:
-        message = "its host was granted a reboot, and is up with the boot id from before"
+        message = "its host was granted a reboot, and is up with the boot ID from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
     message = f"the host is not back within --slot-timeout {timeout}"
     hint = (

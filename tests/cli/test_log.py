@@ -63,7 +63,7 @@ def test_twice_verbose_tells_requests_and_commands_beside_the_run(
         for line in told(ended.stderr, "api")
     )
     assert any(
-        re.match(r"worker-\d \(\S+\): boot id and staged version, then reboot: ", line)
+        re.match(r"worker-\d \(\S+\): boot ID and staged version, then reboot: ", line)
         for line in told(ended.stderr, "ssh")
     )
     assert re.search(r"✘ worker-\d  rolled back", ended.stderr)

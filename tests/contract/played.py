@@ -188,7 +188,7 @@ class Played:
             self.plans,
             bind_hosts(len(self.plans)),
             clock=LabClock(SPEED),
-            # Of its own: two labs of one seed have hosts of the same machine ids.
+            # Of its own: two labs of one seed have hosts of the same machine IDs.
             rng=random.Random(self.cluster.run),  # noqa: S311 - no secrets are drawn
             timings=HostTimings(),
             authorized=key,

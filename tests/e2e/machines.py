@@ -1,7 +1,7 @@
 """Machines of the tests' own: systemd-nspawn containers with a full systemd on a bridge that leads nowhere else.
 
-Each has its own root (an overlay), address, host key, machine id and, from boot to boot, its own
-kernel-visible boot id. They are reached at addresses of this bridge only; nothing forwards their
+Each has its own root (an overlay), address, host key, machine ID and, from boot to boot, its own
+kernel-visible boot ID. They are reached at addresses of this bridge only; nothing forwards their
 traffic.
 """
 
@@ -183,7 +183,7 @@ class Machine:
 
     @property
     def booted(self) -> str:
-        """The boot id that its kubelet wrote when it was up; empty while it is not."""
+        """The boot ID that its kubelet wrote when it was up; empty while it is not."""
         leader = self._leader()
         try:
             return (

@@ -11,12 +11,21 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lease import (
     HolderState,
+    Lease,
     LeaseSnapshot,
     LeaseState,
     LeaseWatch,
     await_sign,
+    locked_error,
     read_lease,
+    unlocking,
 )
+from rollout.execution.lock import _conflict_error
+from rollout.gather.cluster.decode import decode
+from rollout.gather.doctor.cluster import lock_check
+from rollout.model.fleetlock import NO_SLOTS
+from rollout.report.fleetlock import slots_text
+from rollout.report.unfinished import no_run_text
 from tests.execution.simulated import SetClock
 from tests.standalone_api import standalone_api
 
@@ -72,6 +81,53 @@ def looked(api: KubeApi, renewed_at: float | None = None) -> tuple[bool, float]:
     watch = LeaseWatch(passing)
     state = await_sign(watch, lambda: read_lease(api, "kube-system"), lambda _message: None)
     return state is HolderState.ALIVE, passing.seconds
+
+
+FOREIGN = "\x1b[2Jbob\u202e\nroot@node-7/" + "9" * 5000
+
+
+def assert_short_and_safe(text: str) -> None:
+    assert "bob" in text
+    assert "root@node-7" in text
+    assert len(text) < 400
+    assert text.isprintable()
+
+
+def foreign_texts() -> dict[str, str]:
+    """What people read about a Lease that another program holds."""
+    lease = LeaseState(FOREIGN, "1", 10)
+    snapshot = LeaseSnapshot(lease)
+    wire_lease = decode(
+        json.dumps({"metadata": {"name": "x"}, "spec": {"holderIdentity": FOREIGN}}).encode(),
+        Lease,
+        "",
+    )
+    return {
+        "refusal": locked_error(lease, "kube-system").message,
+        "conflict": _conflict_error(wire_lease).message,
+        "status": no_run_text(snapshot, None),
+        "doctor of a living one": lock_check("x", FOREIGN, is_alive=True).message,
+        "doctor of a dead one": lock_check("x", FOREIGN, is_alive=False).message,
+        "slots": slots_text(NO_SLOTS, {}, FOREIGN, None).splitlines()[-1],
+    }
+
+
+@pytest.mark.parametrize("place", foreign_texts())
+def test_a_foreign_holder_is_shown_short_and_without_control_characters(place: str) -> None:
+    assert_short_and_safe(foreign_texts()[place])
+
+
+def test_the_wait_for_a_foreign_holder_names_it_short(api: KubeApi) -> None:
+    hold(api, 30, FOREIGN)
+    notices: list[str] = []
+    watch = LeaseWatch(Passing(api))
+    await_sign(watch, lambda: read_lease(api, "kube-system"), notices.append)
+    assert_short_and_safe(notices[0])
+
+
+def test_a_foreign_run_is_no_part_of_a_command() -> None:
+    lease = LeaseState("ann", "1", 10, run="x; reboot")
+    assert unlocking(lease, "kube-system") == "kubectl -n kube-system delete lease node-rollout"
 
 
 @pytest.mark.parametrize(

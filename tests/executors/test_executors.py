@@ -132,7 +132,7 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
 def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(
     program: Program, with_faults: StartLab
 ) -> None:
-    """An answer without a boot id says nothing about the boot: neither that it is over, nor that it
+    """An answer without a boot ID says nothing about the boot: neither that it is over, nor that it
     stands.
     """
     lab = with_faults(5)

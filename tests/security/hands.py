@@ -284,7 +284,7 @@ PLAIN: dict[str, tuple[Damage, str]] = {
     ),
     "a path as id": (
         _annotated("run", "../../../../evil"),
-        "'../../../../evil' is not a rollout id",
+        "'../../../../evil' is not a rollout ID",
     ),
     "a newer annotation": (_annotated("quorum", "3"), "its annotation node-rollout.dev/quorum"),
     "half ended": (

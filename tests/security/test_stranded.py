@@ -2,7 +2,7 @@
 
 Leaving such a node out made of it one that nobody had begun: it stayed cordoned, did not count as
 away, and the rollout ended with 0 and without its record; a phase of a newer version was taken for
-a failure, a missing boot id for a reboot. The rule: what is not understood is never dropped. The
+a failure, a missing boot ID for a reboot. The rule: what is not understood is never dropped. The
 node is stranded: nothing is done to it, it counts as away and as failed, the record stays, the exit
 code is 4, and what to do stands in the last lines.
 """

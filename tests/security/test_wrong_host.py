@@ -3,7 +3,7 @@
 A kubelet sets the address that its Node has; `~/.ssh/config` may lead a name to another machine; an
 inventory may give two names one address. So the boot ID of whoever answers must be that of the
 Node's nodeInfo, and of no other Node: when a plan is made, when a node is begun, in the answer on
-whose connection the reboot is sent, and the machine id after the reboot as well. What is another
+whose connection the reboot is sent, and the machine ID after the reboot as well. What is another
 machine is `wrong-host`; what a Node does not say is `unknown-status`.
 """
 
@@ -90,7 +90,7 @@ def test_a_kubelet_that_reports_the_address_of_another_node(
 
 
 def test_a_kubelet_that_reports_all_of_another_nodes_machine(lab: Lab, rollout: Rollout) -> None:
-    """Address, machine id and boot id: the two Nodes are refused though only one of them is
+    """Address, machine ID and boot ID: the two Nodes are refused though only one of them is
     selected.
     """
     other = lab.machines[ELSEWHERE]
@@ -207,7 +207,7 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(
 
 
 def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollout) -> None:
-    """The machine id never changes over a reboot: whoever answers with another one is not the host
+    """The machine ID never changes over a reboot: whoever answers with another one is not the host
     that went down.
     """
 

@@ -161,7 +161,7 @@ DRAINING = FleetLockAnswer(AnswerKind.WAITING_FOR_DRAIN, "worker-1 is draining")
 
 
 STRANGER = FleetLockAnswer(
-    AnswerKind.UNKNOWN_ID, "no Node has the machine id that this id is made of"
+    AnswerKind.UNKNOWN_ID, "no Node has the machine ID that this ID is made of"
 )
 
 

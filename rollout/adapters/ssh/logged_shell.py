@@ -19,7 +19,7 @@ from rollout.ports import CommandResult, HostExecutor
 
 _LOG = logging.getLogger("rollout.ssh")
 _NAMES: Mapping[str, str] = {
-    BOOT_COMMAND: "boot id",
+    BOOT_COMMAND: "boot ID",
     REBOOT_COMMAND: "reboot",
     CHECK_COMMAND: "check for an update",
 }
@@ -89,7 +89,7 @@ def _name(command: str) -> str:
     if is_probe(command):
         return "probe"
     if is_last_question(command):
-        return "boot id and staged version"
+        return "boot ID and staged version"
     return _NAMES.get(command, _REBOOT_COMMAND)
 
 

@@ -185,7 +185,7 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         )
     run = annotations.get(marks.RUN, "")
     if not is_run_id(run):
-        raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
+        raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout ID")
     booleans = ("true", "false")
     allowed = {
         marks.ENDED: booleans,

@@ -21,7 +21,7 @@ from rollout.model.plan import (
     RolloutPlan,
     WarningKind,
 )
-from rollout.model.text import counted, shell_word, shortened
+from rollout.model.text import counted, name_excerpt, shell_word, shortened
 from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
@@ -92,13 +92,16 @@ def lock_check(
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
-        return warned(CheckName.LOCK, subject, f"held by {holder}: a rollout is under way", fix)
+        return warned(
+            CheckName.LOCK, subject, f"held by {name_excerpt(holder)}: a rollout is under way", fix
+        )
     if unfinished:
         verdict = failed if blocks else warned
         return verdict(CheckName.LOCK, subject, unfinished, f"{ways_out}.")
     if holder:
         message = (
-            f"held by {holder}, which is not renewing it; rollout takes it over when it expires"
+            f"held by {name_excerpt(holder)}, which is not renewing it; rollout takes it over when"
+            " it expires"
         )
         return warned(
             CheckName.LOCK,
