@@ -23,6 +23,9 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
 OSD_APP = "rook-ceph-osd"
+# The API groups of Kubernetes' own owners of pods and budgets, besides those below k8s.io.
+_KUBERNETES_GROUPS = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
+_KUBERNETES_DOMAIN = ".k8s.io"
 # Taints that Kubernetes sets by itself.
 SELF_SET = "node.kubernetes.io/"
 
@@ -104,6 +107,20 @@ class OwnerRef:
     kind: str
     name: str
     uid: str
+
+    @property
+    def group(self) -> str:
+        """Return the API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def is_of_kubernetes(self) -> bool:
+        """Whether it is of a kind of Kubernetes' own, such as a Deployment of `apps`."""
+        return self.group in _KUBERNETES_GROUPS or self.group.endswith(_KUBERNETES_DOMAIN)
+
+    def named_in(self, namespace: str) -> str:
+        """Return kind, namespace and name, such as `Cluster db/shop`."""
+        return f"{self.kind} {namespace}/{self.name}"
 
 
 class PodPhase(StrEnum):
@@ -187,6 +204,7 @@ class Budget:
 
     `min_available` and `max_unavailable` are as written (`2`, `50%`), empty if not set.
     `sync_error` is why the controller cannot count the pods; then it allows no eviction.
+    `owner` is the controller of the budget itself, such as a database that created it.
     `critical`: the budget is a rule of drain.critical, named by its selector, and not in the API.
     """
 
@@ -201,6 +219,7 @@ class Budget:
     expected_pods: int
     always_allow_unhealthy: bool
     sync_error: str = ""
+    owner: OwnerRef | None = None
     critical: bool = False
     uid: str = field(default="", compare=False)
     version: str = field(default="", compare=False)

@@ -90,6 +90,7 @@ class WarningKind(StrEnum):
 
     POD = "pod"
     BUDGET_WAITING = "budget-waiting"
+    BUDGET_MANAGED = "budget-managed"
     TERMINATING = "terminating"
     LONG_GRACE = "long-grace"
     FITS_NOWHERE = "fits-nowhere"

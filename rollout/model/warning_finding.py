@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import ClassVar
 
+from rollout.model.cluster import OwnerRef
 from rollout.model.drain_finding import Nowhere, PodFinding
 from rollout.model.finding import Finding, HeldVersion, NodeResting, UncountedVersion
 from rollout.model.plan import WarningKind
@@ -75,6 +76,18 @@ class BudgetClosed(WarningFinding, frozen=True):
     kind = WarningKind.BUDGET_WAITING
     healthy: int
     needed: int
+
+
+class BudgetManaged(WarningFinding, frozen=True):
+    """The budget allows no eviction until the controller of its owner moves the pods.
+
+    `is_alone`: that controller has no other pod, to which it could switch.
+    """
+
+    kind = WarningKind.BUDGET_MANAGED
+    namespace: str
+    controller: OwnerRef
+    is_alone: bool
 
 
 class DownMeanwhile(WarningFinding, frozen=True):

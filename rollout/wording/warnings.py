@@ -15,6 +15,7 @@ from rollout.model.warning_finding import (
     AllReplicas,
     BudgetClosed,
     BudgetCrowded,
+    BudgetManaged,
     CoversNoPod,
     CriticalUnready,
     DownMeanwhile,
@@ -106,6 +107,17 @@ def _(finding: BudgetClosed) -> Words:
     pods = f"{finding.healthy} of {finding.needed} needed pods are healthy"
     waits = "the drain waits for it, up to --drain-timeout; see why its pods are not ready"
     return Words(f"allows no eviction now ({pods}): {waits}")
+
+
+@words.register
+def _(finding: BudgetManaged) -> Words:
+    owner = finding.controller.named_in(finding.namespace)
+    if not finding.is_alone:
+        when = f"when the controller of {owner} moves it"
+        return Words(f"opens {when}, usually once the node is cordoned")
+    when = f"only when the controller of {owner} moves its pod"
+    risk = f"{owner} has no other pod to switch to, so the drain may wait until --drain-timeout"
+    return Words(f"opens {when}. {risk} and fail: add an instance")
 
 
 @words.register

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, PodPhase, StoredData
+from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase, StoredData
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
@@ -135,6 +135,14 @@ WARNINGS = {
     WarningKind.BUDGET_WAITING: (
         with_pods(WEB, allowed=0, expected=3, desired_healthy=2, current_healthy=2),
         ("--drain-timeout", "why its pods are not ready"),
+    ),
+    WarningKind.BUDGET_MANAGED: (
+        with_pods(
+            replace(WEB, owner=OwnerRef("postgresql.cnpg.io/v1", "Cluster", "web", "uid-web")),
+            allowed=0,
+            expected=1,
+        ),
+        ("controller of Cluster shop/web", "add an instance"),
     ),
     WarningKind.TERMINATING: (
         with_pods(replace(WEB, deleted_at=ago(60))),

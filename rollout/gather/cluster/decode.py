@@ -141,7 +141,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     readiness = conditions.get("Ready", _NO_CONDITION)
     ready = readiness.status == ReadyState.TRUE
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
-    owner = _owner(meta.owner_references, shared)
+    owner = shared.one(_owner(meta.owner_references))
     mirror = MIRROR_ANNOTATION in meta.annotations
     # These pods are bound to their node: they never move, and their affinity names the node.
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
@@ -182,13 +182,11 @@ def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | No
     return round((ended - began).total_seconds())
 
 
-def _owner(references: Iterable[wire.OwnerReference], shared: Shared) -> OwnerRef | None:
+def _owner(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
     controller = next((reference for reference in references if reference.controller), None)
     if controller is None:
         return None
-    return shared.one(
-        OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid)
-    )
+    return OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid)
 
 
 def budget(read: wire.WireBudget) -> Budget:
@@ -209,6 +207,7 @@ def budget(read: wire.WireBudget) -> Budget:
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         sync_error=why if verdict.reason == "SyncFailed" else "",
+        owner=_owner(read.metadata.owner_references),
         uid=read.metadata.uid or "",
         version=read.metadata.resource_version or "",
     )

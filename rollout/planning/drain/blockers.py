@@ -5,7 +5,7 @@ take the last room is chance, so only a drain that fails in the best order is bl
 others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rollout.model.blocker_finding import (
     BudgetNever,
@@ -24,12 +24,14 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.model.warning_finding import (
     BudgetClosed,
+    BudgetManaged,
     LongGrace,
     StorageOpens,
     StorageSystem,
     TerminatingLate,
 )
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
+from rollout.planning.drain.controllers import controller_of
 from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
 from rollout.wording.warnings import warning
@@ -120,13 +122,23 @@ def _held_by_budgets(
             continue
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
+        controller = controller_of(budget, _asking(budget, evicted)) if is_closed else None
         if opening:
             if is_closed:
                 yield warning(node, subject, opening)
+        elif controller is not None:
+            is_alone = budget.expected_pods <= 1 and headcount.is_alone(pod, controller)
+            managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
+            yield warning(node, subject, managed)
         elif headcount.can_never_allow(budget):
             yield blocker(node, subject, _never(budget, headcount, pod))
         elif is_closed:
             yield _closed_budget(node, budget, headcount, patience, evicted)
+
+
+def _asking(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
+    """Yield the pods whose evictions need the budget's permission."""
+    return (pod for pod in pods if budget.covers(pod) and not bypasses(pod, budget))
 
 
 def _closed_budget(

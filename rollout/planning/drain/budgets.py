@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rollout.model.cluster import Budget, Pod, PodPhase
+from rollout.model.cluster import Budget, OwnerRef, Pod, PodPhase
 from rollout.model.policy import Critical
 from rollout.model.selectors import first_naming_values, parse_selector
 from rollout.model.timestamps import seconds_since
@@ -124,25 +124,30 @@ class Headcount:
     Kubelets' clocks, which stamp when a pod became unready, may differ from it by seconds, so only
     durations longer than `patience`, a drain's timeout in seconds, count.
     `ended` and `unowned` count, by budget key, finished pods and pods without a controller.
+    `owned` counts the pods that have not finished, by owner UID.
     """
 
     now: datetime | None
     ended: Counter[str]
     unowned: Counter[str]
+    owned: Counter[str]
     unready: tuple[Pod, ...] = ()
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
         ended = Counter[str]()
         unowned = Counter[str]()
+        owned = Counter[str]()
         for pod in pods:
             if pod.finished:
                 ended.update(budget.key for budget in index.covering(pod))
             elif pod.owner is None:
                 unowned.update(budget.key for budget in index.covering(pod))
+            else:
+                owned[pod.owner.uid] += 1
         running = [pod for pod in pods if not pod.finished and not pod.terminating]
         unready = tuple(pod for pod in running if pod.unready_since)
-        return cls(now, ended, unowned, unready)
+        return cls(now, ended, unowned, owned, unready)
 
     def most_healthy(self, budget: Budget) -> int:
         """Return how many of its pods can be healthy without scaling."""
@@ -178,6 +183,11 @@ class Headcount:
         if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
             return ()
         return unready
+
+    def is_alone(self, pod: Pod, controller: OwnerRef) -> bool:
+        """Whether neither the pod's owner nor the controller has another pod to switch to."""
+        owner = pod.owner or controller
+        return max(self.owned[owner.uid], self.owned[controller.uid]) <= 1
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
         """Whether the pod has long been Pending, and therefore bypasses budgets."""

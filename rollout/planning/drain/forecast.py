@@ -11,6 +11,7 @@ from rollout.model.policy import Policy
 from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
+from rollout.planning.drain.controllers import NodeControllers
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import (
     Action,
@@ -34,6 +35,7 @@ class Drainable:
     `load` is how many pods of each budget the drain evicts.
     `holds` is the part of `load` that is away until the node is back: pods that nothing
     replaces, or that fit on no other node.
+    `controllers` are those that open budgets of its pods.
     """
 
     node: Node
@@ -47,6 +49,7 @@ class Drainable:
     index: BudgetIndex
     holds: Load
     guarded: _Keys
+    controllers: NodeControllers
 
     def blocked(self) -> Iterator[str]:
         """Yield the objects of blockers, and the pods of budgets that block."""
@@ -119,10 +122,11 @@ class DrainForecaster:
             name, verdicts, self.index, self.headcount, candidate.policy.drain
         )
         guarded = dict[str, tuple[str, ...]]()
-        for verdict in with_action(Action.EVICT, verdicts):
-            keys = tuple(guards(verdict.pod, self.index))
+        evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
+        for pod in evicted:
+            keys = tuple(guards(pod, self.index))
             if keys:
-                guarded[verdict.pod.uid] = keys
+                guarded[pod.uid] = keys
         moving = movable(verdicts)
         holds: Load = {}
         if guarded:
@@ -140,6 +144,7 @@ class DrainForecaster:
             index=self.index,
             holds=holds,
             guarded=guarded,
+            controllers=NodeControllers.of(evicted, guarded, self.budgets),
         )
 
     def _try_moving(

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
 from rollout.model.text import joined
+from rollout.planning.drain.controllers import controller_in
 from rollout.planning.eligibility.away import is_storage
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, pool_of, sum_of
 from rollout.planning.layout.waves import Batch, usage_of
@@ -112,6 +113,9 @@ def _conflict(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
     pool = pool_of(key)
     if pool:
         return _short_reason(f"at most {allowed} at once of the pool {pool}")
+    controller = controller_in(key)
+    if controller:
+        return _short_reason(f"one at a time with pods of {controller}")
     if is_storage(key):
         price = f"{key} would not have enough healthy replicas"
     elif is_owner(key):

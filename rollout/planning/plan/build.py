@@ -397,6 +397,9 @@ def _limits(
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= owners.allowed
     allowed |= copies_spare(inputs.snapshot.stored)
+    # A controller moves its pods off one node at a time.
+    for item in drainable:
+        allowed |= dict.fromkeys(sorted(item.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
     deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
     rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
@@ -420,6 +423,7 @@ def _node_demand(
     policy = inputs.pools.rules(item.pool)
     unbudgeted = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
+    controllers = {key: 1 for key in sorted(item.controllers.keys) if key in limits.allowed}
     pool = pool_key(item.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     price = (0, 0)
@@ -430,8 +434,8 @@ def _node_demand(
         name=name,
         group=item.node.labels.get(policy.spread_by, ""),
         control_plane=is_control_plane(item.node, policy),
-        load=sum_of((item.load, unbudgeted, copies, pool_load)),
-        holds=sum_of((item.holds, unbudgeted, copies)),
+        load=sum_of((item.load, unbudgeted, copies, controllers, pool_load)),
+        holds=sum_of((item.holds, unbudgeted, copies, controllers)),
         ending=slowest_ending((item.leaving,), policy.drain, pace),
         price=price,
         pool=item.pool,

@@ -1,0 +1,85 @@
+"""Budgets that another controller opens.
+
+Operators of databases allow no disruption of a pod while it has a role, such as the primary. Once
+its node is cordoned, they give the role to another pod, and then the budget lets the pod go. Other
+controllers move the pod themselves. A drain waits for both, so such a budget is not a blocker.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from rollout.model.cluster import Budget, OwnerRef, Pod
+
+# Zalando's postgres-operator runs its pods in StatefulSets. By default, neither the budget nor the
+# StatefulSet names the `postgresql` that they belong to, but the StatefulSet has its name.
+_SPILO = ("application", "spilo")
+_ZALANDO = ("acid.zalan.do/v1", "postgresql")
+_KEY = "controller:"
+
+
+def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
+    """Return the owner whose controller opens the budget for all these pods, which it covers.
+
+    None if Kubernetes' own controllers are responsible for the budget and one of the pods.
+    """
+    if budget.critical:
+        return None
+    if budget.owner is not None and not budget.owner.is_of_kubernetes:
+        return budget.owner
+    controllers = [_controller_of_pod(pod) for pod in pods]
+    if None in controllers:
+        return None
+    return next(iter(controllers), None)
+
+
+def _controller_of_pod(pod: Pod) -> OwnerRef | None:
+    owner = pod.owner
+    if owner is None or not owner.is_of_kubernetes:
+        return owner
+    if _SPILO not in pod.labels.items():
+        return None
+    api_version, kind = _ZALANDO
+    return replace(owner, api_version=api_version, kind=kind)
+
+
+def controller_key(namespace: str, controller: OwnerRef) -> str:
+    """Return the key of a controller in loads; no other key starts like it."""
+    return f"{_KEY}{controller.named_in(namespace)}"
+
+
+def controller_in(key: str) -> str:
+    """Return the controller of such a key, such as `Cluster db/shop`; empty for other keys."""
+    return key.removeprefix(_KEY) if key.startswith(_KEY) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeControllers:
+    """The keys of the controllers that open budgets of a node's pods.
+
+    `awaited` are those of `keys` of which a budget allows no eviction now.
+    """
+
+    keys: frozenset[str]
+    awaited: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        pods: Iterable[Pod],
+        guarded: Mapping[str, Iterable[str]],
+        budgets: Mapping[str, Budget],
+    ) -> "NodeControllers":
+        """`guarded` has, by pod UID, the keys of the `budgets` that are asked about it."""
+        keys = set[str]()
+        awaited = set[str]()
+        for pod in pods:
+            for budget_key in guarded.get(pod.uid, ()):
+                budget = budgets[budget_key]
+                controller = controller_of(budget, (pod,))
+                if controller is None:
+                    continue
+                key = controller_key(pod.namespace, controller)
+                keys.add(key)
+                if budget.disruptions_allowed <= 0:
+                    awaited.add(key)
+        return cls(frozenset(keys), frozenset(awaited))
