@@ -184,7 +184,8 @@ class BudgetUnhealthy(BlockerFinding, frozen=True):
 class FitsNowhere(BlockerFinding, frozen=True):
     """Pods of the budget, `lost`, fit on no other node while this one is away.
 
-    `obstacle` says why the first does not. The budget lets `away` pods be away, and has `healthy` at most.
+    `obstacle` says why the first does not. The budget lets `away` pods be away, and has `healthy`
+    at most.
     """
 
     kind = BlockerKind.FITS_NOWHERE

@@ -37,7 +37,7 @@ class NotSelected(PodFinding, frozen=True):
 
 
 class OverduePod(PodFinding, frozen=True):
-    """The pod's grace period ended `overdue` seconds ago, longer than the `patience` that is set."""
+    """Since the pod's grace period, `overdue` seconds have passed, more than `patience`."""
 
     kind = VerdictReason.OVERDUE
     overdue: int

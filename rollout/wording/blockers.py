@@ -2,28 +2,7 @@
 
 from collections.abc import Sequence
 
-from rollout.model.blocker_finding import (
-    AwayFailed,
-    AwayNotReady,
-    AwayStarted,
-    BlockerFinding,
-    BudgetNever,
-    BudgetUncounted,
-    BudgetUnhealthy,
-    BudgetUnscaled,
-    ControlPlaneAway,
-    CoordinatorActive,
-    CopiesLacking,
-    EtcdMajorityLost,
-    FitsNowhere,
-    LastApiServer,
-    LimitUsedUp,
-    NodeAway,
-    PodRefused,
-    StaticPodUnready,
-    StuckTerminating,
-    TwoBudgets,
-)
+from rollout.model import blocker_finding as findings
 from rollout.model.cluster import Budget
 from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import Blocker
@@ -38,7 +17,7 @@ _BESIDE = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
 
 
-def blocker(node: str, subject: str, finding: BlockerFinding) -> Blocker:
+def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocker:
     """Return the plan's entry for a finding about `subject`, such as `pdb/namespace/name`."""
     what = cause(finding)
     how = fix(finding)
@@ -47,17 +26,17 @@ def blocker(node: str, subject: str, finding: BlockerFinding) -> Blocker:
 
 
 @words.register
-def _(_finding: AwayNotReady) -> Words:
+def _(_finding: findings.AwayNotReady) -> Words:
     return Words("is not Ready")
 
 
 @words.register
-def _(finding: AwayFailed) -> Words:
+def _(finding: findings.AwayFailed) -> Words:
     return Words(f"failed in {_rollout(finding.run)} and is still cordoned")
 
 
 @words.register
-def _(finding: AwayStarted) -> Words:
+def _(finding: findings.AwayStarted) -> Words:
     return Words(f"was started by {_rollout(finding.run)} and is still cordoned")
 
 
@@ -66,7 +45,7 @@ def _rollout(run: str) -> str:
 
 
 @words.register
-def _(finding: LimitUsedUp) -> Words:
+def _(finding: findings.LimitUsedUp) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
@@ -74,27 +53,27 @@ def _(finding: LimitUsedUp) -> Words:
     return Words(cause, f"{_return_of(finding.away)}, or raise the limit")
 
 
-def _return_of(away: NodeAway) -> str:
+def _return_of(away: findings.NodeAway) -> str:
     """Return how the node becomes available again."""
-    if isinstance(away, AwayNotReady):
+    if isinstance(away, findings.AwayNotReady):
         return "fix it"
     return "`rollout abort` uncordons it once that rollout has ended"
 
 
 @words.register
-def _(finding: ControlPlaneAway) -> Words:
+def _(finding: findings.ControlPlaneAway) -> Words:
     cause = f"{words(finding.away).cause}, {_BESIDE}"
     return Words(cause, f"{_return_of(finding.away)}, {_ALLOW}")
 
 
 @words.register
-def _(finding: StaticPodUnready) -> Words:
+def _(finding: findings.StaticPodUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     return Words(f"is not Ready on {finding.node}{since}, {_BESIDE}", f"fix it, {_ALLOW}")
 
 
 @words.register
-def _(finding: EtcdMajorityLost) -> Words:
+def _(finding: findings.EtcdMajorityLost) -> Words:
     cause = (
         f"is one of {finding.members} members of etcd on {finding.node}, which needs"
         f" {finding.needed} and would have {finding.left} without it"
@@ -106,12 +85,12 @@ def _(finding: EtcdMajorityLost) -> Words:
 
 
 @words.register
-def _(_finding: LastApiServer) -> Words:
+def _(_finding: findings.LastApiServer) -> Words:
     return Words("is the only API server that is Ready", f"start another API server, {_ALLOW}")
 
 
 @words.register
-def _(finding: CopiesLacking) -> Words:
+def _(finding: findings.CopiesLacking) -> Words:
     if finding.away:
         nodes = ", ".join(finding.away)
         verb = "is" if len(finding.away) == 1 else "are"
@@ -121,7 +100,7 @@ def _(finding: CopiesLacking) -> Words:
 
 
 @words.register
-def _(finding: CoordinatorActive) -> Words:
+def _(finding: findings.CoordinatorActive) -> Words:
     coordinator = finding.coordinator
     holders = ", ".join(coordinator.holders)
     act = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
@@ -157,12 +136,12 @@ def _locked_by_hand(lock: LockAnnotation) -> str:
 
 
 @words.register
-def _(finding: PodRefused) -> Words:
+def _(finding: findings.PodRefused) -> Words:
     return Words(refusal(finding.reasons))
 
 
 @words.register
-def _(finding: StuckTerminating) -> Words:
+def _(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     cause = f"{stuck}, longer than --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={finding.timeout}"
@@ -176,7 +155,7 @@ def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
 
 
 @words.register
-def _(finding: TwoBudgets) -> Words:
+def _(finding: findings.TwoBudgets) -> Words:
     names = ", ".join(finding.budgets)
     covered = f"is covered by {len(finding.budgets)} budgets ({names})"
     return Words(
@@ -186,14 +165,14 @@ def _(finding: TwoBudgets) -> Words:
 
 
 @words.register
-def _(finding: BudgetUncounted) -> Words:
+def _(finding: findings.BudgetUncounted) -> Words:
     cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
     scalable = "let it cover only pods of scalable controllers"
     return Words(cause, _fixes("give it an absolute minAvailable", scalable))
 
 
 @words.register
-def _(finding: BudgetUnscaled) -> Words:
+def _(finding: findings.BudgetUnscaled) -> Words:
     cause = (
         f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
         " subresource to calculate it from"
@@ -202,7 +181,7 @@ def _(finding: BudgetUnscaled) -> Words:
 
 
 @words.register
-def _(finding: BudgetNever) -> Words:
+def _(finding: findings.BudgetNever) -> Words:
     budget = finding.budget
     pods = counted(budget.expected_pods, "pod")
     ended = f", {finding.ended} of them completed" if finding.ended else ""
@@ -214,7 +193,7 @@ def _(finding: BudgetNever) -> Words:
 
 
 @words.register
-def _(finding: BudgetUnhealthy) -> Words:
+def _(finding: findings.BudgetUnhealthy) -> Words:
     budget = finding.budget
     has = "has" if len(finding.unready) == 1 else "have"
     them = "it" if len(finding.unready) == 1 else "them"
@@ -227,13 +206,13 @@ def _(finding: BudgetUnhealthy) -> Words:
 
 
 @words.register
-def _(finding: FitsNowhere) -> Words:
+def _(finding: findings.FitsNowhere) -> Words:
     lost = finding.lost
     others = counted(len(lost) - 1, "more pod")
     more = f" (and {others} of this budget)" if len(lost) > 1 else ""
     cause = (
-        f"{lost[0]}{more} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and this budget"
-        f" allows only {finding.away} unavailable"
+        f"{lost[0]}{more} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and"
+        f" this budget allows only {finding.away} unavailable"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))

@@ -3,68 +3,53 @@
 from collections.abc import Sequence
 from typing import assert_never
 
+from rollout.model import drain_finding as findings
 from rollout.model.cluster import HOST_PORT, Resources
-from rollout.model.drain_finding import (
-    DaemonSetGone,
-    LocalStorage,
-    NoNodeMatches,
-    NoRoom,
-    NotSelected,
-    Nowhere,
-    OfDaemonSet,
-    OverduePod,
-    PlacementRule,
-    PodFinding,
-    RulesExclude,
-    Shortage,
-    StaticPod,
-    UnmanagedPod,
-    VolumeElsewhere,
-)
+from rollout.model.drain_finding import Nowhere, PlacementRule, Shortage
 from rollout.wording.words import Words, text, words
 
 
 @words.register
-def _(_finding: NotSelected) -> Words:
+def _(_finding: findings.NotSelected) -> Words:
     return Words("is not selected by --pod-selector")
 
 
 @words.register
-def _(finding: OverduePod) -> Words:
+def _(finding: findings.OverduePod) -> Words:
     setting = f"drain.skip-wait-for-delete-timeout is {finding.patience}"
     ended = f"its grace period ended {finding.overdue} s ago"
     return Words(f"is stuck terminating: {ended} ({setting})")
 
 
 @words.register
-def _(finding: OfDaemonSet) -> Words:
+def _(finding: findings.OfDaemonSet) -> Words:
     return Words(f"belongs to the DaemonSet {finding.daemon_set}, which would replace it")
 
 
 @words.register
-def _(_finding: StaticPod) -> Words:
+def _(_finding: findings.StaticPod) -> Words:
     return Words("is a static pod: its kubelet runs it from a file")
 
 
 @words.register
-def _(finding: DaemonSetGone) -> Words:
+def _(finding: findings.DaemonSetGone) -> Words:
     gone = f"its DaemonSet {finding.daemon_set} no longer exists"
     return Words(f"{gone}, so nothing would replace it", "--force evicts it")
 
 
 @words.register
-def _(_finding: LocalStorage) -> Words:
+def _(_finding: findings.LocalStorage) -> Words:
     return Words("has emptyDir data that would be lost", "--delete-emptydir-data allows it")
 
 
 @words.register
-def _(_finding: UnmanagedPod) -> Words:
+def _(_finding: findings.UnmanagedPod) -> Words:
     return Words("has no controller, so nothing would replace it", "--force evicts it")
 
 
-def refusal(findings: Sequence[PodFinding]) -> str:
+def refusal(reasons: Sequence[findings.PodFinding]) -> str:
     """Return why a pod is left or refused; empty if it is neither."""
-    return "; ".join(text(finding) for finding in findings)
+    return "; ".join(text(reason) for reason in reasons)
 
 
 _RULES = {
@@ -78,15 +63,15 @@ _RULES = {
 def obstacle(nowhere: Nowhere) -> str:
     """Return, in a clause, why no other node takes a pod."""
     match nowhere:
-        case NoNodeMatches():
+        case findings.NoNodeMatches():
             rules = "its node selector, affinity and tolerations"
             return f"no other schedulable node matches {rules}"
-        case VolumeElsewhere(volume=volume):
+        case findings.VolumeElsewhere(volume=volume):
             return f"its volume {volume} attaches to no other schedulable node"
-        case NoRoom(requests=requests, shortage=shortage):
+        case findings.NoRoom(requests=requests, shortage=shortage):
             full = f"no other schedulable node has room for its requests ({_requests(requests)})"
             return f"{full}: {_shortage(shortage)}"
-        case RulesExclude(rules=rules):
+        case findings.RulesExclude(rules=rules):
             verb = "leave" if len(rules) > 1 else "leaves"
             return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} no other node"
         case _:

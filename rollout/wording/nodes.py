@@ -2,43 +2,8 @@
 
 from collections.abc import Mapping
 
+from rollout.model import finding as findings
 from rollout.model.detection import Source
-from rollout.model.finding import (
-    AllNodesPaused,
-    CordonedByOther,
-    DrainBlocked,
-    EvidenceShort,
-    ExcludedByFlag,
-    HeldVersion,
-    InvalidMark,
-    LeftCordoned,
-    MaybeHeldVersion,
-    MissingMark,
-    NodeDeleting,
-    NodeLeaving,
-    NodeNotReady,
-    NodePaused,
-    NodeResting,
-    NoEvidence,
-    NoHost,
-    NoSudo,
-    OtherSystem,
-    OwnNodeDeferred,
-    OwnNodeOnly,
-    PausedByAnnotation,
-    ProbeFailed,
-    RebootBlocked,
-    RebootNotNeeded,
-    RivalMark,
-    RivalOnHost,
-    RivalPod,
-    ShutdownInhibited,
-    ShutdownScheduled,
-    SourcesSilent,
-    UncountedVersion,
-    UnknownMark,
-    VirtualNode,
-)
 from rollout.model.memory import NodeFailures
 from rollout.model.progress import Outcome
 from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
@@ -53,44 +18,44 @@ _OTHER_SOURCES = ", ".join(source for source in Source if source is not Source.U
 
 
 @words.register
-def _(finding: ExcludedByFlag) -> Words:
+def _(finding: findings.ExcludedByFlag) -> Words:
     return Words(f"left out by {finding.flag}")
 
 
 @words.register
-def _(_finding: VirtualNode) -> Words:
+def _(_finding: findings.VirtualNode) -> Words:
     return Words("a virtual node: it has no host to reboot")
 
 
 @words.register
-def _(finding: OtherSystem) -> Words:
+def _(finding: findings.OtherSystem) -> Words:
     return Words(f"a {finding.system.capitalize()} node: rollout reboots Linux hosts")
 
 
 @words.register
-def _(_finding: NodeDeleting) -> Words:
+def _(_finding: findings.NodeDeleting) -> Words:
     return Words("the Node is being deleted")
 
 
 @words.register
-def _(finding: NodeLeaving) -> Words:
+def _(finding: findings.NodeLeaving) -> Words:
     return Words(f"{finding.remover} is about to remove it: taint {finding.taint}")
 
 
 @words.register
-def _(finding: NodeNotReady) -> Words:
+def _(finding: findings.NodeNotReady) -> Words:
     state = "its kubelet has stopped reporting" if finding.is_silent else "it is not Ready"
     return Words(joined(": ", state, finding.message))
 
 
 @words.register
-def _(finding: LeftCordoned) -> Words:
+def _(finding: findings.LeftCordoned) -> Words:
     rollout = f"the unfinished rollout {finding.run}"
     return Words(f"cordoned by {rollout} in its phase {finding.phase}")
 
 
 @words.register
-def _(finding: CordonedByOther) -> Words:
+def _(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
         way = "--allow cordoned reboots it too, and leaves it cordoned"
         return Words("cordoned by an operator", way, note="")
@@ -99,50 +64,50 @@ def _(finding: CordonedByOther) -> Words:
 
 
 @words.register
-def _(finding: UnknownMark) -> Words:
+def _(finding: findings.UnknownMark) -> Words:
     annotation = f"its annotation {finding.annotation}"
     return Words(f"{annotation} is unknown to this version of rollout", _OTHER_VERSION)
 
 
 @words.register
-def _(finding: MissingMark) -> Words:
+def _(finding: findings.MissingMark) -> Words:
     return Words(f"its annotation {finding.annotation} is missing", _OTHER_VERSION)
 
 
 @words.register
-def _(finding: InvalidMark) -> Words:
+def _(finding: findings.InvalidMark) -> Words:
     value = finding.value[:_QUOTED]
     return Words(f"its annotation {finding.annotation} is {value!r}", _OTHER_VERSION)
 
 
 @words.register
-def _(finding: NodePaused) -> Words:
+def _(finding: findings.NodePaused) -> Words:
     return Words(str(finding.pause), note=finding.pause.details)
 
 
 @words.register
-def _(finding: PausedByAnnotation) -> Words:
+def _(finding: findings.PausedByAnnotation) -> Words:
     by = f"by its annotation {finding.annotation}"
     return Words(f"paused {by}", note=by)
 
 
 @words.register
-def _(finding: AllNodesPaused) -> Words:
+def _(finding: findings.AllNodesPaused) -> Words:
     return Words(f"all nodes are {finding.pause}")
 
 
 @words.register
-def _(_finding: NoHost) -> Words:
+def _(_finding: findings.NoHost) -> Words:
     return Words("no host in the inventory matches this Node")
 
 
 @words.register
-def _(finding: ProbeFailed) -> Words:
+def _(finding: findings.ProbeFailed) -> Words:
     return Words(finding.message, finding.hint, brief=finding.brief)
 
 
 @words.register
-def _(finding: RebootNotNeeded) -> Words:
+def _(finding: findings.RebootNotNeeded) -> Words:
     cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
         return Words(cause, f"to use its reboot-needed annotation: {finding.detect_flag}")
@@ -150,7 +115,7 @@ def _(finding: RebootNotNeeded) -> Words:
 
 
 @words.register
-def _(finding: SourcesSilent) -> Words:
+def _(finding: findings.SourcesSilent) -> Words:
     cause = "; ".join(finding.answers)
     if finding.shows:
         return Words(cause, f"it has {', '.join(finding.shows)}: {finding.detect_flag}")
@@ -160,7 +125,7 @@ def _(finding: SourcesSilent) -> Words:
 
 
 @words.register
-def _(finding: HeldVersion) -> Words:
+def _(finding: findings.HeldVersion) -> Words:
     nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _NAMED)}"
     where = nodes if finding.nodes else "nodes that later succeeded"
     cause = f"version {finding.version} is held: it failed on {where}, last {finding.at}"
@@ -168,7 +133,7 @@ def _(finding: HeldVersion) -> Words:
 
 
 @words.register
-def _(finding: UncountedVersion) -> Words:
+def _(finding: findings.UncountedVersion) -> Words:
     cause = (
         f"version {finding.version} is held: its failures cannot be recorded because"
         f" {finding.others} other versions are already held; release some of them"
@@ -177,7 +142,7 @@ def _(finding: UncountedVersion) -> Words:
 
 
 @words.register
-def _(finding: MaybeHeldVersion) -> Words:
+def _(finding: findings.MaybeHeldVersion) -> Words:
     held = words(finding.held)
     return Words(f"{held.cause}; it may be the version staged on this node", held.fix)
 
@@ -187,7 +152,7 @@ def _release(version: str) -> str:
 
 
 @words.register
-def _(finding: NoEvidence) -> Words:
+def _(finding: findings.NoEvidence) -> Words:
     version = finding.version
     subject = f"version {version}" if version else "an unknown version"
     known = shortened(finding.known) or "none"
@@ -196,7 +161,7 @@ def _(finding: NoEvidence) -> Words:
 
 
 @words.register
-def _(finding: EvidenceShort) -> Words:
+def _(finding: findings.EvidenceShort) -> Words:
     subject = f"version {finding.version} is not proven in {finding.cluster} yet"
     failures = _failures(finding.failed) if finding.failed else ""
     nodes = ""
@@ -216,7 +181,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 
 
 @words.register
-def _(finding: NodeResting) -> Words:
+def _(finding: findings.NodeResting) -> Words:
     cause = f"it {trouble(finding.failures)}; it will not be rebooted again until {finding.until}"
     return Words(cause, f"rollout release --node {finding.node}")
 
@@ -236,22 +201,22 @@ def trouble(failures: NodeFailures, when: str = "") -> str:
 
 
 @words.register
-def _(finding: NoSudo) -> Words:
+def _(finding: findings.NoSudo) -> Words:
     return Words(finding.refusal or f"{finding.user} may not run systemctl reboot")
 
 
 @words.register
-def _(finding: ShutdownInhibited) -> Words:
+def _(finding: findings.ShutdownInhibited) -> Words:
     return Words(f"its shutdown is blocked by {finding.holder}", "see systemd-inhibit --list")
 
 
 @words.register
-def _(finding: RebootBlocked) -> Words:
+def _(finding: findings.RebootBlocked) -> Words:
     return Words(finding.answer)
 
 
 @words.register
-def _(finding: ShutdownScheduled) -> Words:
+def _(finding: findings.ShutdownScheduled) -> Words:
     return Words(finding.schedule, "`shutdown -c` on the host cancels it")
 
 
@@ -267,7 +232,7 @@ _MARKED = {
 
 
 @words.register
-def _(finding: RivalMark) -> Words:
+def _(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     what = f"{marks} is {finding.value}" if finding.value else marks
     # The commands come last, so that they can be copied.
@@ -276,13 +241,13 @@ def _(finding: RivalMark) -> Words:
 
 
 @words.register
-def _(finding: RivalPod) -> Words:
+def _(finding: findings.RivalPod) -> Words:
     cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
     return Words(cause, f"wait until it has ended, or --allow {finding.rival}")
 
 
 @words.register
-def _(finding: RivalOnHost) -> Words:
+def _(finding: findings.RivalOnHost) -> Words:
     match finding.rival:
         case Rival.LOCKSMITHD:
             act = "locksmithd runs on the host and reboots it by itself"
@@ -303,13 +268,13 @@ def _or_allow(way_out: str, rival: str) -> str:
 
 
 @words.register
-def _(finding: OwnNodeOnly) -> Words:
+def _(finding: findings.OwnNodeOnly) -> Words:
     place = f"{_own_pod(finding.pod)}, which cannot be scheduled on another node"
     return Words(f"{place}: run rollout from outside the cluster")
 
 
 @words.register
-def _(finding: OwnNodeDeferred) -> Words:
+def _(finding: findings.OwnNodeDeferred) -> Words:
     return Words(f"{_own_pod(finding.pod)}: the next run reboots it, from another node")
 
 
@@ -318,5 +283,5 @@ def _own_pod(pod: str) -> str:
 
 
 @words.register
-def _(finding: DrainBlocked) -> Words:
+def _(finding: findings.DrainBlocked) -> Words:
     return Words(f"left out by --skip blocked: {finding.object} {finding.message}")

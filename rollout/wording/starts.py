@@ -1,29 +1,6 @@
 """Why a planned node is not started, or a rollout goes no further, in words."""
 
-from rollout.model.finding import (
-    AlertsFiring,
-    AlertsNotAsked,
-    AlertsUnreadable,
-    ApiUnavailable,
-    BlockedNow,
-    BlockingPods,
-    CommandRefused,
-    DeadlineReached,
-    DeadlineTooNear,
-    FailureLimit,
-    GateTimeout,
-    LeaseLost,
-    MemoryUnreadable,
-    MemoryUnwritable,
-    NoWindowFits,
-    RestBlocked,
-    StopRequested,
-    UnavailableLimit,
-    Unsettled,
-    WaveNotConfirmed,
-    WindowClosed,
-    WindowTooShort,
-)
+from rollout.model import finding as findings
 from rollout.model.text import shortened
 from rollout.wording.words import Words, words
 
@@ -34,14 +11,14 @@ _NODES = 5
 
 
 @words.register
-def _(finding: WindowClosed) -> Words:
+def _(finding: findings.WindowClosed) -> Words:
     frozen = f"frozen ({shortened(finding.freezes, _FREEZES)})"
     why = frozen if finding.freezes else "outside the maintenance window"
     return Words(f"{why}; {_next(finding.opens)}")
 
 
 @words.register
-def _(finding: WindowTooShort) -> Words:
+def _(finding: findings.WindowTooShort) -> Words:
     within = "before the freeze" if finding.ends_in_freeze else "in the window"
     estimate = f"it is estimated to take {finding.needed}"
     return Words(f"only {finding.left} left {within}, and {estimate}; {_next(finding.opens)}")
@@ -52,94 +29,94 @@ def _next(opens: str) -> str:
 
 
 @words.register
-def _(finding: NoWindowFits) -> Words:
+def _(finding: findings.NoWindowFits) -> Words:
     estimate = f"it is estimated to take {finding.needed}"
     return Words(f"{estimate}, longer than any maintenance window")
 
 
 @words.register
-def _(finding: DeadlineTooNear) -> Words:
+def _(finding: findings.DeadlineTooNear) -> Words:
     left = f"only {finding.left} left until --active-deadline"
     return Words(f"{left}, and it is estimated to take {finding.needed}")
 
 
 @words.register
-def _(finding: MemoryUnreadable) -> Words:
+def _(finding: findings.MemoryUnreadable) -> Words:
     return Words(finding.problem, "rollout doctor")
 
 
 @words.register
-def _(finding: MemoryUnwritable) -> Words:
+def _(finding: findings.MemoryUnwritable) -> Words:
     return Words(f"failures could not be recorded: {finding.problem}")
 
 
 @words.register
-def _(finding: BlockingPods) -> Words:
+def _(finding: findings.BlockingPods) -> Words:
     pods = f"pod {shortened(finding.pods, _PODS)} runs there"
     return Words(f"{pods} (gates.blocking-pod-selector {finding.selector})")
 
 
 @words.register
-def _(finding: BlockedNow) -> Words:
+def _(finding: findings.BlockedNow) -> Words:
     return Words(f"{finding.object} {finding.message}")
 
 
 @words.register
-def _(finding: AlertsFiring) -> Words:
+def _(finding: findings.AlertsFiring) -> Words:
     verb = "is" if len(finding.names) == 1 else "are"
     noun = "alert" if len(finding.names) == 1 else "alerts"
     return Words(f"{noun} {shortened(finding.names, _ALERTS)} {verb} firing")
 
 
 @words.register
-def _(finding: AlertsUnreadable) -> Words:
+def _(finding: findings.AlertsUnreadable) -> Words:
     return Words(f"alerts cannot be read: {finding.problem}")
 
 
 @words.register
-def _(finding: AlertsNotAsked) -> Words:
+def _(finding: findings.AlertsNotAsked) -> Words:
     setting = "alerts.prometheus-url is not set to it"
     return Words(f"alerts from {finding.url} are not read: {setting}")
 
 
 @words.register
-def _(finding: GateTimeout) -> Words:
+def _(finding: findings.GateTimeout) -> Words:
     held = words(finding.held)
     return Words(f"{held.cause}, for longer than gates.timeout {finding.timeout}", held.fix)
 
 
 @words.register
-def _(finding: WaveNotConfirmed) -> Words:
+def _(finding: findings.WaveNotConfirmed) -> Words:
     return Words(f"wave {finding.wave} was not confirmed")
 
 
 @words.register
-def _(finding: CommandRefused) -> Words:
+def _(finding: findings.CommandRefused) -> Words:
     return Words(finding.answer)
 
 
 @words.register
-def _(_finding: StopRequested) -> Words:
+def _(_finding: findings.StopRequested) -> Words:
     return Words("stopped on request")
 
 
 @words.register
-def _(_finding: DeadlineReached) -> Words:
+def _(_finding: findings.DeadlineReached) -> Words:
     return Words("--active-deadline has been reached")
 
 
 @words.register
-def _(_finding: LeaseLost) -> Words:
+def _(_finding: findings.LeaseLost) -> Words:
     return Words("the Lease was lost")
 
 
 @words.register
-def _(finding: FailureLimit) -> Words:
+def _(finding: findings.FailureLimit) -> Words:
     return Words(f"{finding.failed} failed, and --max-failures is {finding.limit}")
 
 
 @words.register
-def _(finding: UnavailableLimit) -> Words:
+def _(finding: findings.UnavailableLimit) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
@@ -147,7 +124,7 @@ def _(finding: UnavailableLimit) -> Words:
 
 
 @words.register
-def _(finding: Unsettled) -> Words:
+def _(finding: findings.Unsettled) -> Words:
     when = f"since the interruption the cluster has not settled within {finding.timeout}"
     if finding.node or finding.wave:
         what = finding.node or f"wave {finding.wave}"
@@ -156,10 +133,10 @@ def _(finding: Unsettled) -> Words:
 
 
 @words.register
-def _(finding: ApiUnavailable) -> Words:
+def _(finding: findings.ApiUnavailable) -> Words:
     return Words(f"the API server is unavailable: {finding.message}")
 
 
 @words.register
-def _(finding: RestBlocked) -> Words:
+def _(finding: findings.RestBlocked) -> Words:
     return Words(finding.message)

@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from rollout.model import warning_finding as findings
 from rollout.model.drain_finding import (
     DaemonSetGone,
     LocalStorage,
@@ -11,25 +12,6 @@ from rollout.model.drain_finding import (
 )
 from rollout.model.plan import PlanWarning
 from rollout.model.text import counted, shortened
-from rollout.model.warning_finding import (
-    AllReplicas,
-    BudgetClosed,
-    BudgetCrowded,
-    BudgetManaged,
-    CoversNoPod,
-    CriticalUnready,
-    DownMeanwhile,
-    HeldVersionTaken,
-    LongGrace,
-    PodWarning,
-    RestingNodeTaken,
-    StaysHere,
-    StorageOpens,
-    StorageSystem,
-    TerminatingLate,
-    UsersLoggedIn,
-    WarningFinding,
-)
 from rollout.wording.blockers import stuck_terminating
 from rollout.wording.drain import obstacle
 from rollout.wording.words import Words, cause, words
@@ -38,13 +20,13 @@ _NAMED_USERS = 3
 _STOPS = "the reboot stops it, bypassing its disruption budgets"
 
 
-def warning(node: str, subject: str, finding: WarningFinding) -> PlanWarning:
+def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWarning:
     """Return the plan's entry for a finding about `subject`, such as `pod/namespace/name`."""
     return PlanWarning(node, subject, cause(finding), finding.kind)
 
 
 @words.register
-def _(warned: PodWarning) -> Words:
+def _(warned: findings.PodWarning) -> Words:
     match warned.finding:
         case NotSelected():
             return Words(f"{cause(warned.finding)}: {_STOPS}")
@@ -61,27 +43,27 @@ def _(warned: PodWarning) -> Words:
 
 
 @words.register
-def _(finding: CriticalUnready) -> Words:
+def _(finding: findings.CriticalUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     effect = "the reboot may not fix it, and rollout does not wait for it"
     return Words(f"is system-node-critical and not Ready{since}: {effect}")
 
 
 @words.register
-def _(_finding: StaysHere) -> Words:
+def _(_finding: findings.StaysHere) -> Words:
     why = "tolerates the unschedulable taint and fits on no other node"
     return Words(f"{why}: it would be scheduled here again, and {_STOPS}")
 
 
 @words.register
-def _(finding: TerminatingLate) -> Words:
+def _(finding: findings.TerminatingLate) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     setting = "drain.skip-wait-for-delete-timeout"
     return Words(f"{stuck}; the drain waits for it, unless {setting} skips it")
 
 
 @words.register
-def _(finding: LongGrace) -> Words:
+def _(finding: findings.LongGrace) -> Words:
     period = f"another {finding.grace}" if finding.is_terminating else finding.grace
     timing = f"may take {period} to terminate, and the drain waits {finding.timeout}"
     ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
@@ -89,13 +71,13 @@ def _(finding: LongGrace) -> Words:
 
 
 @words.register
-def _(finding: StorageOpens) -> Words:
+def _(finding: findings.StorageOpens) -> Words:
     match finding.system:
-        case StorageSystem.LONGHORN:
+        case findings.StorageSystem.LONGHORN:
             unless = "a volume has its last healthy replica here, or stays attached"
             fails = "in that case the drain waits until --drain-timeout and fails"
             return Words(f"Longhorn removes it once the node is cordoned, unless {unless}; {fails}")
-        case StorageSystem.ROOK:
+        case findings.StorageSystem.ROOK:
             when = "for one failure domain at a time, once Ceph is healthy"
             return Words(f"Rook opens it {when}: the drain waits for it")
         case _:
@@ -103,14 +85,14 @@ def _(finding: StorageOpens) -> Words:
 
 
 @words.register
-def _(finding: BudgetClosed) -> Words:
+def _(finding: findings.BudgetClosed) -> Words:
     pods = f"{finding.healthy} of {finding.needed} needed pods are healthy"
     waits = "the drain waits for it, up to --drain-timeout; see why its pods are not ready"
     return Words(f"allows no eviction now ({pods}): {waits}")
 
 
 @words.register
-def _(finding: BudgetManaged) -> Words:
+def _(finding: findings.BudgetManaged) -> Words:
     owner = finding.controller.named_in(finding.namespace)
     if not finding.is_alone:
         when = f"when the controller of {owner} moves it"
@@ -121,13 +103,13 @@ def _(finding: BudgetManaged) -> Words:
 
 
 @words.register
-def _(finding: DownMeanwhile) -> Words:
+def _(finding: findings.DownMeanwhile) -> Words:
     why = obstacle(finding.nowhere)
     return Words(f"down until its node returns: {why}; make room on other nodes if it must run")
 
 
 @words.register
-def _(finding: BudgetCrowded) -> Words:
+def _(finding: findings.BudgetCrowded) -> Words:
     allows = f"allows {finding.allowed} of the {finding.pods} pods that are here by then to be"
     room = "not all pods on this node fit on other nodes"
     risk = "if those pods are evicted last, the drain may wait until --drain-timeout and fail"
@@ -135,29 +117,29 @@ def _(finding: BudgetCrowded) -> Words:
 
 
 @words.register
-def _(finding: AllReplicas) -> Words:
+def _(finding: findings.AllReplicas) -> Words:
     where = f"all its {finding.pods} pods are on this node"
     risk = "no budget keeps them from leaving at once"
     return Words(f"{where}, and {risk}: spread them, or give it a budget")
 
 
 @words.register
-def _(finding: HeldVersionTaken) -> Words:
+def _(finding: findings.HeldVersionTaken) -> Words:
     return Words(f"taken anyway, as asked for: {cause(finding.held)}")
 
 
 @words.register
-def _(finding: RestingNodeTaken) -> Words:
+def _(finding: findings.RestingNodeTaken) -> Words:
     return Words(f"`rollout operate` would leave it out: {cause(finding.resting)}")
 
 
 @words.register
-def _(finding: UsersLoggedIn) -> Words:
+def _(finding: findings.UsersLoggedIn) -> Words:
     users = f"{counted(len(finding.users), 'user')} logged in"
     names = shortened(finding.users, _NAMED_USERS)
     return Words(f"{users} ({names}); leave the node out: rollout pause {finding.node}")
 
 
 @words.register
-def _(_finding: CoversNoPod) -> Words:
+def _(_finding: findings.CoversNoPod) -> Words:
     return Words("covers no pod: see its namespace and labels")
