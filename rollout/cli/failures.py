@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from rollout.cli.program import PROGRAM, as_started, program_name
+from rollout.cli.program import PROGRAM, program_name, with_program_name
 from rollout.cli.terminal import fit_line, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
@@ -69,7 +69,7 @@ def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> No
     expected = RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort
     if verbose and not isinstance(error, expected):
         lines += "".join(traceback.format_exception(error)).splitlines()
-    sys.stderr.write("".join(f"{fit_line(as_started(line))}\n" for line in lines))
+    sys.stderr.write("".join(f"{fit_line(with_program_name(line))}\n" for line in lines))
 
 
 def exit_code(error: BaseException) -> ExitCode:

@@ -150,7 +150,10 @@ def _own_parameters(
 
 
 def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]) -> Source:
-    """Return the settings of the command line with their origins. A flag wins over `--set`."""
+    """Return the settings of the command line with their origins: first those with a flag.
+
+    A flag wins over `--set`.
+    """
     flags = {
         item.name: (value, f"--{item.flag}")
         for item, value in values.items()
@@ -159,8 +162,10 @@ def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]
     if words:
         flagged, _ = flags.get("nodes.node", ([], ""))
         flags["nodes.node"] = ([*flagged, *words], "--node")
-    # The first of these sets the order, the last the value.
-    return {**flags, **assigned, **flags}
+    typed = dict(flags)
+    for name, item in assigned.items():
+        typed.setdefault(name, item)
+    return typed
 
 
 def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.flags import PlainValue
-from rollout.cli.program import as_started
+from rollout.cli.program import with_program_name
 
 _ARGUMENTS = "Arguments"
 _OWN = "Options"
@@ -80,7 +80,7 @@ class _HelpAsStarted:
     """Names the program in help as it was started: `rollout`, or the kubectl plugin."""
 
     def get_help(self, ctx: Any) -> str:
-        return as_started(super().get_help(ctx))  # type: ignore[misc]
+        return with_program_name(super().get_help(ctx))  # type: ignore[misc]
 
 
 class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):

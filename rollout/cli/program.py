@@ -53,8 +53,8 @@ def program_name() -> str:
     return PLUGIN if Path(sys.argv[0]).name == _PLUGIN_FILE else PROGRAM
 
 
-def as_started(text: str) -> str:
-    """Return a text whose commands have the name of this program, to be pasted."""
+def with_program_name(text: str) -> str:
+    """Return a text whose commands begin with the name by which the program was started."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

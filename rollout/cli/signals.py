@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
-from rollout.cli.terminal import Echo, fit_line, let_go_of_lost_terminals
+from rollout.cli.terminal import Echo, discard_lost_terminals, fit_line
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
 
@@ -165,7 +165,7 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
         elif number in _STOP_SIGNALS and not is_stopping:
             is_stopping = True
             stop.request()
-            let_go_of_lost_terminals()
+            discard_lost_terminals()
             if message:
                 _write(message)
         elif number in _ENDING_SIGNALS:

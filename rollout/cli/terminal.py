@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Self, TextIO
 
-from rollout.cli.program import as_started
+from rollout.cli.program import with_program_name
 from rollout.model.text import printable
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def warn(*sentences: str) -> None:
 def write_beside(line: str, style: str = "") -> None:
     """Write a printable line to standard error.
 
-    On a terminal it has this style, and stands above a moving display. Nothing moves before someone
-    asks for the console.
+    On a terminal it has this style, and stands above a moving display. Without either, no library
+    is loaded.
     """
-    line = as_started(line)
-    if sys.stderr.isatty() and (style or error_console.cache_info().currsize):
+    line = with_program_name(line)
+    if sys.stderr.isatty() and (style or _is_console_open()):
         from rich.text import Text
 
         error_console().show(Text(line, style=style))
@@ -70,7 +70,7 @@ def show_progress(doing: str) -> AbstractContextManager[object]:
 
 def show(text: str) -> None:
     """Print printable text with its line breaks, in color on a terminal."""
-    text = as_started(text)
+    text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
 
@@ -197,6 +197,11 @@ def error_console() -> "SharedConsole":
     return SharedConsole(stderr=True)
 
 
+def _is_console_open() -> bool:
+    """Whether something may move on standard error: nothing does before the console is used."""
+    return error_console.cache_info().currsize > 0
+
+
 # The major device number of /dev/null, /dev/full and the like.
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -226,7 +231,7 @@ def flush_or_discard() -> None:
             _discard(stream.fileno())
 
 
-def let_go_of_lost_terminals() -> None:
+def discard_lost_terminals() -> None:
     """Discard the output to a terminal that is gone, as after a broken login."""
     for number in (1, 2):
         status = os.fstat(number)

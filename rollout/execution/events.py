@@ -42,7 +42,7 @@ _PATIENCE = 900.0
 
 
 # The reasons are fixed, because people filter by them.
-STEPS = {
+EVENT_OF_PHASE = {
     Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
     Phase.DRAINED: ("Drained", "All pods that had to leave are gone"),
@@ -50,7 +50,11 @@ STEPS = {
     Phase.BOOTED: ("Booted", "The host is up with a new boot ID"),
     Phase.READY: ("Ready", "The kubelet of the new boot reports Ready"),
 }
-ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
+REASON_OF_END = {
+    Outcome.SUCCEEDED: "Done",
+    Outcome.SKIPPED: "Skipped",
+    Outcome.ABORTED: "GivenBack",
+}
 FAILED = "RolloutFailed"
 BLOCKED = "DrainBlocked"
 
@@ -74,7 +78,9 @@ class NodeEvents:
         self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
-        self._held: dict[str, str] = {}
+        # The pod that each node's drain was first reported to wait for.
+        self._blocked_pods: dict[str, str] = {}
+        # None is the end.
         self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written: set[str] = set()
         self._last_moment = float("inf")
@@ -93,36 +99,58 @@ class NodeEvents:
     def notify(self, event: StepEvent) -> None:
         """Write an Event for a step. The steps of a node come from one thread."""
         match event:
-            case NodeFinished() if event.node not in self._planned:
-                return  # Another process has started it, and this one does not touch it.
-            case NodeStep() if self._phases.get(event.node) is not event.phase:
-                self._phases[event.node] = event.phase
-                if event.phase in STEPS:
-                    reason, sentence = STEPS[event.phase]
-                    node = self._planned[event.node]
-                    if event.version_staged:
-                        node = replace(node, staged_version=event.version_staged)
-                    words = {
-                        "versions": _versions(node),
-                        "kept": _kept_message(node),
-                        "pods": counted(node.evict, "pod"),
-                    }
-                    self.tell(event.node, reason, sentence.format(**words), event.at)
-            # If a budget blocks a hundred pods of a node, one Event is enough.
-            case PodBlocked() if self._held.setdefault(event.node, event.pod) == event.pod:
-                message = f"Pod {event.pod} is held back by {event.held_by}: {event.message}"
-                self.tell(event.node, BLOCKED, message, event.at, warning=True)
-            case PodReleased() if self._held.get(event.node) == event.pod:
-                del self._held[event.node]
+            case NodeStep():
+                self._report_step(event)
+            case PodBlocked():
+                self._report_blocked(event)
+            case PodReleased():
+                if self._blocked_pods.get(event.node) == event.pod:
+                    del self._blocked_pods[event.node]
             case NodeFinished():
-                reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
-                message = _end_message(event, self._planned[event.node])
-                self.tell(event.node, reason, message, event.at, warning=reason == FAILED)
+                self._report_end(event)
             case _:
                 return
 
-    def tell(
-        self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False
+    def _report_step(self, step: NodeStep) -> None:
+        """Queue an Event if the node has entered a phase that has one."""
+        if self._phases.get(step.node) is step.phase:
+            return
+        self._phases[step.node] = step.phase
+        if step.phase not in EVENT_OF_PHASE:
+            return
+        reason, sentence = EVENT_OF_PHASE[step.phase]
+        node = self._planned[step.node]
+        if step.version_staged:
+            node = replace(node, staged_version=step.version_staged)
+        message = sentence.format(
+            versions=_versions(node),
+            kept=_kept_message(node),
+            pods=counted(node.evict, "pod"),
+        )
+        self.queue_event(step.node, reason, message, step.at)
+
+    def _report_blocked(self, blocked: PodBlocked) -> None:
+        """Queue an Event for the first pod that blocks a node's drain: a budget may block many."""
+        if blocked.node not in self._blocked_pods:
+            self._blocked_pods[blocked.node] = blocked.pod
+        if self._blocked_pods[blocked.node] != blocked.pod:
+            return
+        message = f"Pod {blocked.pod} is held back by {blocked.held_by}: {blocked.message}"
+        self.queue_event(blocked.node, BLOCKED, message, blocked.at, is_warning=True)
+
+    def _report_end(self, result: NodeFinished) -> None:
+        node = self._planned.get(result.node)
+        if node is None:
+            # Another process has started it, and this one does not touch it.
+            return
+        reason = REASON_OF_END.get(result.outcome, FAILED)
+        if result.left_cordoned:
+            reason = FAILED
+        message = _end_message(result, node)
+        self.queue_event(result.node, reason, message, result.at, is_warning=reason == FAILED)
+
+    def queue_event(
+        self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False
     ) -> None:
         """Queue an Event. A node has one Event of the run for each `reason`."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
@@ -137,7 +165,7 @@ class NodeEvents:
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
             "reason": reason,
             "message": f"{message} (rollout {self.run})"[:_LONGEST_MESSAGE],
-            "type": "Warning" if warning else "Normal",
+            "type": "Warning" if is_warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": self.run,
@@ -148,23 +176,26 @@ class NodeEvents:
         self._waiting.put(event)
 
     def _write_all(self) -> None:
-        while (event := self._waiting.get()) is not None:
-            deadline = Deadline(self.clock, _PATIENCE)
+        while True:
+            event = self._waiting.get()
+            if event is None:
+                return
             try:
                 patiently(
                     partial(self._write, event),
-                    deadline,
-                    passing=lambda error: is_passing(error) and self._lasts,
+                    Deadline(self.clock, _PATIENCE),
+                    passing=lambda error: is_passing(error) and self._has_time,
                 )
             except RolloutError as error:
-                if self._lasts:
+                if self._has_time:
                     self.report.notice(
                         f"Events about this rollout cannot be written: {error.message}"
                     )
                 return
 
     @property
-    def _lasts(self) -> bool:
+    def _has_time(self) -> bool:
+        """Whether the process waits for this thread at all, and still does."""
         return self.clock.monotonic() < self._last_moment
 
     def _write(self, event: dict[str, Any]) -> None:

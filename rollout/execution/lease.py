@@ -5,7 +5,7 @@ holder was a process on this machine that has ended. It is alive if this process
 if the last one is recent by the API server's clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -76,12 +76,14 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         """The time of the last renewal by the API server's clock."""
         return wire.written_at(self.managed_fields, "renewTime")
 
-    def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
-        """Return metadata for an update, which keeps what others have written on the Lease."""
-        merged = dict(self.annotations)
-        merged.pop(marks.RUN, None)
-        merged.pop(marks.PROCESS, None)
-        metadata: dict[str, Any] = {"annotations": {**merged, **annotations}}
+    def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
+        """Return metadata for an update: our annotations, and what others have written."""
+        annotations = dict(self.annotations)
+        # A Lease that is released must have neither.
+        annotations.pop(marks.RUN, None)
+        annotations.pop(marks.PROCESS, None)
+        annotations.update(ours)
+        metadata: dict[str, Any] = {"annotations": annotations}
         if self.labels:
             metadata["labels"] = self.labels
         if self.finalizers:
@@ -216,7 +218,11 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as last seen, `since` when it is unchanged by the local clock."""
+    """The Lease as last seen, and since when it is unchanged, in monotonic seconds.
+
+    `renewed`: this process has seen a renewal, or the API server's clock shows a recent one.
+    `ended`: the holder was a process on this machine, which has ended.
+    """
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0
@@ -269,6 +275,11 @@ class LeaseWatch:
 
     @property
     def state(self) -> HolderState:
+        """What is known so far.
+
+        The holder is GONE if its process on this machine has ended, or if the Lease was not renewed
+        for its whole duration. It is UNKNOWN until either a renewal is seen or that time is over.
+        """
         sight = self._sight
         if not sight.lease.holder:
             return HolderState.NOBODY

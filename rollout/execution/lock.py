@@ -99,9 +99,12 @@ class LeaseLock:
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = float("-inf")
-        self._stored = LeaseMeta(marks.LEASE_NAME)
+        # As this process last read or wrote it.
+        self._metadata = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
+        # How often the Lease has changed hands.
         self._transitions = 0
+        # Who holds the lost Lease, empty if nobody does. None while it is not lost.
         self._lost_to: str | None = None
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
@@ -121,8 +124,7 @@ class LeaseLock:
     def check(self) -> None:
         """Return if this process surely holds the Lease, else raise `FencedError`."""
         if self._leaving.is_set():
-            # The process ends in a moment, and another may start before that.
-            threading.Event().wait()
+            _block_forever()
         if self._ended.is_set():
             raise FencedError(
                 "the lock was given up",
@@ -130,15 +132,22 @@ class LeaseLock:
             )
         age = self._clock.monotonic() - self._renewed_at
         if self._lost_to is None and age >= self.request.seconds * _SURE_SHARE:
-            # This waits as long as the rollout waits for the API server.
-            renew = self.cluster.noting_outage(marks.LEASE_NAME)(self._renew)
-            patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
+            self._renew_patiently()
         if self._lost_to is not None:
             holder = f"held by {name_excerpt(self._lost_to)}" if self._lost_to else "free"
             raise FencedError(
                 f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
+
+    def _renew_patiently(self) -> None:
+        """Renew the Lease, and wait as long as the rollout waits for the API server."""
+
+        def renew() -> None:
+            with self.cluster.noting_outage(marks.LEASE_NAME):
+                self._renew()
+
+        patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
 
     def _is_mine(self, lease: Lease) -> bool:
         """Whether this process has taken it: holder names can be the same in two containers."""
@@ -156,15 +165,18 @@ class LeaseLock:
         return is_forced or before.renewal == current.renewal
 
     def _acquire(self) -> None:
+        """Create the Lease, or take over one that is free, forced or abandoned."""
         lease = self._read()
         if lease is None:
             self._claim(
                 lambda: self.cluster.api.create(self._collection, self._body()), before=None
             )
             return
-        if lease.held_by and not self._is_unlocked(lease):
-            lease = self._wait_until_gone(lease)
-        self._stored = lease.metadata
+        if lease.held_by:
+            self._check_forced_run(lease)
+            if not self.request.force_unlock:
+                lease = self._wait_until_gone(lease)
+        self._metadata = lease.metadata
         self._transitions = (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
@@ -175,7 +187,7 @@ class LeaseLock:
         """
         while True:
             try:
-                self._patiently(lambda: self._hold(write))
+                self._patiently(lambda: self._hold_by(write))
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (
@@ -183,7 +195,7 @@ class LeaseLock:
                 ):
                     raise _conflict_error(current) from error
                 # It is unknown when the unanswered write arrived, so the next check renews it.
-                self._stored = current.metadata
+                self._metadata = current.metadata
                 if self._is_mine(current):
                     return
             else:
@@ -199,8 +211,8 @@ class LeaseLock:
         if self._clock.wait(self.stop, seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
-    def _is_unlocked(self, lease: Lease) -> bool:
-        """Whether `force_unlock` names the holder's run; `BlockedError` if it names another."""
+    def _check_forced_run(self, lease: Lease) -> None:
+        """Raise `BlockedError` if `force_unlock` names another run than the holder's."""
         run = lease.state.run
         if self.request.force_unlock not in ("", run):
             purpose = f"for run {name_excerpt(run)}" if run else "and names no run"
@@ -210,28 +222,19 @@ class LeaseLock:
                 f" lock {purpose}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
-        return bool(self.request.force_unlock)
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
-        """Watch until the holder is gone. A new holder makes the plan outdated."""
+        """Watch until the holder is gone; return the Lease as last read.
+
+        A new holder makes the plan outdated.
+        """
         if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
-        while (state := self._watch.look(lease.state)) is not HolderState.GONE:
-            if state is HolderState.NOBODY:
-                raise LockedError(
-                    "another rollout was running, and has just ended", hint=_PLAN_AGAIN
-                )
-            if state is HolderState.ALIVE:
-                raise locked_error(lease.state, self.request.namespace)
+        while self._observe(lease) is not HolderState.GONE:
             if next_notice.expired:
                 next_notice = Deadline(self._clock, _NOTICE_INTERVAL)
-                left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
-                unlock = unlocking(lease.state, self.request.namespace)
-                self.notice(
-                    f"{lease.state.holder_text} holds the lock: watching up to {left} for a"
-                    f" renewal; if its process is gone: {unlock}"
-                )
+                self._report_wait(lease)
             self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
             if current is None:
@@ -239,12 +242,29 @@ class LeaseLock:
             lease = current
         return lease
 
-    def _hold(self, write: Callable[[], bytes | None]) -> None:
-        """Write the Lease. Its duration counts from when the write was sent."""
+    def _observe(self, lease: Lease) -> HolderState:
+        """Return whether the holder is gone; `LockedError` if it is alive, or has just ended."""
+        state = self._watch.look(lease.state)
+        if state is HolderState.NOBODY:
+            raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
+        if state is HolderState.ALIVE:
+            raise locked_error(lease.state, self.request.namespace)
+        return state
+
+    def _report_wait(self, lease: Lease) -> None:
+        left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
+        unlock = unlocking(lease.state, self.request.namespace)
+        self.notice(
+            f"{lease.state.holder_text} holds the lock: watching up to {left} for a renewal; if its"
+            f" process is gone: {unlock}"
+        )
+
+    def _hold_by(self, write: Callable[[], bytes | None]) -> None:
+        """Hold the Lease by this write of it. Its duration counts from when the write was sent."""
         sent = self._clock.monotonic()
         answer = write()
         if answer is not None:
-            self._stored = decode(answer, Lease, self._path).metadata
+            self._metadata = decode(answer, Lease, self._path).metadata
             self._renewed_at = sent
             self.cluster.note_answer(marks.LEASE_NAME)
 
@@ -271,7 +291,7 @@ class LeaseLock:
             if self._lost_to is not None or self._ended.is_set():
                 return
             try:
-                self._hold(lambda: self._write(self._hurried))
+                self._hold_by(lambda: self._write(self._hurried))
             except ApiNotFoundError:
                 self._lost_to = ""
 
@@ -287,7 +307,7 @@ class LeaseLock:
             if current is None or not self._is_mine(current):
                 self._lost_to = current.held_by if current else ""
                 return None
-            self._stored = current.metadata
+            self._metadata = current.metadata
             return api.replace(self._path, self._body(released=released))
 
     def _release(self) -> None:
@@ -316,15 +336,17 @@ class LeaseLock:
         """Return the Lease to write; what others have written on it stays."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
-        ours = {
-            marks.RUN: self.run,
-            **({marks.PROCESS: self.request.process} if self.request.process else {}),
-        }
-        metadata = self._stored.with_ours({} if released else ours)
+        ours = {}
+        if not released:
+            ours[marks.RUN] = self.run
+            if self.request.process:
+                ours[marks.PROCESS] = self.request.process
+        known = self._metadata
+        metadata = known.for_update(ours)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
-        if self._stored.resource_version:
+        if known.resource_version:
             # Without the UID, an update would create a deleted Lease again.
-            metadata |= {"resourceVersion": self._stored.resource_version, "uid": self._stored.uid}
+            metadata |= {"resourceVersion": known.resource_version, "uid": known.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -337,6 +359,11 @@ class LeaseLock:
                 "leaseTransitions": self._transitions,
             },
         }
+
+
+def _block_forever() -> None:
+    """Stop this thread for good: the process ends soon, and another may act before it does."""
+    threading.Event().wait()
 
 
 def _conflict_error(lease: Lease | None) -> LockedError:

@@ -44,16 +44,14 @@ class ExclusionReason(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether the node should have been rebooted, so that the exit code is 4.
-
-        It is not if there is nothing to do, if the host is not Linux or is being removed, if an
-        operator excluded, cordoned or paused the node, if the node failed and is not tried again
-        yet, or if another cluster must prove its version first.
-        """
-        return self not in _LEFT_OUT
+        """Whether the node should have been rebooted, so that the exit code is 4."""
+        return self not in _NO_TROUBLE
 
 
-_LEFT_OUT = frozenset(
+# There is nothing to do, the host is not Linux or is being removed, an operator excluded, cordoned
+# or paused the node, the node failed and is not tried again yet, or another cluster must prove its
+# version first.
+_NO_TROUBLE = frozenset(
     {
         ExclusionReason.DELETING,
         ExclusionReason.UNSUPPORTED,

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
+# The highest value of `Column.leaves`.
+_LAST_STEP = 9
 _LEAST_LIST = 20
 _LEAST_NOTE = 32
 _INDENT = "    "
@@ -144,8 +146,10 @@ class _Table:
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
         """Return the places of the columns with room, and their widths: as many as fit."""
         places = list(range(len(self.columns)))
-        layouts = [places, [place for place in places if not self.columns[place].note]]
-        for step in range(1, 10):
+        without_note = [place for place in places if not self.columns[place].note]
+        # First all columns, then without the note, then also without each step's columns.
+        layouts = [places, without_note]
+        for step in range(1, _LAST_STEP + 1):
             layouts.append([place for place in layouts[-1] if self.columns[place].leaves != step])
         for layout in layouts[:-1]:
             widths = self._widths(layout)

@@ -106,7 +106,7 @@ def status_text(
     else:
         lines = _brief_lines(rows, notes, _counts(statuses), width)
     lines += [follow_up.sentence for follow_up in follow_ups]
-    lines.append(_bad_versions_text(statuses))
+    lines.append(_rolled_back_text(statuses))
     if rollout.lead:
         lines += _rollout_commands(follow_ups, rollout, repeated)
     else:
@@ -248,8 +248,8 @@ def _next(
     commands = [follow_up.command for follow_up in follow_ups if follow_up.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
-    bad = bad_versions(statuses)
-    if any(_may_find_an_update(status, bad) for status in statuses):
+    rolled_back = rolled_back_versions(statuses)
+    if any(_may_find_an_update(status, rolled_back) for status in statuses):
         commands.append("rollout check-update")
     return commands[0] if commands else ""
 
@@ -269,7 +269,7 @@ def _needs_doctor(status: NodeStatus) -> bool:
     return is_unknown or status.reason in _ON_THE_HOST
 
 
-def bad_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
+def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
     """Return the versions that hosts were rolled back from and have not been updated to since."""
     updates = (status.update for status in statuses)
     return frozenset(
@@ -277,19 +277,19 @@ def bad_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
     )
 
 
-def _may_find_an_update(status: NodeStatus, bad: frozenset[str]) -> bool:
+def _may_find_an_update(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
     """Whether a check may stage another version than one that was rolled back from."""
     if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
         return False
-    return status.update.newest_version not in bad
+    return status.update.newest_version not in rolled_back
 
 
-def _bad_versions_text(statuses: Sequence[NodeStatus]) -> str:
+def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
     """Say why no check for updates is advised; empty if no version was rolled back from."""
-    bad = bad_versions(statuses)
-    if not bad:
+    rolled_back = rolled_back_versions(statuses)
+    if not rolled_back:
         return ""
-    versions = " and ".join(sorted(map(printable, bad)))
+    versions = " and ".join(sorted(map(printable, rolled_back)))
     return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 

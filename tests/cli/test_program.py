@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollout.cli.program import COMMANDS, PLUGIN, PROGRAM, as_started
+from rollout.cli.program import COMMANDS, PLUGIN, PROGRAM, with_program_name
 from rollout.model.text import shell_word
 
 
@@ -39,9 +39,9 @@ def test_commands_are_named_as_the_program_was_started(
     text: str, as_plugin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-node_rollout"])
-    assert as_started(text) == as_plugin
+    assert with_program_name(text) == as_plugin
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/rollout"])
-    assert as_started(text) == text
+    assert with_program_name(text) == text
 
 
 WORDS = st.text() | st.lists(
@@ -57,4 +57,4 @@ def test_what_somebody_named_stands_in_a_command_as_it_was_named(
     typed = " ".join(map(shell_word, words))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["/usr/local/bin/kubectl-node_rollout"])
-        assert as_started(f"    {PROGRAM} {name} {typed}") == f"    {PLUGIN} {name} {typed}"
+        assert with_program_name(f"    {PROGRAM} {name} {typed}") == f"    {PLUGIN} {name} {typed}"

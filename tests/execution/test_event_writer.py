@@ -30,7 +30,7 @@ def tell(
     at: datetime = AT,
     message: str = "Evicting 3 pods",
 ) -> None:
-    writer.tell("n1", reason, message, at)
+    writer.queue_event("n1", reason, message, at)
 
 
 def writing(

@@ -18,7 +18,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
-from rollout.execution.events import STEPS
+from rollout.execution.events import EVENT_OF_PHASE
 from rollout.gather.cluster.rights import Right, apply_rights, has_right, missing_rights
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.lifecycle import with_defaults
@@ -145,7 +145,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(
             ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction")
         )
         second.await_drain(server)
-        wait_until(lambda: STEPS[Phase.DRAINING][0] in reasons(lab, "worker-2"), 90)
+        wait_until(lambda: EVENT_OF_PHASE[Phase.DRAINING][0] in reasons(lab, "worker-2"), 90)
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         wait_until(lambda: TOLD_AGAIN in {(act.verb, act.resource) for act in used(lab)}, 90)
         for client in (second, third):

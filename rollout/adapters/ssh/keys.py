@@ -192,6 +192,7 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
     Raises:
         TypeError: The key is encrypted, and no passphrase is given.
         ValueError: It is no key, or the passphrase is wrong.
+        UnsupportedAlgorithm: paramiko has no such keys.
     """
     is_openssh = data.lstrip().startswith(_OPENSSH_HEADER)
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -202,6 +203,7 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
         case ec.EllipticCurvePrivateKey():
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
+            # paramiko makes such a key from a file only.
             text = key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.OpenSSH,

@@ -186,7 +186,7 @@ def _undo(
 ) -> "Aborted":
     """Undo the rollout on all nodes, until a signal asks to stop."""
     from rollout.cli import wiring
-    from rollout.cli.program import as_started
+    from rollout.cli.program import with_program_name
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages.cluster import read_nodes
     from rollout.cli.stages.execute import lock_request, new_process_id, reach_hosts
@@ -197,7 +197,7 @@ def _undo(
 
     nodes = read_nodes(connections.api)
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
-    progress = PlainLines(sys.stderr, rephrase=as_started)
+    progress = PlainLines(sys.stderr, rephrase=with_program_name)
     lock = lock_request(settings, process=new_process_id(), watch=watch, force_unlock=force_unlock)
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no more nodes are returned"):

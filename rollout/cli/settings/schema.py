@@ -355,15 +355,21 @@ class OutputSettings(SettingsTable):
         is_prose: bool = False,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Print a result as a document, as the names of its `nodes`, or as wrapped text."""
-        if self.format is OutputFormat.NAME:
-            terminal.show_names(nodes)
-        elif self.as_json:
-            terminal.show_document(document, as_yaml=self.format is OutputFormat.YAML)
-        elif is_prose:
-            terminal.show_lines(text())
-        else:
-            terminal.show(text())
+        """Print a result: its `document`, the names of its `nodes`, or its `text`.
+
+        `is_prose`: the text consists of sentences, which a terminal gets wrapped.
+        """
+        match self.format:
+            case OutputFormat.NAME:
+                terminal.show_names(nodes)
+            case OutputFormat.JSON:
+                terminal.show_document(document)
+            case OutputFormat.YAML:
+                terminal.show_document(document, as_yaml=True)
+            case OutputFormat.TEXT | OutputFormat.WIDE if is_prose:
+                terminal.show_lines(text())
+            case OutputFormat.TEXT | OutputFormat.WIDE:
+                terminal.show(text())
 
 
 class AlertsSettings(SettingsTable):

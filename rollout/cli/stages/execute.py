@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
-from rollout.cli.program import as_started
+from rollout.cli.program import with_program_name
 from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.cluster import Connections
@@ -19,8 +19,8 @@ from rollout.cli.stages.prepare import PreparedRun
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import relaxed_notes
 from rollout.cli.terminal import (
+    discard_lost_terminals,
     error_console,
-    let_go_of_lost_terminals,
     show,
     show_lines,
     show_progress,
@@ -131,7 +131,7 @@ def run_and_show(execution: Execution) -> RunResult:
         result = _run_observed(execution, observer)
         note(result_counts(result))
         # A process that did not notice the lost terminal continues.
-        let_go_of_lost_terminals()
+        discard_lost_terminals()
     if not output.as_json and (run.plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
         show(f"\n{_summary(result, run.request, took)}")
@@ -304,8 +304,12 @@ def display(
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
-        with LiveProgress(console, stop=stop, names_pods=names_pods, rephrase=as_started) as board:
+        with LiveProgress(
+            console, stop=stop, names_pods=names_pods, rephrase=with_program_name
+        ) as board:
             yield board
     else:
-        with PlainLines(sys.stderr, names_pods=names_pods, rephrase=as_started) as lines_for_people:
+        with PlainLines(
+            sys.stderr, names_pods=names_pods, rephrase=with_program_name
+        ) as lines_for_people:
             yield lines_for_people

@@ -269,7 +269,7 @@ class MeasuredPass:
 
 @contextmanager
 def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """Measure one pass. Its result is the code that is set, or that of the raised error."""
+    """Measure one pass, or one apply or resume. Its result is the code that is set, or that of the raised error."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:

@@ -148,7 +148,10 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Move slow nodes to the front, so that none of them ends alone."""
+    """Move slow nodes to the front, so that none of them runs alone at the end.
+
+    The other nodes keep their order.
+    """
     if part.rolling is None:
         return part
     slow = _SLOW * median(seconds.values())
