@@ -1,17 +1,17 @@
 """A memory that cannot be read: whatever is wrong with it, it is not taken for one of nothing."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
 
 from rollout.errors import ApiError, BlockedError
-from rollout.execution.record.memory import change_memory, require_memory
+from rollout.execution.record.memory import Change, change_memory, require_memory
 from rollout.gather.cluster.documents import read_memory
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.model.marks import MEMORY_NAME
-from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.memory import NO_MEMORY, Memory, NodeFailures, Pause, VersionFailures
 from rollout.ports import ClusterApi
 from tests.execution.drains import put, stored
 from tests.standalone_api import StandaloneApi
@@ -75,6 +75,58 @@ def test_it_is_refused_left_as_it_is_and_reset(
     ) == {"format_version": "1.0", "nodes": {}, "versions": {}, "evidence": {}}
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["own"] == "kept"
     require_memory(read_memory(api, NAMESPACE))
+
+
+OF_A_NEWER_VERSION: dict[str, Any] = {
+    "format_version": "1.7",
+    "nodes": {
+        "w-1": {"failures": 1, "at": NOW, "outcome": "not_back", "firmware": "2.1"},
+        "w-2": {"failures": 2, "at": NOW, "outcome": "not_back", "firmware": "2.2"},
+    },
+    "versions": {"4152.2.0": {"nodes": ["w-1"], "at": NOW, "ticket": "OPS-7"}},
+    "pause": {"by": "ann", "reason": "sale", "scope": "db"},
+    "calendar": {"frozen": ["2026-12-24"]},
+}
+
+
+def fail(memory: Memory) -> Memory:
+    """The version of w-1 fails on another node as well, and w-2 succeeds."""
+    versions = {"4152.2.0": VersionFailures(("w-1", "w-3"), NOW, held_since=NOW)}
+    failed = NodeFailures(1, NOW, "not_back", version="4152.2.0")
+    return replace(memory, nodes={"w-1": memory.nodes["w-1"], "w-3": failed}, versions=versions)
+
+
+def remembered(server: StandaloneApi, api: ClusterApi, change: Change) -> dict[str, Any]:
+    """What is stored after this version has changed the memory of a newer one."""
+    text = json.dumps(OF_A_NEWER_VERSION)
+    put(server, CONFIGMAPS, config_map(data={"memory.json": text}))
+    change_memory(api, NAMESPACE, change)
+    found = stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"]
+    return cast("dict[str, Any]", json.loads(found))
+
+
+@pytest.mark.in_memory
+def test_what_only_a_newer_version_knows_survives_a_write(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    after = remembered(server, api, fail)
+    assert after["format_version"] == "1.7"
+    assert after["calendar"] == {"frozen": ["2026-12-24"]}
+    assert after["pause"] == OF_A_NEWER_VERSION["pause"]
+    assert after["nodes"]["w-1"]["firmware"] == "2.1"
+    assert after["nodes"].keys() == {"w-1", "w-3"}
+    assert after["versions"]["4152.2.0"]["ticket"] == "OPS-7"
+    assert after["versions"]["4152.2.0"]["nodes"] == ["w-1", "w-3"]
+
+
+@pytest.mark.in_memory
+@pytest.mark.parametrize("pause", [None, Pause("bob", reason="disk")])
+def test_another_pause_has_nothing_of_the_one_before(
+    pause: Pause | None, server: StandaloneApi, api: ClusterApi
+) -> None:
+    after = remembered(server, api, lambda memory: replace(memory, pause=pause))
+    assert "scope" not in after.get("pause", {})
+    assert after["nodes"] == OF_A_NEWER_VERSION["nodes"]
 
 
 @dataclass

@@ -131,14 +131,41 @@ class Document:
         return content
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap `whole` with this content, a dataclass, in the current format."""
+        """Return the ConfigMap `whole` with this content, a dataclass.
+
+        What only a newer version of rollout understands stays in it.
+        """
         fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()
             if value not in (None, "", False)
         }
-        text = msgspec.json.encode({"format_version": _FORMAT, **fields}).decode()
-        return self._with(text, whole)
+        fields = {"format_version": _FORMAT, **self._with_unknown_keys(fields, content, whole)}
+        return self._with(msgspec.json.encode(fields).decode(), whole)
+
+    def _with_unknown_keys(
+        self, fields: dict[str, Any], content: object, whole: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the fields with the keys of the stored document that this version does not know.
+
+        An object that is replaced by another, such as a pause, loses its unknown keys.
+        """
+        text = ((whole or {}).get("data") or {}).get(self.key, "")
+        try:
+            known = msgspec.to_builtins(self.parsed(text, type(content), lambda _content: ""))
+            stored = self.parsed(text, dict[str, Any], lambda _content: "")
+        except NotUnderstoodError:
+            return fields
+        kept = _unknown_keys(stored, known)
+        for name, value in fields.items():
+            before = known[name]
+            if value == before:
+                kept[name] = stored.get(name, value)
+            elif isinstance(value, dict) and before:
+                kept[name] = _with_unknown_keys_of_entries(value, stored[name], before)
+            else:
+                kept[name] = value
+        return kept
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Return why a dry run could not write the document; None if it could.
@@ -175,6 +202,24 @@ class Document:
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
         return {**base, "data": {**(base.get("data") or {}), self.key: text}}
+
+
+def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored in an object beside the keys that this version knows."""
+    return {key: value for key, value in stored.items() if key not in known}
+
+
+def _with_unknown_keys_of_entries(
+    entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the entries of a mapping. Those that are objects keep their unknown keys."""
+    kept = {}
+    for key, entry in entries.items():
+        if isinstance(entry, dict) and key in known:
+            kept[key] = _unknown_keys(stored[key], known[key]) | entry
+        else:
+            kept[key] = entry
+    return kept
 
 
 _KEY = "memory.json"
