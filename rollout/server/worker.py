@@ -128,7 +128,7 @@ class SlotRunner:
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
             limit=partial(away_limit, selection=settings.selection, policy=settings.policy),
-            why_stopped=lambda: None,
+            why_none_starts=lambda: None,
             precedence=self._precedence,
         )
 

@@ -144,12 +144,12 @@ class World(AbstractContextManager["World"]):
     def nodes(self) -> frozenset[str]:
         return frozenset(name for _, name in self._under_way)
 
-    def begin(self, node: PlannedNode) -> None:
+    def start(self, node: PlannedNode) -> None:
         self.begun[node.name] = self.clock.seconds
         heapq.heappush(self._under_way, (self.clock.seconds + self.seconds[node.name], node.name))
         self.most_in_flight = max(self.most_in_flight, len(self._under_way))
 
-    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
+    def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
         first = self._under_way[0][0] - self.clock.seconds
         self.pass_time(max(0.0, first if seconds is None else min(first, seconds)))
         results = []

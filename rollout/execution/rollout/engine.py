@@ -28,7 +28,7 @@ class Engine:
 
     It implements `NodeEngine`, which is what the steps of a node see of it.
 
-    `limit` returns how many of all nodes may be unavailable. `why_stopped` returns why no further
+    `limit` returns how many of all nodes may be unavailable. `why_none_starts` returns why no further
     node may start, None if one may. `precedence` is shared by the drains of one process, and
     `moved` collects the UIDs of the pods that they evict or delete.
     """
@@ -43,7 +43,7 @@ class Engine:
     ledger: Ledger
     settler: Settler
     limit: Callable[[Collection[Node]], AwayLimit]
-    why_stopped: Callable[[], Finding | None]
+    why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
 
@@ -93,7 +93,7 @@ class Engine:
 
         They come first because they may be slow.
         """
-        return self.gates.refusal(planned) or self.why_stopped()
+        return self.gates.refusal(planned) or self.why_none_starts()
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return self.memory.objection(planned, version)

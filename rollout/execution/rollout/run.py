@@ -113,8 +113,8 @@ class Rollout:
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:
         if self._is_begun(wave):
-            return self.rule.why_halted()
-        return self.inherited.blocked or self.rule.why_stopped()
+            return self.rule.why_none_continues()
+        return self.inherited.blocked or self.rule.why_none_starts()
 
     def _is_begun(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.begun for node in wave.nodes)
@@ -155,12 +155,12 @@ class Rollout:
         before = None if wave.rolling else self._baseline(wave)
         with self.hosts.attending(wave.nodes):
             runner.run(progress)
-        if progress.why or not settles or self.rule.why_stopped():
+        if progress.why or not settles or self.rule.why_none_starts():
             return progress.why
         if before:
             return self._settle(before, wave)
         # In a rolling part, the cluster settles from each node. Wait for the last ones.
-        return progress.settle(self.engine.stop)
+        return progress.wait_until_settled(self.engine.stop)
 
     def _baseline(self, wave: Wave) -> Health:
         """Measure health before the wave. An interrupted wave adds its earlier measurement."""
@@ -419,5 +419,5 @@ def _engine(
         ledger=rule.ledger,
         settler=Settler(cluster, report, plan.policy),
         limit=limit,
-        why_stopped=rule.why_stopped,
+        why_none_starts=rule.why_none_starts,
     )

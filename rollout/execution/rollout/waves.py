@@ -78,14 +78,14 @@ class WaveProgress:
         queue = RollingQueue(self.wave.rolling, order, nodes, in_flight)
         return (nodes[name] for name in queue.candidates())
 
-    def begin(self, nodes: Sequence[PlannedNode]) -> None:
+    def measure_before(self, nodes: Sequence[PlannedNode]) -> None:
         """Measure health before these nodes of a rolling part start."""
         if self.wave.rolling is None:
             return
         self._before.update(self.settler.measured([node.name for node in nodes], self._before))
         self.keep(Health.of_all(before.health for before in self._before.values()))
 
-    def end(self, result: NodeResult) -> None:
+    def note_end(self, result: NodeResult) -> None:
         """Keep the node of a rolling part in flight until the cluster has settled from it."""
         # Health is measured before a node only in a rolling part.
         if result.node in self._before:
@@ -95,8 +95,8 @@ class WaveProgress:
                 soaks=result.succeeded and bool(self.settler.policy.gates.soak),
             )
 
-    def look(self, running: frozenset[str]) -> Finding | None:
-        """Check the nodes that have ended; return why no other node may start."""
+    def check_settling(self, running: frozenset[str]) -> Finding | None:
+        """Check the cluster after the nodes that have ended; return why no other may start."""
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
             return self.why
@@ -108,9 +108,9 @@ class WaveProgress:
             self._judge(name, ended, missing)
         return self.why
 
-    def settle(self, stop: StopRequest) -> Finding | None:
+    def wait_until_settled(self, stop: StopRequest) -> Finding | None:
         """Wait until the cluster has settled; return why no other wave may start."""
-        while self._ended and not (self.look(frozenset()) or stop.is_due):
+        while self._ended and not (self.check_settling(frozenset()) or stop.is_due):
             if self._ended:
                 self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
@@ -166,11 +166,11 @@ class NodeThreads:
     def nodes(self) -> frozenset[str]:
         return frozenset(self._running.values())
 
-    def begin(self, node: PlannedNode) -> None:
+    def start(self, node: PlannedNode) -> None:
         self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
-    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Wait until a node has ended, at most `seconds`; return the results."""
+    def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
+        """Wait until a node has ended, at most `seconds`; return the results so far."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._running[future]
@@ -191,21 +191,21 @@ class NodeThreads:
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """When a rollout starts no other node."""
+    """When a rollout starts no other node, or does not even continue those in flight before."""
 
     stop: StopRequest
     ledger: Ledger
     most_failures: int
 
-    def why_halted(self) -> Finding | None:
-        """Return why not even nodes that were started before may continue."""
+    def why_none_continues(self) -> Finding | None:
+        """Return why not even nodes that an earlier process has started may continue."""
         if self.ledger.fenced:
             return LeaseLost()
         return self.stop.why if self.stop.is_due else None
 
-    def why_stopped(self) -> Finding | None:
+    def why_none_starts(self) -> Finding | None:
         """Return why no other node may start."""
-        why = self.why_halted()
+        why = self.why_none_continues()
         if why:
             return why
         if self.ledger.failures >= self.most_failures:
@@ -242,14 +242,27 @@ class Decision:
 _WAIT = Decision()
 
 
+@dataclass(slots=True)
+class _WaitingNodes:
+    """The nodes of a wave that have not started yet. Used by one thread.
+
+    `taken_up` are nodes that an earlier process has started. `patience` ends when nodes have waited
+    too long for room although this rollout has no node in flight; None while it has one.
+    """
+
+    nodes: list[PlannedNode]
+    taken_up: frozenset[str]
+    patience: Deadline | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `unavailable` returns the nodes that count as unavailable in the cluster. `ask_gates` returns whether
-    a node may start now, without waiting. `begun` are nodes that an earlier process has started:
-    they use up the limit already and continue in any case. A node that is refused right before its
-    cordon waits again.
+    `run_node` is `Rollout.run_node`. `unavailable` returns the nodes that count as unavailable in
+    the cluster. `ask_gates` returns whether a node may start now, without waiting. `begun` are
+    nodes that an earlier process has started: they use up the limit already and continue in any
+    case. A node that is refused right before its cordon waits again.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
@@ -269,65 +282,67 @@ class WaveRunner:
         Each pass starts and gives up waiting nodes. It then waits for a running node to finish, or
         for a moment if none is running.
         """
-        waiting = list(progress.wave.nodes)
-        taken_up = self.begun
-        patience: Deadline | None = None
+        waiting = _WaitingNodes(list(progress.wave.nodes), self.begun)
         with NodeThreads(self.run_node, self.notice) as running:
-            while waiting or running.nodes:
-                decision = self._decide(waiting, taken_up, running.nodes, progress)
-                if decision.begin or running.nodes or progress.unsettled:
-                    patience = None
-                elif decision.waits:
-                    patience = patience or self._wait_for_room(waiting)
-                    decision = self._decide_without_room(waiting, patience)
+            while waiting.nodes or running.nodes:
+                decision = self._decide(waiting, running.nodes, progress)
                 for node in decision.begin:
-                    running.begin(node)
+                    running.start(node)
                 for given_up in decision.give_up:
                     self.ledger.give_up(given_up.nodes, given_up.why)
-                waiting = decision.still_waiting(waiting)
+                waiting.nodes = decision.still_waiting(waiting.nodes)
                 pause = _LOOK_AGAIN_AT_HEALTH if progress.unsettled else _LOOK_AGAIN
                 if running.nodes:
-                    results = running.ended(pause if waiting else None)
-                    refused = self._add(results, progress)
-                    taken_up -= refused
-                    waiting += [node for node in progress.wave.nodes if node.name in refused]
+                    results = running.wait_for_results(pause if waiting.nodes else None)
+                    self._enter_results(results, waiting, progress)
                 elif decision.waits:
                     self.clock.wait(self.rule.stop, pause)
 
     def _decide(
-        self,
-        waiting: Sequence[PlannedNode],
-        taken_up: frozenset[str],
-        running: frozenset[str],
-        progress: WaveProgress,
+        self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
-        if not waiting:
+        """Return which nodes start, and which are given up because nothing makes room for them."""
+        decision = self._decide_now(waiting, running, progress)
+        if decision.begin or running or progress.unsettled:
+            waiting.patience = None
+            return decision
+        return self._decide_without_room(waiting) if decision.waits else decision
+
+    def _decide_now(
+        self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
+    ) -> Decision:
+        if not waiting.nodes:
             return _WAIT
-        resumed = [node for node in waiting if node.name in taken_up]
-        if resumed and not self.rule.why_halted():
+        resumed = [node for node in waiting.nodes if node.name in waiting.taken_up]
+        if resumed and not self.rule.why_none_continues():
             return Decision(begin=resumed)
         why: Finding | None
         try:
-            why = self.rule.why_stopped() or progress.look(running)
+            why = self.rule.why_none_starts() or progress.check_settling(running)
         except ApiError as error:
             why = ApiUnavailable(error.message)
         if why:
-            return Decision(give_up=[GivenUp(waiting, why)])
-        return self._decide_within_limit(waiting, running | progress.unsettled, progress)
+            return Decision(give_up=[GivenUp(waiting.nodes, why)])
+        return self._decide_within_limit(waiting.nodes, running | progress.unsettled, progress)
 
     def _decide_within_limit(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
     ) -> Decision:
         """Start the nodes that fit the limit and pass the gates; give up those held for good."""
         left = [node for node in waiting if node.name not in in_flight]
+        # If no node has room even while no other is unavailable, do not ask the API server.
         if self._first(progress.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         give_up: list[GivenUp] = []
         checked = set[str]()
         try:
+            # These use up the limit, and so does each node that starts now.
             away = in_flight | self.unavailable()
-            while node := self._first(progress.candidates(left, in_flight), away, checked):
+            while True:
+                node = self._first(progress.candidates(left, in_flight), away, checked)
+                if node is None:
+                    break
                 checked.add(node.name)
                 answer = self.ask_gates(node)
                 if answer.finding is None:
@@ -341,7 +356,7 @@ class WaveRunner:
                 if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:
-                progress.begin(begin)
+                progress.measure_before(begin)
         except ApiError as error:
             others = Decision(give_up=give_up).still_waiting(waiting)
             return Decision(give_up=[*give_up, GivenUp(others, ApiUnavailable(error.message))])
@@ -359,26 +374,30 @@ class WaveRunner:
                 return node
         return None
 
-    def _add(self, results: Sequence[NodeResult], progress: WaveProgress) -> frozenset[str]:
-        """Add the results to the ledger; return the refused nodes, which wait again."""
-        for result in results:
-            if not result.waits:
-                self.ledger.add(result)
-            progress.end(result)
-        return frozenset(result.node for result in results if result.waits)
+    def _decide_without_room(self, waiting: _WaitingNodes) -> Decision:
+        """Give up the nodes that have had no room until the deadline, which begins now."""
+        if waiting.patience is None:
+            self._report_full(waiting.nodes)
+            waiting.patience = Deadline(self.clock, self.settle_timeout)
+        if not waiting.patience.expired:
+            return _WAIT
+        full = self.limit.full(waiting.nodes, self.unavailable())
+        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 
-    def _wait_for_room(self, waiting: Sequence[PlannedNode]) -> Deadline:
-        """Report which nodes use up the limit, and return until when to wait for them."""
+    def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
+        """Report which nodes use up the limit."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
-        return Deadline(self.clock, self.settle_timeout)
 
-    def _decide_without_room(self, waiting: Sequence[PlannedNode], patience: Deadline) -> Decision:
-        """Give up the nodes that the limit had no room for until the deadline."""
-        if not patience.expired:
-            return _WAIT
-        full = self.limit.full(waiting, self.unavailable())
-        if not full:
-            return _WAIT
-        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
+    def _enter_results(
+        self, results: Sequence[NodeResult], waiting: _WaitingNodes, progress: WaveProgress
+    ) -> None:
+        """Add the results to the ledger. A refused node waits again, and is not taken up."""
+        for result in results:
+            if not result.waits:
+                self.ledger.add(result)
+            progress.note_end(result)
+        refused = {result.node for result in results if result.waits}
+        waiting.taken_up -= refused
+        waiting.nodes += [node for node in progress.wave.nodes if node.name in refused]
