@@ -302,7 +302,8 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
     At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the
-    eviction at admission, and then `message` is what they said.
+    eviction at admission, and then `message` is what they said. `controller` has to open the
+    budget, such as that of a `Cluster db/shop`.
     """
 
     node: str
@@ -314,6 +315,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     needs: int | None = None
     has: int | None = None
     owner: str = ""
+    controller: str = ""
     webhook: str = ""
     admission_policy: str = ""
 

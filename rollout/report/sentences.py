@@ -140,19 +140,22 @@ def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str
     why = why_held(event)
     namespace, slash, _ = event.budget.partition("/")
     own = pod.removeprefix(f"{namespace}/") if slash else pod
-    is_counted = event.needs is not None and event.has is not None
-    figures = f"needs {event.needs}, has {event.has}" if is_counted else why
+    brief = why
+    if event.controller:
+        brief = _who_acts(event)
+    elif event.needs is not None and event.has is not None:
+        brief = f"needs {event.needs}, has {event.has}"
     forms = (
         blocked_text(event, since),
         f"held by {holder} · {left} left · {pod}: {why}",
         f"held by {holder} · {left} left · {own}: {why}",
-        f"held by {holder} · {own}: {figures} · {left} left",
-        f"held by {holder} · {own}: {figures}",
+        f"held by {holder} · {own}: {brief} · {left} left",
+        f"held by {holder} · {own}: {brief}",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"held by {holder} · {own} · {figures} · {left} left"
+    shortest = f"held by {holder} · {own} · {brief} · {left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
@@ -162,14 +165,20 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_held(event: PodBlocked) -> str:
-    """Return what a budget that refuses an eviction needs and has.
+    """Return what a budget that refuses an eviction needs and has, and who has to act.
 
     A budget that has more than it needs has not counted its last evictions yet.
     """
-    if event.needs is None or event.has is None:
-        return printable(event.message)
-    uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
-    return f"needs {event.needs} healthy, has {event.has}{uncounted}"
+    why = printable(event.message)
+    if event.needs is not None and event.has is not None:
+        uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
+        why = f"needs {event.needs} healthy, has {event.has}{uncounted}"
+    return joined("; ", why, _who_acts(event))
+
+
+def _who_acts(event: PodBlocked) -> str:
+    """Return whose controller has to open the budget; empty if it opens by itself."""
+    return f"{printable(event.controller)} has to act" if event.controller else ""
 
 
 def eviction_text(pod: EvictedPod) -> str:

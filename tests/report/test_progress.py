@@ -320,6 +320,20 @@ def test_the_owner_of_a_pod_goes_first() -> None:
     assert "ReplicaSet" not in " ".join(blocked_lines(LEDGER, 100))
 
 
+PRIMARY = structs.replace(LEDGER, controller="Cluster shop/ledger")
+
+
+@pytest.mark.parametrize("width", [46, 76, 80, 100, 160])
+def test_who_has_to_open_a_budget_is_never_cut(width: int) -> None:
+    assert "Cluster shop/ledger has to act" in " ".join(blocked_lines(PRIMARY, width))
+
+
+def test_a_budget_that_another_controller_opens_shows_its_figures_if_there_is_room() -> None:
+    assert blocked_lines(PRIMARY, 160)[0].endswith(
+        "needs 2 healthy, has 2; Cluster shop/ledger has to act"
+    )
+
+
 def test_a_long_refusal_has_two_lines() -> None:
     refused = structs.replace(LEDGER, needs=None, has=None, message="the webhook says no " * 20)
     lines = blocked_lines(refused, 80)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rollout.model.cluster import Pod
+from rollout.model.cluster import OwnerRef, Pod
 from rollout.model.text import listed, shell_word
 
 _MOST_FINALIZERS = 3
@@ -45,3 +45,9 @@ def steps_for_kept(pod: Pod) -> Sequence[str]:
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,
     )
+
+
+def look_at_controller(namespace: str, controller: OwnerRef) -> str:
+    """Return the command that shows what the owner of a pod or budget is doing."""
+    kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
+    return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"

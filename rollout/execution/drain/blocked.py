@@ -10,8 +10,9 @@ from datetime import datetime
 from rollout.errors import AdmissionDenial, DenierKind
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
-from rollout.model.cluster import Budget, Pod
+from rollout.model.cluster import Budget, OwnerRef, Pod
 from rollout.model.progress import PodBlocked, PodReleased
+from rollout.planning.drain.controllers import controller_of
 
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
@@ -30,14 +31,16 @@ NO_REASON = "it gave no reason"
 class BlockedReason:
     """Why a pod is held back. `budgets` are namespace/name, none if something else holds the pod.
 
-    `figures`: how many healthy pods the budget needs and has, if known. `denial` is set if the
-    eviction was denied at admission.
+    `figures`: how many healthy pods the budget needs and has, if known. `controller` is who opens
+    the budget, if that is not one of Kubernetes' own. `denial` is set if the eviction was denied at
+    admission.
     """
 
     budgets: tuple[str, ...]
     message: str
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
+    controller: OwnerRef | None = None
 
     @property
     def budget(self) -> str:
@@ -62,13 +65,16 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     @classmethod
-    def of(cls, budget: Budget) -> "BlockedReason":
-        """Return what a budget's own status says."""
+    def of(cls, budget: Budget, pod: Pod) -> "BlockedReason":
+        """Return what a budget's own status says, and who opens it for the pod."""
+        controller = controller_of(budget, (pod,))
         if budget.sync_error:
-            return cls((budget.key,), f"cannot count its pods: {budget.sync_error}")
+            error = f"cannot count its pods: {budget.sync_error}"
+            return cls((budget.key,), error, controller=controller)
         needs = budget.desired_healthy
         has = budget.current_healthy
-        return cls((budget.key,), f"needs {needs} healthy pods and has {has}", (needs, has))
+        message = f"needs {needs} healthy pods and has {has}"
+        return cls((budget.key,), message, (needs, has), controller=controller)
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "BlockedReason":
@@ -131,7 +137,13 @@ class HeldPods:
     def why(self, pod: Pod) -> str:
         """Return a clause on why this pod is held back; empty if it is not."""
         hold = self._holds.get(pod.uid)
-        return f"held back by {hold.reason}" if hold else ""
+        if hold is None:
+            return ""
+        controller = hold.reason.controller
+        if controller is None:
+            return f"held back by {hold.reason}"
+        owner = controller.named_in(pod.namespace)
+        return f"held back by {hold.reason}; the controller of {owner} did not open it"
 
     def budget_of(self, pod: Pod) -> str:
         """Return the budget that holds the pod back; empty if none does, or several."""
@@ -145,6 +157,11 @@ class HeldPods:
         hold = self._holds.get(pod.uid)
         return hold.reason.denial if hold else None
 
+    def controller_of(self, pod: Pod) -> OwnerRef | None:
+        """Return the owner whose controller has to open the pod's budget; None if there is none."""
+        hold = self._holds.get(pod.uid)
+        return hold.reason.controller if hold else None
+
     def report(self) -> None:
         """Report every hold that is new, has changed, or was not reported for a while."""
         now = self.task.now
@@ -157,6 +174,7 @@ class HeldPods:
         hold.reported_at = now
         needs, has = hold.reason.figures or (None, None)
         owner = hold.pod.owner
+        controller = hold.reason.controller
         denial = hold.reason.denial
         denier = denial.name if denial else ""
         self.task.report.tell(
@@ -171,6 +189,7 @@ class HeldPods:
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
+                controller=controller.named_in(hold.pod.namespace) if controller else "",
                 webhook=denier if denial and denial.kind is DenierKind.WEBHOOK else "",
                 admission_policy=denier if denial and denial.kind is DenierKind.POLICY else "",
             )

@@ -19,9 +19,15 @@ from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning import ReturningPods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.drain.waiting import NAMED, Waiting
-from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
+from rollout.gather.cluster.snapshot import (
+    read_daemon_sets,
+    read_node,
+    read_node_pods,
+    read_pods,
+)
 from rollout.model.cluster import DaemonSet, Pod
 from rollout.model.text import counted, listed
+from rollout.planning.drain.budgets import BudgetIndex, Headcount
 from rollout.planning.drain.verdicts import (
     Action,
     DrainRules,
@@ -161,7 +167,7 @@ class _Drain:
         try:
             fresh = read_node_pods(task.cluster.api, task.name)
             remaining = self._remaining(fresh, returning)
-            why_stuck = _why_stuck(task)
+            why_stuck = _why_stuck(task) or self._why_unmoved(remaining, waiting)
         except ApiError as error:
             raise DrainError(
                 f"the API server was unavailable at the end of {timeout}: {error.message}"
@@ -175,6 +181,20 @@ class _Drain:
                 see=waiting.see(remaining),
                 needed_seconds=waiting.needed_seconds(remaining),
             )
+
+    def _why_unmoved(self, pods: Sequence[Pod], waiting: Waiting) -> str:
+        """Return a clause on a pod that its controller cannot move; empty if there is none."""
+        api = self.task.cluster.api
+        for pod in pods:
+            controller = waiting.held.controller_of(pod)
+            budget = self.budgets.named(waiting.held.budget_of(pod))
+            if controller is None or budget is None:
+                continue
+            headcount = Headcount.of(read_pods(api, pod.namespace, ""), BudgetIndex.of(()), None)
+            if headcount.is_alone(pod, budget, controller):
+                owner = controller.named_in(pod.namespace)
+                return f"; {owner} has no other pod to switch to"
+        return ""
 
 
 def _why_stuck(task: NodeTask) -> str:

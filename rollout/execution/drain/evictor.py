@@ -4,8 +4,8 @@ No eviction is sent that the budget's status says will be refused. Trouble with 
 that pod. Trouble with the API server postpones all pods, and then a single request finds out
 whether it is over. So neither a closed budget nor an outage costs requests for as long as it lasts.
 
-A pod behind a budget that can never open is evicted all the same, ever more rarely: some webhooks
-see the eviction, deny it, and move the pod themselves.
+A pod behind a budget that can never open, or that another controller opens, is evicted all the
+same, ever more rarely: some webhooks see the eviction, deny it, and move the pod themselves.
 """
 
 import threading
@@ -23,6 +23,7 @@ from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
 from rollout.execution.drain.task import DrainProgress, NodeTask
 from rollout.model.cluster import Budget, Pod
+from rollout.planning.drain.controllers import controller_of
 
 AT_ONCE = 8
 _FIRST_PAUSE = 1.0
@@ -153,10 +154,14 @@ class Evictor:
             self._send(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
-        self.held.hold(pod, BlockedReason.of(closed))
+        reason = BlockedReason.of(closed, pod)
+        is_tried = _can_never_open(closed) or reason.controller is not None
+        # A webhook that denied the last try says more than the budget does.
+        if not is_tried or self.held.denial_of(pod) is None:
+            self.held.hold(pod, reason)
         self.task.precedence.closed(self.task.name, closed.key)
         retry = self.of(pod).behind_closed
-        if _can_never_open(closed) and self._has_room(now) and now >= retry.at:
+        if is_tried and self._has_room(now) and now >= retry.at:
             retry.postpone(now, _LONGEST_PAUSE_OF_CLOSED)
             self._send(pod)
 
@@ -289,7 +294,9 @@ class Evictor:
         if figures is None and budget is not None:
             figures = (budget.desired_healthy, budget.current_healthy)
         budgets = (attempt.budget,) if attempt.budget else ()
-        self.held.hold(attempt.pod, BlockedReason(budgets, attempt.message, figures))
+        controller = controller_of(budget, (attempt.pod,)) if budget else None
+        reason = BlockedReason(budgets, attempt.message, figures, controller=controller)
+        self.held.hold(attempt.pod, reason)
         if budget is None:
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         else:

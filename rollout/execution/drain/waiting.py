@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
-from rollout.execution.drain.advice import steps_for_kept, steps_for_stuck
+from rollout.execution.drain.advice import look_at_controller, steps_for_kept, steps_for_stuck
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.evictor import Acceptance, Evictor
@@ -233,7 +233,10 @@ class Waiting:
             return steps_for_stuck(pod)
         if self.evictor.of(pod).accepted is not None:
             return steps_for_kept(pod)
-        return (self.look_at(pod),)
+        controller = self.held.controller_of(pod)
+        if controller is None:
+            return (self.look_at(pod),)
+        return (self.look_at(pod), look_at_controller(pod.namespace, controller))
 
     def look_at(self, pod: Pod) -> str:
         """Return the command that shows what keeps the pod, such as its only budget."""

@@ -127,7 +127,7 @@ def _held_by_budgets(
             if is_closed:
                 yield warning(node, subject, opening)
         elif controller is not None:
-            is_alone = budget.expected_pods <= 1 and headcount.is_alone(pod, controller)
+            is_alone = headcount.is_alone(pod, budget, controller)
             managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
             yield warning(node, subject, managed)
         elif headcount.can_never_allow(budget):

@@ -184,10 +184,11 @@ class Headcount:
             return ()
         return unready
 
-    def is_alone(self, pod: Pod, controller: OwnerRef) -> bool:
-        """Whether neither the pod's owner nor the controller has another pod to switch to."""
+    def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
+        """Whether the controller of the budget has no other pod to switch to."""
         owner = pod.owner or controller
-        return max(self.owned[owner.uid], self.owned[controller.uid]) <= 1
+        pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
+        return pods <= 1
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
         """Whether the pod has long been Pending, and therefore bypasses budgets."""

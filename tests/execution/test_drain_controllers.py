@@ -1,0 +1,111 @@
+"""Pods that another controller has to move, such as the primary of a database."""
+
+from typing import Any
+
+import pytest
+
+from rollout.errors import DrainError
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import PODS
+from rollout.model.progress import PodBlocked
+from tests.execution.conftest import Drain, Recorder
+from tests.execution.drains import (
+    NODE,
+    add_budget,
+    add_node,
+    add_pod,
+    asked,
+    change,
+    once,
+    owner,
+    remove_pod,
+    statuses,
+)
+from tests.standalone_api import StandaloneApi
+
+pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
+
+CLUSTER = owner("Cluster", "shop", "postgresql.cnpg.io/v1")
+RS = owner("ReplicaSet")
+
+
+def add_database(server: StandaloneApi, *, instances: int = 2) -> None:
+    """The primary is on the node, and its budget never allows an eviction of the primary."""
+    for number in range(1, instances + 1):
+        role = "primary" if number == 1 else "replica"
+        labels: dict[str, Any] = {"labels": {"role": role}}
+        node = NODE if number == 1 else f"n{number}"
+        if node != NODE:
+            add_node(server, node)
+        add_pod(server, node, f"shop-{number}", owned=CLUSTER, metadata=labels)
+    selector = {"selector": {"matchLabels": {"role": "primary"}}, "minAvailable": 1}
+    add_budget(server, "shop-primary", allowed=0, expected=1, spec=selector)
+
+
+def reports(recorder: Recorder, pod: str) -> list[PodBlocked]:
+    events = [event for event in recorder.events if isinstance(event, PodBlocked)]
+    return [event for event in events if event.pod == pod]
+
+
+def test_a_drain_evicts_the_primary_once_it_is_a_replica(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_database(server)
+    add_pod(server, NODE, "web", owned=RS)
+    switching = once(
+        lambda: bool(reports(recorder, "default/shop-1")),
+        lambda: change(server, PODS, "shop-1", "default", metadata={"labels": {"role": "replica"}}),
+    )
+    drained(600)
+    switching.join()
+    assert statuses(server, "web") == [201]
+    assert statuses(server, "shop-1")[-1] == 201
+    (report,) = reports(recorder, "default/shop-1")
+    assert report.budget == "default/shop-primary"
+    assert report.controller == "Cluster default/shop"
+
+
+def test_a_primary_that_stays_fails_the_drain_with_its_budget_and_its_controller(
+    server: StandaloneApi, drained: Drain
+) -> None:
+    add_database(server)
+    add_pod(server, NODE, "web", owned=RS)
+    with pytest.raises(DrainError) as failed:
+        drained(40)
+    message = failed.value.message
+    assert "default/shop-1: held back by default/shop-primary" in message
+    assert "the controller of Cluster default/shop did not open it" in message
+    assert "no other pod" not in message
+    assert "kubectl describe pdb -n default shop-primary" in failed.value.hint
+    assert "kubectl describe cluster.postgresql.cnpg.io -n default shop" in failed.value.hint
+    assert statuses(server, "web") == [201]
+
+
+def test_a_primary_without_replicas_cannot_move_and_the_failure_says_so(
+    server: StandaloneApi, drained: Drain
+) -> None:
+    add_database(server, instances=1)
+    with pytest.raises(DrainError, match="Cluster default/shop has no other pod to switch to"):
+        drained(20)
+
+
+def test_a_webhook_denies_a_managed_pod_with_its_message_until_the_pod_is_gone(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    """Strimzi's drain cleaner sees evictions that the budget would refuse, and rolls the pod."""
+    add_pod(server, NODE, "kafka-0", owned=owner("StrimziPodSet", "kafka", "core.strimzi.io/v1"))
+    add_budget(server, "kafka-0", allowed=0, needs=1, expected=1)
+    rule = ApiFault(answer=FaultAnswer.DENIED_ERROR, resource="pods/eviction", name="kafka-0")
+    server.call(lambda: server.server.faults.add(rule))
+
+    def was_reported_again() -> bool:
+        seconds = {event.seconds_left for event in reports(recorder, "default/kafka-0")}
+        return bool(seconds) and max(seconds) - min(seconds) > 60
+
+    rolling = once(was_reported_again, lambda: remove_pod(server, "kafka-0"))
+    drained(600)
+    rolling.join()
+    told = reports(recorder, "default/kafka-0")
+    assert {event.message for event in told} == {"the pod is being moved"}
+    assert {event.webhook for event in told} == {"evictions.lab"}
+    assert len(asked(server, "create", "pods/eviction", "kafka-0")) < 5
