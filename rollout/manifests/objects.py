@@ -28,6 +28,8 @@ from rollout.model import marks
 Json = dict[str, Any]
 
 DEFAULT_NAME = "node-rollout"
+DEFAULT_SCHEDULE = "0 1 * * *"
+DEFAULT_ZONE = "Etc/UTC"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
 # The API server requires this key in Secrets of the type kubernetes.io/ssh-auth.
 SSH_KEY = "ssh-privatekey"
@@ -66,8 +68,8 @@ class Installation:
     settings: str = ""
     known_hosts: str = ""
     env_secret: str = ""
-    schedule: str = "0 1 * * *"
-    time_zone: str = "Etc/UTC"
+    schedule: str = DEFAULT_SCHEDULE
+    time_zone: str = DEFAULT_ZONE
     every: int = 600
     deadline: int = 21600
     grace: int = 60

@@ -53,16 +53,13 @@ def _family(
     )
 
 
-class Families:
-    """The metrics of one cluster."""
+class ClusterFamilies:
+    """The metrics of a cluster and its hosts."""
 
     def __init__(self, cluster: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
         gauge = partial(_family, cluster, Gauge)
-        counter = partial(_family, cluster, Counter)
-        histogram = partial(_family, cluster, Histogram)
         self.build = gauge("build_info", "Version of rollout that wrote these metrics.", "version")
-        self.cluster = gauge(
+        self.info = gauge(
             "cluster_info",
             "API server, UID of kube-system, and Kubernetes version.",
             "server",
@@ -77,6 +74,15 @@ class Families:
         self.version_held = gauge(
             "version_held", "1 for each held version, which no node may reboot into.", "version"
         )
+
+
+class RunFamilies:
+    """The metrics of the current or last rollout."""
+
+    def __init__(self, cluster: str) -> None:
+        gauge = partial(_family, cluster, Gauge)
+        counter = partial(_family, cluster, Counter)
+        histogram = partial(_family, cluster, Histogram)
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool"
@@ -116,6 +122,14 @@ class Families:
         self.failures = counter(
             "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
         )
+
+
+class PassFamilies:
+    """The metrics of the passes of `operate`; `apply` and `resume` are one pass each."""
+
+    def __init__(self, cluster: str) -> None:
+        gauge = partial(_family, cluster, Gauge)
+        counter = partial(_family, cluster, Counter)
         self.late = gauge(
             "deadline_late_seconds", "Seconds by which the forecast exceeds operate.finish-by."
         )
@@ -123,7 +137,7 @@ class Families:
             "pass_start_timestamp_seconds",
             "Unix time at which the current pass started; 0 if none is running.",
         )
-        self.passes = counter(
+        self.ended = counter(
             "passes_total",
             "Passes that ended, by result; apply and resume are one pass each.",
             "result",
@@ -139,10 +153,21 @@ class Families:
             "Unix time of the last pass that left no node pending.",
         )
 
+
+class Families:
+    """The metrics of one cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.cluster = ClusterFamilies(cluster)
+        self.run = RunFamilies(cluster)
+        self.passes = PassFamilies(cluster)
+
     @property
     def all(self) -> Sequence[Family[Any]]:
         """All of them, in the order in which they are exposed."""
-        return [*vars(self).values()]
+        groups = (self.cluster, self.run, self.passes)
+        return [family for group in groups for family in vars(group).values()]
 
 
 class FleetLockMetrics(Collector):

@@ -63,11 +63,11 @@ class Metrics(Collector):
         self._pools: dict[str, str] = {}
         self.is_whole = False
         self.generation = 0
-        self._shown.build(__version__).set(1)
-        self._shown.running().set(0)
-        self._shown.pass_start().set(0)
+        self._shown.cluster.build(__version__).set(1)
+        self._shown.run.running().set(0)
+        self._shown.passes.pass_start().set(0)
         for result in PassResult:
-            self._shown.passes(result)
+            self._shown.passes.ended(result)
 
     @contextmanager
     def _changing(self) -> Iterator[Families]:
@@ -84,10 +84,10 @@ class Metrics(Collector):
         """
         with self._changing() as shown:
             if not among_others:
-                shown.reboot_required.clear()
+                shown.cluster.reboot_required.clear()
             for node, seen in sorted(observations.items()):
                 if isinstance(seen, HostFacts) and not seen.detection.unanswered:
-                    shown.reboot_required(node).set(seen.detection.needs_reboot)
+                    shown.cluster.reboot_required(node).set(seen.detection.needs_reboot)
 
     def observe_memory(self, memory: Memory) -> None:
         """Take the versions that are held now, by what is remembered of earlier rollouts."""
@@ -95,20 +95,20 @@ class Metrics(Collector):
             return
         with self._changing() as shown:
             self._held_is_known = True
-            shown.version_held.clear()
+            shown.cluster.version_held.clear()
             for version in memory.versions:
                 if why_held(memory, version):
-                    shown.version_held(version).set(1)
+                    shown.cluster.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
         """Set the seconds by which the forecast exceeds the deadline; infinite for never."""
         with self._changing() as shown:
-            shown.late().set(seconds)
+            shown.passes.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
         """Begin a pass, so that a pass that hangs is visible. This alone sends nothing."""
         with self._lock:
-            self._shown.pass_start().set(at.timestamp())
+            self._shown.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
         """Note that the pass under way is to do nothing, which is no success of it either."""
@@ -121,14 +121,14 @@ class Metrics(Collector):
             self._is_skipped = False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
             self._view.release_pods(at)
-            shown.running().set(0)
-            shown.pass_start().set(0)
-            shown.passes(self._last_pass).inc()
-            shown.last_pass().set(at.timestamp())
+            shown.run.running().set(0)
+            shown.passes.pass_start().set(0)
+            shown.passes.ended(self._last_pass).inc()
+            shown.passes.last_pass().set(at.timestamp())
             for word in PassResult:
-                shown.last_result(word).set(word is self._last_pass)
+                shown.passes.last_result(word).set(word is self._last_pass)
             if self._last_pass is PassResult.OK:
-                shown.last_success().set(at.timestamp())
+                shown.passes.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
         """Take one event."""
@@ -142,10 +142,10 @@ class Metrics(Collector):
                     self._finished(event)
                 case VersionHeld():
                     self._held_is_known = True
-                    shown.version_held(event.version).set(1)
+                    shown.cluster.version_held(event.version).set(1)
                 case RunFinished():
                     # plans that stand side by side have nodes under way still
-                    shown.running().set(0)
+                    shown.run.running().set(0)
                     self._view.release_pods(event.at)
                 case _:
                     self._view.take(event)
@@ -165,21 +165,21 @@ class Metrics(Collector):
         self._view = RunView(nodes=beside)
         self._view.take(event)
         self._pools = {name: self._pools.get(name, "") for name in beside} | pools
-        for family in (shown.cluster, shown.excluded):
+        for family in (shown.cluster.info, shown.run.excluded):
             family.clear()
-        shown.cluster(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
-        shown.running().set(1)
+        shown.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
+        shown.run.running().set(1)
         for pool in self._all_pools:
             for phase in Phase:
                 if phase is not Phase.DONE:
-                    shown.failures(phase, pool)
-            shown.drain(pool)
-            shown.reboot(pool)
+                    shown.run.failures(phase, pool)
+            shown.run.drain(pool)
+            shown.run.reboot(pool)
         for node in plan.nodes:
             if node.staged:
-                shown.reboot_required(node.name).set(1)
+                shown.cluster.reboot_required(node.name).set(1)
         for exclusion in plan.excluded:
-            shown.excluded(exclusion.reason, exclusion.pool).inc()
+            shown.run.excluded(exclusion.reason, exclusion.pool).inc()
 
     @property
     def _all_pools(self) -> Sequence[str]:
@@ -194,17 +194,17 @@ class Metrics(Collector):
         pool = self._pools.get(event.node, "")
         phases = self._view.nodes[event.node].phases
         if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
-            self._shown.drain(pool).observe(_seconds(phases[-1].begin, event.at))
+            self._shown.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
-            self._shown.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
+            self._shown.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
     def _finished(self, event: NodeFinished) -> None:
         self._view.take(event)
         if event.succeeded:
-            self._shown.reboot_required(event.node).set(0)
+            self._shown.cluster.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:
-            self._shown.failures(event.phase, self._pools.get(event.node, "")).inc()
+            self._shown.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _show_run(self) -> None:
         """How the rollout stands; zeros are said, for what is absent cannot be compared."""
@@ -212,29 +212,34 @@ class Metrics(Collector):
         view = self._view
         if not view.plans:
             return
-        for family in (shown.nodes, shown.finished, shown.phase_start, shown.held_evictions):
+        for family in (
+            shown.run.nodes,
+            shown.run.finished,
+            shown.run.phase_start,
+            shown.run.held_evictions,
+        ):
             family.clear()
-        shown.wave().set(view.waves[-1].index if view.waves else 0)
+        shown.run.wave().set(view.waves[-1].index if view.waves else 0)
         planned = view.plans[-1].waves
         last = planned[-1].index if planned else 0
-        shown.waves().set(view.waves[-1].of if view.waves else last)
+        shown.run.waves().set(view.waves[-1].of if view.waves else last)
         for pool in self._all_pools:
             for phase in Phase:
-                shown.nodes(phase, pool).set(0)
+                shown.run.nodes(phase, pool).set(0)
             for outcome in Outcome:
-                shown.finished(outcome, pool).set(0)
+                shown.run.finished(outcome, pool).set(0)
         for name in {**self._pools, **view.nodes}:
             self._show_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
 
     def _show_node(self, node: NodeView, pool: str) -> None:
         phase = _phase(node)
-        self._shown.nodes(phase, pool).inc()
+        self._shown.run.nodes(phase, pool).inc()
         if node.end:
-            self._shown.finished(node.end.outcome, pool).inc()
+            self._shown.run.finished(node.end.outcome, pool).inc()
         elif node.since and phase not in _NOT_IN_FLIGHT:
-            self._shown.phase_start(node.name, phase).set(node.since.timestamp())
+            self._shown.run.phase_start(node.name, phase).set(node.since.timestamp())
         for hold in node.held.values():
-            self._shown.held_evictions(hold.event.budget).inc()
+            self._shown.run.held_evictions(hold.event.budget).inc()
 
     @property
     def is_ready(self) -> bool:
@@ -261,7 +266,7 @@ class Metrics(Collector):
     def last_success(self) -> list[Metric]:
         """Return only the metric of the last success; empty before the first success."""
         with self._lock:
-            metric = self._or_before(self._shown.last_success)
+            metric = self._or_before(self._shown.passes.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
@@ -273,8 +278,8 @@ class Metrics(Collector):
     def _or_before(self, family: Family[Any]) -> Metric:
         """Return the metric, or where it is not known yet, what an earlier process has exposed."""
         metric: Metric = next(iter(family.instrument.collect()))
-        is_known = self.is_whole and family is not self._shown.last_success
-        if family is self._shown.version_held:
+        is_known = self.is_whole and family is not self._shown.passes.last_success
+        if family is self._shown.cluster.version_held:
             is_known = self._held_is_known
         return metric if metric.samples or is_known else self._before.get(metric.name, metric)
 

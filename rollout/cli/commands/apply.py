@@ -1,5 +1,7 @@
 """`rollout apply`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,10 +20,14 @@ from rollout.errors import UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.fresh import FreshRun
     from rollout.cli.stages.prepare import PreparedRun
     from rollout.cli.stages.request import Request
+    from rollout.ports import ClusterApi
+    from rollout.report.metrics import Metrics
 
-_DRY_RUN = "Change nothing: client or server, as in kubectl [server]"
+_FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
+_DRY_RUN = option(None, "Change nothing: client or server, as in kubectl [server]", "MODE")
 # --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
@@ -40,9 +46,9 @@ def apply(
     settings: Given,
     *,
     file: Path | None = None,
-    filename: Path | None = option(None, "Run this saved plan", "FILE", "--filename", "-f"),
+    filename: Path | None = _FILENAME,
     yes: bool = YES,
-    dry_run: DryRun | None = option(None, _DRY_RUN, "MODE"),
+    dry_run: DryRun | None = _DRY_RUN,
 ) -> None:
     """Run a saved plan, or create one, ask for confirmation, and run it.
 
@@ -56,63 +62,62 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import execute, observers, prepare, refusals, screens
-    from rollout.cli.stages.cluster import connect, read_cluster
-    from rollout.cli.stages.hosts import ask_hosts
-    from rollout.execution.record.memory import require_memory
+    from rollout.cli.stages import execute, refusals, screens
+    from rollout.cli.stages.cluster import connect
+    from rollout.cli.stages.fresh import prepare_fresh
 
     file = _one_file(file, filename)
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
     asks = not (yes or file is not None or is_rehearsal)
-    as_json = settings.output.as_json
     if asks:
-        consent.refuse_without_terminal(as_json=as_json, hint=_CONSENT)
+        consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = _request(settings, file)
-    policy = request.policy
-    gates = wiring.gates(settings, policy.gates.alerts)
+    gates = wiring.gates(settings, request.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
-    place = wiring.cluster_place(settings, api)
-    # A rehearsal is not a run: its metrics would replace those of the last run.
-    metrics_settings = replace(settings, metrics=MetricsSettings()) if is_rehearsal else settings
-    with (
-        observers.metered(metrics_settings, api.server) as metrics,
-        observers.measured_pass(metrics),
-    ):
+    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
         watch = refusals.refuse_beside_living(api, request.namespace)
-        refusals.refuse_without_rights(api, request.namespace, policy, unattended=False)
-        snapshot = read_cluster(api, request.namespace, warns=False)
-        require_memory(snapshot.memory)
-        replaced = refusals.refuse_unfinished(
-            api, request.namespace, snapshot.nodes, may_replace_stopped=asks or is_rehearsal
-        )
-        targets = ask_hosts(connections, request, snapshot.nodes)
-        observers.observe_cluster(metrics, targets.observations, snapshot.memory)
-        run = prepare.prepare(request, snapshot, targets)
-        if as_json:
-            warn(*screens.relaxed_notes(request))
-        else:
-            show(screens.run_text(run, snapshot, place))
-        if replaced:
-            warn(screens.replacement_text(replaced, asks=asks or is_rehearsal))
+        may_decline = asks or is_rehearsal
+        fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
+        run = fresh.run
+        _show(fresh, api, may_decline=may_decline)
         refusals.refuse_blocked(run.plan, settings.nodes.allow)
         if is_rehearsal:
-            asks_server = dry_run is DryRun.SERVER
-            raise typer.Exit(execute.rehearse(run, api, asks_server=asks_server))
+            raise typer.Exit(execute.rehearse(run, api, asks_server=dry_run is DryRun.SERVER))
         # The plan that is shown has these notes; a saved one shows only its file.
-        if as_json or file is not None:
+        if settings.output.as_json or file is not None:
             warn(*screens.held_notes(run.plan))
         if asks:
-            _ask(run, place)
-        execution = execute.Execution(
-            run,
-            connections,
-            execute.stop_request(settings),
-            gates,
-            watch=watch,
-            metrics=metrics,
-        )
+            _ask(run, wiring.cluster_place(settings, api))
+        stop = execute.stop_request(settings)
+        execution = execute.Execution(run, connections, stop, gates, watch=watch, metrics=metrics)
         raise typer.Exit(execute.execute(execution))
+
+
+@contextmanager
+def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[Metrics | None]":
+    from rollout.cli.stages.observers import measured_pass, metered
+
+    if is_rehearsal:
+        # A rehearsal is not a run: its metrics would replace those of the last run.
+        settings = replace(settings, metrics=MetricsSettings())
+    with metered(settings, server) as metrics, measured_pass(metrics):
+        yield metrics
+
+
+def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
+    """Show the plan, and the ended rollout that it replaces."""
+    from rollout.cli import wiring
+    from rollout.cli.stages import screens
+
+    request = fresh.run.request
+    if request.settings.output.as_json:
+        warn(*screens.relaxed_notes(request))
+    else:
+        place = wiring.cluster_place(request.settings, api)
+        show(screens.run_text(fresh.run, fresh.snapshot, place))
+    if fresh.replaced:
+        warn(screens.replacement_text(fresh.replaced, asks=may_decline))
 
 
 def _one_file(file: Path | None, filename: Path | None) -> Path | None:

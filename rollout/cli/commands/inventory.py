@@ -117,15 +117,20 @@ def known_hosts(
         sys.stderr.write(f"{text()}\n")
     trusted = _trusted(scanned, yes=yes, as_json=output.as_json)
     content = host_keys.written(before, trusted)
-    if file and trusted:
-        write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
-        say(f"{counted(len(trusted), 'key')} written to {file}")
-    elif file:
-        say(f"{file} stays as it is")
+    if file:
+        _write_keys(file, content, len(trusted))
     elif not output.as_json:
         show(content.rstrip("\n"))
     is_missing = any(host not in trusted and host.standing != "known" for host in scanned)
     raise typer.Exit(ExitCode.PARTIAL if is_missing else ExitCode.OK)
+
+
+def _write_keys(file: Path, content: str, new: int) -> None:
+    if not new:
+        say(f"{file} stays as it is")
+        return
+    write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
+    say(f"{counted(new, 'key')} written to {file}")
 
 
 def _row(host: "ScannedHost") -> HostKeyRow:

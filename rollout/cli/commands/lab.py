@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -38,10 +39,20 @@ _SCENARIO = option(
     autocompletion=lab_scenarios,
 )
 _SPEED = "Simulated seconds per real second"
-_FILES = "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env"
-_FLEETLOCK = (
+_DIRECTORY = option(
+    Path("rollout-lab"),
+    "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env",
+    "DIR",
+    "--dir",
+)
+_FLEETLOCK = option(
+    "",
     "FleetLock server that hosts ask before they reboot, like Zincati; for the hosts that the"
-    " scenario names, else all"
+    " scenario names, else all",
+    "URL",
+)
+_LIKE = option(
+    None, "Simulate the cluster in this file, saved with rollout plan --snapshot FILE", "FILE"
 )
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
@@ -92,12 +103,10 @@ def _export_lines(lab: "Lab") -> list[str]:
 def up(
     nodes: int | None = _NODES,
     scenario: str = _SCENARIO,
-    directory: Path = option(Path("rollout-lab"), _FILES, "DIR", "--dir"),
+    directory: Path = _DIRECTORY,
     speed: float = option(1.0, _SPEED, "X", min=0.1),
-    fleetlock: str = option("", _FLEETLOCK, "URL"),
-    like: Path | None = option(
-        None, "Simulate the cluster in this file, saved with rollout plan --snapshot FILE", "FILE"
-    ),
+    fleetlock: str = _FLEETLOCK,
+    like: Path | None = _LIKE,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
@@ -114,7 +123,6 @@ def up(
     from rollout.lab.copied import scenario_like
     from rollout.lab.hostplan import with_fleetlock
     from rollout.lab.lab import serve
-    from rollout.lab.scenario import steps_of
 
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
@@ -125,27 +133,31 @@ def up(
     loaded = scenario_like(like, _read_snapshot) if like else _load(scenario, nodes)
     if fleetlock:
         loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/")
-
-    def show_next(lab: "Lab") -> None:
-        exports = _export_lines(lab)
-        env = lab.directory / "env"
-        env.write_text("\n".join((*exports, "")), encoding="utf-8")
-        say(f"Variables that make kubectl and rollout use the lab, also in {env}:")
-        show("\n".join(exports))
-        text = _NEXT.format(
-            env=shlex.quote(str(env)),
-            steps="\n".join(f"    {step}" for step in steps_of(loaded)),
-            inventory=lab.directory / "inventory.yaml",
-        )
-        for line in text.splitlines():
-            say(line)
-
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
         server = loaded.fleetlock
         say(f"Hosts ask {server} before they reboot, once rollout fleetlock serve listens there.")
+    show_next = partial(_show_next, loaded)
     scores = serve(loaded, directory=directory, speed=speed, on_ready=show_next)
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
+
+
+def _show_next(scenario: "Scenario", lab: "Lab") -> None:
+    """Show how to use a lab that serves now, and write the variables for it."""
+    from rollout.lab.scenario import steps_of
+
+    exports = _export_lines(lab)
+    env = lab.directory / "env"
+    env.write_text("\n".join((*exports, "")), encoding="utf-8")
+    say(f"Variables that make kubectl and rollout use the lab, also in {env}:")
+    show("\n".join(exports))
+    text = _NEXT.format(
+        env=shlex.quote(str(env)),
+        steps="\n".join(f"    {step}" for step in steps_of(scenario)),
+        inventory=lab.directory / "inventory.yaml",
+    )
+    for line in text.splitlines():
+        say(line)
 
 
 @lab_app.command(cls=SectionedCommand, context_settings=CONTEXT)
@@ -206,11 +218,15 @@ def demo(
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(_scoreboard_text(scores))
-    own_program = shlex.quote(str(_own_path() or PROGRAM))
-    flag = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
-    show(_AFTER_DEMO.format(program=own_program, scenario_flag=flag))
+    show(_after_demo(scenario))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
+
+
+def _after_demo(scenario: str) -> str:
+    program = shlex.quote(str(_own_path() or PROGRAM))
+    flag = "" if scenario == _DEFAULT else f" --scenario {shlex.quote(scenario)}"
+    return _AFTER_DEMO.format(program=program, scenario_flag=flag)
 
 
 def _load(scenario: str, nodes: int | None) -> "Scenario":

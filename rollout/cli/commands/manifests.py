@@ -18,6 +18,8 @@ from rollout.errors import InputError, UsageError
 from rollout.manifests.cron import check_schedule
 from rollout.manifests.objects import (
     DEFAULT_NAME,
+    DEFAULT_SCHEDULE,
+    DEFAULT_ZONE,
     SSH_KEY,
     SSH_SECRET,
     Installation,
@@ -33,18 +35,11 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A Job's name has 63 characters, of which its CronJob adds eleven.
-_NAME = matching(
+_read_name = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
 )
 _MINUTE = 60
-_NAME_HELP = f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock"
-_IMAGE_HELP = (
-    "Image to run, with a tag or digest; an image without a registry must already be on each node"
-)
-_SCHEDULE = "0 1 * * *"
-_ZONE = "Etc/UTC"
-_SCHEDULE_HELP = "cronjob: when a pass starts, in cron syntax"
 # Time for reports before and after the work itself.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
@@ -67,34 +62,57 @@ def fixed_image(value: str) -> str:
     return value
 
 
-_ENVIRONMENT_HELP = (
-    "Secret whose keys become environment variables: secret settings, tokens, a passphrase"
+_KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND")
+_IMAGE_TO_RUN = option(
+    None,
+    "Image to run, with a tag or digest; an image without a registry must already be on each node",
+    "IMAGE",
+    parser=fixed_image,
 )
-_NETWORK_HELP = "fleetlock: accept requests only from these addresses; repeatable"
+_NAMESPACE = option(
+    DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=read_namespace
+)
+_NAME = option(
+    None,
+    f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock",
+    "NAME",
+    parser=_read_name,
+)
+_ENV_SECRET = option(
+    "",
+    "Secret whose keys become environment variables: secret settings, tokens, a passphrase",
+    "NAME",
+)
+_SCHEDULE = option(
+    DEFAULT_SCHEDULE,
+    "cronjob: when a pass starts, in cron syntax",
+    "CRON",
+    parser=check_schedule,
+)
+_TIME_ZONE = option(DEFAULT_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone)
+_TLS_SECRET = option("", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME")
+_CLUSTER_IP = option(
+    "", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"
+)
+_HOSTS_NETWORK = option(
+    None, "fleetlock: accept requests only from these addresses; repeatable", "CIDR"
+)
 
 
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
     settings: Given,
-    kind: InstallationKind = argument(
-        InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND"
-    ),
+    kind: InstallationKind = _KIND,
     *,
-    image: str | None = option(None, _IMAGE_HELP, "IMAGE", parser=fixed_image),
-    namespace: str = option(
-        DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=read_namespace
-    ),
-    name: str | None = option(None, _NAME_HELP, "NAME", parser=_NAME),
-    env_secret: str = option("", _ENVIRONMENT_HELP, "NAME"),
-    schedule: str = option(_SCHEDULE, _SCHEDULE_HELP, "CRON", parser=check_schedule),
-    time_zone: str = option(_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone),
-    tls_secret: str = option(
-        "", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME"
-    ),
-    cluster_ip: str = option(
-        "", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"
-    ),
-    hosts_network: list[str] | None = option(None, _NETWORK_HELP, "CIDR"),
+    image: str | None = _IMAGE_TO_RUN,
+    namespace: str = _NAMESPACE,
+    name: str | None = _NAME,
+    env_secret: str = _ENV_SECRET,
+    schedule: str = _SCHEDULE,
+    time_zone: str = _TIME_ZONE,
+    tls_secret: str = _TLS_SECRET,
+    cluster_ip: str = _CLUSTER_IP,
+    hosts_network: list[str] | None = _HOSTS_NETWORK,
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 
@@ -113,14 +131,9 @@ def manifests(
         --tls-secret fleetlock-tls
       rollout manifests roles
     """
-    _refuse_useless(kind, settings, image, of_fleetlock=tls_secret or cluster_ip or hosts_network)
-    if kind is not InstallationKind.CRONJOB and (schedule, time_zone) != (_SCHEDULE, _ZONE):
-        raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
-    is_fleetlock = kind is InstallationKind.FLEETLOCK
-    default_name = f"{DEFAULT_NAME}-fleetlock" if is_fleetlock else DEFAULT_NAME
-    installation = replace(
-        _by_settings(kind, settings),
-        name=name or default_name,
+    choices = Installation(
+        kind=kind,
+        name=name or _default_name(kind),
         namespace=namespace,
         image=image or "",
         env_secret=env_secret,
@@ -130,36 +143,46 @@ def manifests(
         cluster_ip=cluster_ip,
         networks=tuple(hosts_network or ()),
     )
+    _refuse_useless(choices, settings)
+    installation = _with_settings(choices, settings)
     document = {"apiVersion": "v1", "kind": "List", "items": objects(installation)}
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation):
         say(line)
 
 
-def _refuse_useless(
-    kind: InstallationKind, settings: Given, image: str | None, *, of_fleetlock: object
-) -> None:
+def _default_name(kind: InstallationKind) -> str:
+    return f"{DEFAULT_NAME}-fleetlock" if kind is InstallationKind.FLEETLOCK else DEFAULT_NAME
+
+
+def _refuse_useless(choices: Installation, settings: Given) -> None:
     """`UsageError` for flags and settings that do not reach the pod, and without an image."""
     others = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
-    if of_fleetlock and kind is not InstallationKind.FLEETLOCK:
+    kind = choices.kind
+    is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
+    if is_for_fleetlock and kind is not InstallationKind.FLEETLOCK:
         hint = "Drop --tls-secret, --cluster-ip and --hosts-network."
         raise UsageError("these flags apply only to fleetlock", hint=hint)
-    if kind is not InstallationKind.ROLES and not image:
+    if kind is not InstallationKind.ROLES and not choices.image:
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
         )
         hint = f"Build and push your own: {build}; then --image REGISTRY/node-rollout:TAG."
         raise UsageError("no --image: rollout has no published image", hint=hint)
+    has_schedule = (choices.schedule, choices.time_zone) != (DEFAULT_SCHEDULE, DEFAULT_ZONE)
+    if has_schedule and kind is not InstallationKind.CRONJOB:
+        raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
 
 
-def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
-    """Return the installation for the pod's settings; `typed` ones win over its file."""
+def _with_settings(choices: Installation, typed: Given) -> Installation:
+    """Return the installation with the pod's settings; `typed` ones win over its file."""
     from rollout.adapters.metrics import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 
+    kind = choices.kind
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
     listen = ""
@@ -167,8 +190,8 @@ def _by_settings(kind: InstallationKind, typed: Given) -> Installation:
     if kind is InstallationKind.DEPLOYMENT:
         listen = typed.metrics.listen or pod.metrics.listen
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
-    installation = Installation(
-        kind=kind,
+    installation = replace(
+        choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
         disable_eviction=policy.drain.disable_eviction,
         settings=file.text,

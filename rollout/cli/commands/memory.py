@@ -264,21 +264,26 @@ def _change_memory(
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 
+_PROVEN_VERSION = argument(
+    "",
+    "Version to export; default: the one that a node was last rebooted into.",
+    "VERSION",
+    proven_versions,
+)
+_EVIDENCE_FILE = option(
+    None, "File to write, or a folder/ for VERSION-CLUSTER.json; default: stdout", "FILE"
+)
+_SIGN_KEY = option(
+    None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
+)
+
+
 @takes("cluster", formats=LINES)
 def evidence(
     settings: Given,
-    version: str = argument(
-        "",
-        "Version to export; default: the one that a node was last rebooted into.",
-        "VERSION",
-        proven_versions,
-    ),
-    out: str | None = option(
-        None, "File to write, or a folder/ for VERSION-CLUSTER.json; default: stdout", "FILE"
-    ),
-    sign_key: Path | None = option(
-        None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
-    ),
+    version: str = _PROVEN_VERSION,
+    out: str | None = _EVIDENCE_FILE,
+    sign_key: Path | None = _SIGN_KEY,
 ) -> None:
     """Export proof that a version works, for other clusters to require.
 

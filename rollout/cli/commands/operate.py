@@ -43,6 +43,25 @@ def operate(
     # Settings that are wrong end the process here, and not each pass.
     if settings.evidence.source:
         evidence_rules(settings)
+    _refuse_rules_of_people(settings)
+    server = ""
+    # The metrics name the cluster by its server. Each pass connects by itself and reports errors.
+    with suppress(RolloutError):
+        server = wiring.cluster_api(settings).server
+    with metered(settings, server, serves=True) as metrics:
+        process_stop = StopRequest()
+        operation = Operation(settings, process_stop, metrics, once=once)
+        # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan
+        # runs, handlers within these ones ask for a graceful stop instead.
+        with interrupted_by_signals(process_stop) as ignore_signals:
+            if once:
+                # The process ends with this pass: a signal may interrupt it until then.
+                raise typer.Exit(operation.make_pass())
+            operation.make_passes(ignore_signals)
+
+
+def _refuse_rules_of_people(settings: Given) -> None:
+    """`UsageError` for rules that need a person, whom an unattended process does not have."""
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(
@@ -59,17 +78,3 @@ def operate(
             "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
         )
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
-    server = ""
-    # The metrics name the cluster by its server. Each pass connects by itself and reports errors.
-    with suppress(RolloutError):
-        server = wiring.cluster_api(settings).server
-    with metered(settings, server, serves=True) as metrics:
-        process_stop = StopRequest()
-        operation = Operation(settings, process_stop, metrics, once=once)
-        # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan
-        # runs, handlers within these ones ask for a graceful stop instead.
-        with interrupted_by_signals(process_stop) as ignore_signals:
-            if once:
-                # The process ends with this pass: a signal may interrupt it until then.
-                raise typer.Exit(operation.make_pass())
-            operation.make_passes(ignore_signals)

@@ -15,9 +15,11 @@ from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
+    from rollout.cli.stages.prepare import PreparedRun
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
     from rollout.execution.rollout.ledger import Aborted
+    from rollout.ports import ClusterApi
 
 _FORCE_UNLOCK = option(
     "",
@@ -56,29 +58,19 @@ def resume(
       rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli import wiring
-    from rollout.cli.settings.rules import selection_of
     from rollout.cli.stages import execute, observers, refusals, resumption, screens
-    from rollout.cli.stages.cluster import connect, find_unfinished
-    from rollout.cli.stages.request import Interrupted, Request
-    from rollout.execution.rollout.continuation import has_something_left, rules_of
+    from rollout.cli.stages.cluster import connect
 
     as_json = settings.output.as_json
     connections = connect(settings)
     api = connections.api
-    namespace = settings.lock.namespace
-    watch = None if force_unlock else refusals.refuse_beside_living(api, namespace)
-    unfinished = find_unfinished(api, namespace)
-    if (
-        unfinished is None
-        or unfinished.is_aborted
-        or not has_something_left(unfinished, retry_failed=retry_failed)
-    ):
-        execute.tell_nothing() if as_json else show_lines(resumption.nothing_text(unfinished))
+    watch = None
+    if not force_unlock:
+        watch = refusals.refuse_beside_living(api, settings.lock.namespace)
+    unfinished = _find(settings, api, retry_failed=retry_failed)
+    if unfinished is None:
         return
-    resumption.refuse_without_record(unfinished)
-    unfinished = resumption.with_given_settings(unfinished, settings)
-    origin = Interrupted(unfinished, retry_failed)
-    request = Request(settings, selection_of(settings), rules_of(unfinished), origin)
+    request = resumption.resuming_request(settings, unfinished, retry_failed=retry_failed)
     gates = wiring.gates(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=as_json)
@@ -86,25 +78,49 @@ def resume(
         run = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
+        stop = execute.stop_request(settings)
         execution = execute.Execution(
-            run,
-            connections,
-            execute.stop_request(settings),
-            gates,
-            watch=watch,
-            force_unlock=force_unlock,
-            metrics=metrics,
+            run, connections, stop, gates, watch=watch, force_unlock=force_unlock, metrics=metrics
         )
         if not (as_json or unfinished.in_flight) and screens.next_without_waves(run.plan, settings):
             # All of it is on the screen, and the next command is its last line.
             execute.nothing_done(execution)
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
-            nodes = counted(run.plan.summary.nodes, "node")
-            place = wiring.cluster_place(settings, api)
-            notes = screens.start_notes(run.plan, request.policy) if run.plan.waves else ()
-            consent.ask(f"Resume this rollout on {nodes} of {place}", notes)
+            _ask(run, wiring.cluster_place(settings, api))
         raise typer.Exit(execute.execute(execution))
+
+
+def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":
+    """Return the rollout to resume, with the time-outs that are set now.
+
+    If there is none, say so, and return None.
+    """
+    from rollout.cli.stages import execute, resumption
+    from rollout.cli.stages.cluster import find_unfinished
+    from rollout.execution.rollout.continuation import has_something_left
+
+    unfinished = find_unfinished(api, settings.lock.namespace)
+    if (
+        unfinished is None
+        or unfinished.is_aborted
+        or not has_something_left(unfinished, retry_failed=retry_failed)
+    ):
+        if settings.output.as_json:
+            execute.tell_nothing()
+        else:
+            show_lines(resumption.nothing_text(unfinished))
+        return None
+    resumption.refuse_without_record(unfinished)
+    return resumption.with_given_settings(unfinished, settings)
+
+
+def _ask(run: "PreparedRun", place: str) -> None:
+    from rollout.cli.stages.screens import start_notes
+
+    nodes = counted(run.plan.summary.nodes, "node")
+    notes = start_notes(run.plan, run.request.policy) if run.plan.waves else ()
+    consent.ask(f"Resume this rollout on {nodes} of {place}", notes)
 
 
 @takes("cluster", "ssh")

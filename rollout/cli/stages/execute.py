@@ -34,7 +34,7 @@ from rollout.execution.lock import LockRequest
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
-from rollout.execution.rollout.run import run_plan
+from rollout.execution.rollout.run import RunPorts, RunRequest, run_plan
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
@@ -182,21 +182,22 @@ def _run_observed(execution: Execution, shown: Observer) -> RunResult:
             watch=execution.watch,
             force_unlock=execution.force_unlock,
         )
-        return run_plan(
-            run.plan,
-            reach_hosts(run.hosts, execution.connections, settings),
-            execution.connections.api,
-            clock=wiring.system_clock(),
-            observers=observers,
-            gates=execution.gates,
-            lock=lock,
-            stop=execution.stop,
+        run_request = RunRequest(
+            plan=run.plan,
             percentage_base=run.percentage_base,
             own_node=run.targets.own_node,
             unattended=request.unattended,
             proven=run.proven,
             inherited=run.inherited,
         )
+        ports = RunPorts(
+            api=execution.connections.api,
+            hosts=reach_hosts(run.hosts, execution.connections, settings),
+            clock=wiring.system_clock(),
+            gates=execution.gates,
+            observers=observers,
+        )
+        return run_plan(run_request, ports, lock, execution.stop)
 
 
 def _present(*observers: Observer | None) -> Sequence[Observer]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
@@ -18,6 +19,9 @@ from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
+
+if TYPE_CHECKING:
+    from rollout.server.state import ServerSettings
 
 
 def _require_library() -> None:
@@ -42,33 +46,24 @@ def serve(settings: Settings) -> None:
     from rollout.server import http
     from rollout.server.connections import Listening
     from rollout.server.service import under_way
-    from rollout.server.state import ServerContext, ServerSettings
+    from rollout.server.state import ServerContext
 
     options = settings.fleetlock
     api = wiring.cluster_api(settings)
     name = name_of(settings, api.server)
     metrics = Metrics(name)
     tally = FleetLockMetrics(name)
-    server_settings = ServerSettings(
-        groups=groups_of(options),
-        selection=selection_of(settings),
-        policy=policy,
-        namespace=settings.lock.namespace,
-        holder=f"fleetlock-server/{socket.gethostname()}/{os.getpid()}",
-        lease_seconds=settings.lock.seconds,
-        slot_timeout=options.slot_timeout,
-    )
     output = settings.output
     shown = display(as_json=output.as_json, live=False, names_pods=output.verbose > 0)
     with shown as observer:
         context = ServerContext(
-            server_settings,
-            api,
-            wiring.system_clock(),
-            say,
-            partial(_observers, settings, (metrics, observer)),
-            tally.count,
-            wiring.gates(settings, policy.gates.alerts),
+            settings=_server_settings(settings),
+            api=api,
+            clock=wiring.system_clock(),
+            notice=say,
+            watched=partial(_observers, settings, (metrics, observer)),
+            count=tally.count,
+            gates=wiring.gates(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
@@ -87,6 +82,21 @@ def serve(settings: Settings) -> None:
         # A thread waits for an API server that hangs, and Python would wait for the thread.
         sys.stdout.flush()
         os._exit(ExitCode.OK)
+
+
+def _server_settings(settings: Settings) -> "ServerSettings":
+    from rollout.server.state import ServerSettings
+
+    options = settings.fleetlock
+    return ServerSettings(
+        groups=groups_of(options),
+        selection=selection_of(settings),
+        policy=server_policy(settings),
+        namespace=settings.lock.namespace,
+        holder=f"fleetlock-server/{socket.gethostname()}/{os.getpid()}",
+        lease_seconds=settings.lock.seconds,
+        slot_timeout=options.slot_timeout,
+    )
 
 
 @contextmanager

@@ -29,14 +29,14 @@ from rollout.cli.stages.cluster import (
 )
 from rollout.cli.stages.evidence import remember_proven
 from rollout.cli.stages.forecast import forecast_end
+from rollout.cli.stages.fresh import prepare_fresh
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.observers import (
     RepeatFilter,
     measured_pass,
     notify_of_failed_pass,
-    observe_cluster,
 )
-from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of, prepare
+from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.stages.resumption import prepare_resumption
@@ -233,19 +233,20 @@ class _Pass:
         return self._execute(run, gates)
 
     def _start(self) -> RunResult:
-        api = self.connections.api
         request = self.request
         proven = self._proven()
         gates = self._gates(request.policy)
-        refusals.refuse_without_rights(api, request.namespace, request.policy, unattended=True)
-        snapshot = read_cluster(api, request.namespace, warns=False)
-        require_memory(snapshot.memory)
-        refusals.refuse_unfinished(api, request.namespace, snapshot.nodes, may_replace_stopped=True)
-        targets = ask_hosts(self.connections, request, snapshot.nodes)
-        observe_cluster(self.operation.metrics, targets.observations, snapshot.memory)
-        run = prepare(request, snapshot, targets, proven)
+        fresh = prepare_fresh(
+            self.connections,
+            request,
+            self.operation.metrics,
+            may_replace_stopped=True,
+            proven=proven,
+        )
+        run = fresh.run
         if not request.settings.output.as_json and (run.plan.waves or run.defers_own_node):
-            show(screens.run_text(run, snapshot, wiring.cluster_place(request.settings, api)))
+            place = wiring.cluster_place(request.settings, self.connections.api)
+            show(screens.run_text(run, fresh.snapshot, place))
         self._forecast_end(run.plan, request.policy)
         refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
         return self._execute(run, gates)

@@ -1,7 +1,8 @@
 """What `rollout plan` shows: a new plan, a saved one, or why a node is where it is."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -11,13 +12,17 @@ import typer
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
 from rollout.cli.settings.reading import PLANNED, Given
-from rollout.cli.stages.prepare import load_saved
+from rollout.cli.stages.cluster import Connections, read_cluster
+from rollout.cli.stages.hosts import ask_hosts
+from rollout.cli.stages.prepare import decide, inputs_of, load_saved
+from rollout.cli.stages.refusals import refusing_blockers
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import next_without_waves, zones
 from rollout.cli.stages.selection import similar_names
 from rollout.cli.stages.status import rollout_beside
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
+from rollout.execution.record.memory import require_memory
 from rollout.gather.cluster.copying import CopiedPace, copy_document
 from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot
@@ -38,6 +43,50 @@ _DOES_NOT_START = (
     "apply cannot start until it has ended, or until you undo it with `rollout abort`."
 )
 _DATE = "%a %Y-%m-%d %H:%M %Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A new plan, and what prevents it from running as it is.
+
+    `is_late`: no limit finishes it by the date that was asked for.
+    """
+
+    plan: RolloutPlan
+    finish: Finish | None
+    blockers: Sequence[Blocker]
+    is_late: bool
+
+    @property
+    def is_runnable(self) -> bool:
+        return bool(self.plan.waves) and not (self.blockers or self.is_late)
+
+
+def read_inputs(
+    connections: Connections, request: Request, copy: Path | None, *, anonymous: bool
+) -> PlanInputs:
+    """Read the cluster and ask the hosts; save what was read in the file `copy`, if one is given."""
+    answers: CachedPages | None = None if copy is None else {}
+    cluster = read_cluster(connections.api, request.namespace, answers)
+    # A user who only plans needs no right to read the memory.
+    if not cluster.memory.denied:
+        require_memory(cluster.memory)
+    inputs = inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
+    if copy is not None and answers is not None:
+        write_whole(copy, cluster_copy(inputs, answers, anonymous=anonymous))
+        say(f"rehearse it: rollout lab up --like {shell_word(str(copy))}")
+    return inputs
+
+
+def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
+    """Plan; with a date, by the smallest limit that finishes by then."""
+    if date is None:
+        plan = decide(inputs)
+        return Preview(plan, None, refusing_blockers(plan, allow), is_late=False)
+    finish = find_limit(inputs, date)
+    plan = decide(replace(inputs, policy=finish.plan.policy))
+    is_late = not finish.is_by(date)
+    return Preview(plan, finish, refusing_blockers(plan, allow), is_late=is_late)
 
 
 def find_limit(inputs: PlanInputs, date: datetime) -> Finish:
@@ -74,12 +123,11 @@ def show_preview(
     api: ClusterApi,
     request: Request,
     snapshot: ClusterSnapshot,
-    plan: RolloutPlan,
-    *,
-    blockers: Sequence[Blocker],
+    made: Preview,
     run_command: str,
 ) -> None:
     """Show a new plan; `run_command` runs it, and is empty if it should not be run as it is."""
+    plan = made.plan
     output = request.settings.output
     next_step = run_command or next_without_waves(plan, request.settings)
     other, _ = rollout_beside(api, request.namespace, snapshot.nodes)
@@ -97,7 +145,7 @@ def show_preview(
         now=wiring.now(),
         where=wiring.cluster_place(request.settings, api),
         beside=beside,
-        blocked="" if beside else blocked_line(blockers),
+        blocked="" if beside else blocked_line(made.blockers),
         next_step=next_step,
     )
     output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
@@ -112,12 +160,15 @@ def write(
         write_whole(markdown, plan_markdown(plan, zones=zones(snapshot)).encode())
 
 
-def exit_code(plan: RolloutPlan, *, detailed: bool) -> ExitCode:
-    """Return the exit code of a plan that can be run as it is.
+def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
+    """Return the exit code of a new plan.
 
-    Without `detailed`, it is an error only if no host could be reached. With it, waiting nodes and
-    nodes that could not be judged have exit codes of their own.
+    Without `detailed`, a plan that can run is an error only if no host could be reached. With it,
+    waiting nodes and nodes that could not be judged have exit codes of their own.
     """
+    plan = made.plan
+    if made.blockers or made.is_late:
+        return ExitCode.BLOCKED
     if not detailed:
         reasons = {left.reason for left in plan.excluded} - {ExclusionReason.EXCLUDED}
         is_blind = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}

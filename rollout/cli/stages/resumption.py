@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
-from rollout.cli.settings.rules import refuse_another_process
+from rollout.cli.settings.rules import refuse_another_process, selection_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.stages import refusals, screens
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts_of
 from rollout.cli.stages.prepare import PreparedRun, inputs_of
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.request import Interrupted, Request
 from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_memory
@@ -83,6 +83,12 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
     refuse_another_process(settings, rules_of(unfinished))
 
 
+def resuming_request(settings: Given, unfinished: Unfinished, *, retry_failed: bool) -> Request:
+    """Return the request of a person to resume this rollout, by its own rules."""
+    origin = Interrupted(unfinished, retry_failed)
+    return Request(settings, selection_of(settings), rules_of(unfinished), origin)
+
+
 def prepare_resumption(
     connections: Connections,
     request: Request,
@@ -97,22 +103,8 @@ def prepare_resumption(
     If nodes are started already, blockers do not raise: the returned run finishes those nodes, and
     inherits why no other is started.
     """
-    api = connections.api
-    namespace = request.namespace
     settings = request.settings
-    # Started nodes are finished even without the memory or beside blocked nodes.
-    finishes_nodes = bool(unfinished.in_flight)
-    snapshot = read_cluster(api, namespace, warns=finishes_nodes)
-    if not finishes_nodes:
-        require_memory(snapshot.memory)
-    refusals.refuse_other_cluster(unfinished, snapshot.identity)
-    refusals.refuse_without_rights(
-        api,
-        namespace,
-        request.policy,
-        unattended=request.unattended,
-        starts_nodes=not finishes_nodes,
-    )
+    snapshot = _read_cluster(connections.api, request, unfinished)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
     if metrics:
@@ -128,20 +120,37 @@ def prepare_resumption(
     run = PreparedRun(
         request, rest.plan, targets, rest.selected, inherited=rest.inherited, proven=proven
     )
-    _show_remaining_plan(api, run, unfinished, rest.inherited, snapshot, retry_failed=retry_failed)
+    _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
-    if not finishes_nodes:
+    if not unfinished.in_flight:
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
     blocked = refusals.blocked_beside_started(plan, settings.nodes.allow)
     return replace(run, inherited=replace(rest.inherited, blocked=blocked))
 
 
+def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
+    """Read the cluster; raise if the rollout must not be resumed in it by this user."""
+    # Started nodes are finished even without the memory or beside blocked nodes.
+    finishes_nodes = bool(unfinished.in_flight)
+    snapshot = read_cluster(api, request.namespace, warns=finishes_nodes)
+    if not finishes_nodes:
+        require_memory(snapshot.memory)
+    refusals.refuse_other_cluster(unfinished, snapshot.identity)
+    refusals.refuse_without_rights(
+        api,
+        request.namespace,
+        request.policy,
+        unattended=request.unattended,
+        starts_nodes=not finishes_nodes,
+    )
+    return snapshot
+
+
 def _show_remaining_plan(
     api: ClusterApi,
     run: PreparedRun,
     unfinished: Unfinished,
-    inherited: Inheritance,
     snapshot: ClusterSnapshot,
     *,
     retry_failed: bool,
@@ -154,7 +163,8 @@ def _show_remaining_plan(
         return
     lock = refusals.lock_snapshot(api, request.namespace)
     planned = {node.name for node in run.plan.nodes}
-    show_lines(resume_text(unfinished, lock, planned, inherited, retry=retry_failed))
+    rest = run.inherited or Inheritance()
+    show_lines(resume_text(unfinished, lock, planned, rest, retry=retry_failed))
     whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(request.settings, api)
     show("\n" + screens.plan_text(run, snapshot, place, whole))

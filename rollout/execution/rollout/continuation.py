@@ -117,18 +117,15 @@ def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
 def continuation(
     unfinished: Unfinished,
     inputs: PlanInputs,
-    hosts: Container[str],
+    nodes_with_host: Container[str],
     *,
     retry_failed: bool,
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return a plan that finishes the begun nodes, and the others by the rollout's own rules.
-
-    `inputs` is the cluster as it is now; `hosts` are the Nodes for which a host is known.
-    """
+    """Return a plan that finishes the begun nodes, and the others by the rollout's own rules."""
     taken_up = (*unfinished.in_flight, *(unfinished.failed if retry_failed else ()))
-    left_behind = stranded(unfinished, taken_up, hosts)
+    left_behind = stranded(unfinished, taken_up, nodes_with_host)
     begun = _without_stranded(taken_up, left_behind)
     rules = rules_of(unfinished)
     before = unfinished.record.plan
@@ -136,32 +133,30 @@ def continuation(
     policy = _relax(rules, skip_blocked=skip_blocked, include_held=include_held)
     given_back = frozenset(unfinished.given_back if retry_failed else ())
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
+    begun_names = {item.node.name for item in begun}
+    # Stranded nodes count as unavailable, too.
+    unavailable = {item.node.name for item in unfinished.in_flight} | begun_names
     anew = replace(
         inputs,
-        snapshot=with_nodes_back(inputs.snapshot, {item.node.name for item in begun}),
+        snapshot=with_nodes_back(inputs.snapshot, begun_names),
         selected=tuple(sorted(pending)),
         selection=Selection(),
         policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
         retried=given_back,
-        # Stranded nodes count as unavailable, too.
-        begun=frozenset(
-            {*(item.node.name for item in (*unfinished.in_flight, *begun)), *unfinished.unclear}
-        ),
+        begun=frozenset(unavailable.union(unfinished.unclear)),
     )
     ended = _count_ended_waves(unfinished, begun, pending)
-    plan = join_plans(
-        unfinished.run, tuple(item.node for item in begun), build_plan(anew), ended=ended
-    )
+    begun_nodes = tuple(item.node for item in begun)
+    plan = join_plans(unfinished.run, begun_nodes, build_plan(anew), ended=ended)
     back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
+    limit = rules.failures_allowed(selected)
     inherited = _inheritance(
         unfinished,
         begun,
         plan,
         left_behind=left_behind,
         retried=given_back | set(back_again),
-        failures=count_failures(
-            unfinished, rules.failures_allowed(selected), retry_failed=retry_failed
-        ),
+        failures=count_failures(unfinished, limit, retry_failed=retry_failed),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import OutageNotice, Reporter
+from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
@@ -32,6 +32,34 @@ from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import NodeEnd
 from rollout.ports import Clock, ClusterApi, Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """The plan to run, or the rest of one if it is `inherited`.
+
+    `percentage_base` is how many nodes percentages refer to. `own_node` is the node under this
+    process. `unattended`: nobody watches, and the next pass continues with the nodes that are left.
+    `proven` is what another cluster has proved, None if it need not prove anything.
+    """
+
+    plan: RolloutPlan
+    percentage_base: int
+    own_node: OwnNode | None
+    unattended: bool
+    proven: Proven | None
+    inherited: Inheritance | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPorts:
+    """What a run uses and reports to. Observers get each event in their order."""
+
+    api: ClusterApi
+    hosts: RolloutHosts
+    clock: Clock
+    gates: GatePorts
+    observers: Sequence[Observer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,99 +350,75 @@ class Rollout:
 
 
 def run_plan(
-    plan: RolloutPlan,
-    hosts: RolloutHosts,
-    api: ClusterApi,
-    *,
-    clock: Clock,
-    observers: Sequence[Observer],
-    gates: GatePorts,
-    lock: LockRequest,
-    stop: StopRequest,
-    percentage_base: int,
-    own_node: OwnNode | None,
-    unattended: bool,
-    proven: Proven | None,
-    inherited: Inheritance | None,
+    request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
 ) -> RunResult:
-    """Run a plan, or the rest of one if it is `inherited`.
-
-    The observers hear of each event in their order. `percentage_base` is how many nodes percentages
-    refer to. `proven` is what another cluster has proved, None if it need not prove anything.
+    """Run a plan, or the rest of one if it is inherited.
 
     Raises `BlockedError` if another rollout holds the Lease or has left an unfinished record, or if
     the inherited record has changed; `InterruptedRunError` if a stop is requested before the start.
     """
-    events = NodeEvents(api, plan.plan_id, plan.nodes, observers, clock)
-    cluster = PatientApi(api, clock, OutageNotice(events.report))
-    lease = LeaseLock(cluster, lock, plan.plan_id, stop, events.report.notice)
-    rest = inherited or Inheritance()
+    plan = request.plan
+    events = NodeEvents(
+        ports.api, plan.plan_id, plan.nodes, observers=ports.observers, clock=ports.clock
+    )
+    report = events.report
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
+    lease = LeaseLock(cluster, lock, plan.plan_id, stop=stop, notice=report.notice)
+    rest = request.inherited or Inheritance()
     memory = RunMemory(
         cluster,
         lease.check,
-        events.report,
+        report,
         run=plan.plan_id,
         namespace=lock.namespace,
-        limit=plan.policy.failures_allowed(percentage_base),
+        limit=plan.policy.failures_allowed(request.percentage_base),
         include_held=plan.policy.include_held,
         retried=rest.retried,
-        unattended=unattended,
-        proven=proven,
+        unattended=request.unattended,
+        proven=request.proven,
     )
     ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
     rule = StopRule(stop, ledger, memory.limit)
-    engine = _engine(
-        plan=plan,
-        cluster=cluster,
-        check_may_act=lease.check,
-        report=events.report,
-        gates=gates,
-        memory=memory,
-        rule=rule,
-        percentage_base=percentage_base,
-    )
     rollout = Rollout(
-        hosts=hosts,
-        engine=engine,
+        hosts=ports.hosts,
+        engine=_engine(request, rule, ports.gates, cluster, memory),
         rule=rule,
         record=RunRecord(
-            cluster, record_document(lock.namespace), events.report.notice, unattended
+            cluster, record_document(lock.namespace), report.notice, request.unattended
         ),
-        tainting=Tainting(cluster, lease.check, events.report, stop),
+        tainting=Tainting(cluster, lease.check, report, stop),
         inherited=rest,
         holder=lock.holder,
-        own_node=own_node,
-        unattended=unattended,
+        own_node=request.own_node,
+        unattended=request.unattended,
     )
     with lease, events:
-        result = rollout.carry_out(is_new=inherited is None)
-    events.report.finished(result)
+        result = rollout.carry_out(is_new=request.inherited is None)
+    report.finished(result)
     return result
 
 
 def _engine(
-    *,
-    plan: RolloutPlan,
-    cluster: PatientApi,
-    check_may_act: Guard,
-    report: Reporter,
-    gates: GatePorts,
-    memory: RunMemory,
+    request: RunRequest,
     rule: StopRule,
-    percentage_base: int,
+    gates: GatePorts,
+    cluster: PatientApi,
+    memory: RunMemory,
 ) -> Engine:
+    plan = request.plan
+    report = memory.report
     requested = requested_nodes(plan)
 
     def limit(nodes: Iterable[Node]) -> AwayLimit:
-        return AwayLimit.of(plan.policy, percentage_base, requested, nodes)
+        return AwayLimit.of(plan.policy, request.percentage_base, requested, nodes)
 
     return Engine(
         plan=plan,
         cluster=cluster,
-        check_may_act=check_may_act,
+        check_may_act=memory.check_may_act,
         report=report,
         stop=rule.stop,
-        gates=PolicyGates(plan, cluster, report, rule.stop, gates, memory),
+        gates=PolicyGates(plan, cluster, report, stop=rule.stop, ports=gates, memory=memory),
         memory=memory,
         ledger=rule.ledger,
         settler=Settler(cluster, report, plan.policy),

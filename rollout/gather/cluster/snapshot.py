@@ -111,6 +111,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()
+    unseen = (*unseen_attachments, *unseen_volumes, *unseen_others)
     return ClusterSnapshot(
         identity=identity.result(),
         nodes=nodes.result(),
@@ -118,13 +119,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
         budgets=budgets.result(),
         daemon_sets=daemon_sets.result(),
         attachments=attached,
-        warnings=(
-            *unseen_attachments,
-            *unseen_volumes,
-            *unseen_others,
-            *unseen_namespaces,
-            *unseen_stored,
-        ),
+        warnings=(*unseen, *unseen_namespaces, *unseen_stored),
         volumes=tuple(filter(None, bound_volumes)),
         coordinators=others,
         namespaces=dict(namespaces),

@@ -24,6 +24,7 @@ from rollout.report.lines import AbortedRecord, JournalHeader, Record, ToldPlan,
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
+    BlockedEviction,
     CommandReport,
     Ending,
     EvictionReport,
@@ -48,26 +49,16 @@ def report_of(
     whether a process has it open, None where that is not known.
     """
     view = run_view(entries(journal))
-    if view.begun_at is None or view.last_at is None or not (view.records or view.plans):
-        raise InputError(
-            f"no run is recorded in {origin}",
-            hint="Is it a journal? --set output.journal=FILE writes one.",
-        )
-    whole = Stretch(view.begun_at, view.last_at)
+    whole = _extent(view, origin)
     nodes = [*_nodes(view)]
     policy = _policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
     openings = _openings_in(policy, whole)
-    servers = (plan.cluster.server for plan in view.plans)
     return RunReport(
         format_version=FORMAT_VERSION,
-        run=_first(
-            (*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))
-        ),
+        run=_run_id(view),
         ending=_ending(view, nodes, is_being_written=is_being_written),
-        cluster=_first(
-            (*(str(entry.cluster.get("server", "")) for entry in view.records), *servers)
-        ),
+        cluster=_server(view),
         cluster_name=_first(entry.cluster_name or "" for entry in view.records),
         begun_at=whole.begin,
         heard_at=whole.end,
@@ -83,9 +74,7 @@ def report_of(
         waves=view.waves,
         nodes=nodes,
         failures=view.failures,
-        holds=sorted(
-            view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod)
-        ),
+        holds=sorted(view.holds, key=_start_of_hold),
         notices=view.notices,
         openings=openings or (),
         interruptions=view.interruptions,
@@ -96,6 +85,31 @@ def report_of(
         evictions=view.evictions,
         evicted=sorted(_evictions(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
     )
+
+
+def _extent(view: RunView, origin: str) -> Stretch:
+    if view.begun_at is None or view.last_at is None or not (view.records or view.plans):
+        raise InputError(
+            f"no run is recorded in {origin}",
+            hint="Is it a journal? --set output.journal=FILE writes one.",
+        )
+    return Stretch(view.begun_at, view.last_at)
+
+
+def _run_id(view: RunView) -> str:
+    recorded = [entry.run for entry in view.records]
+    planned = [plan.plan_id for plan in view.plans]
+    return _first([*recorded, *planned])
+
+
+def _server(view: RunView) -> str:
+    recorded = [str(entry.cluster.get("server", "")) for entry in view.records]
+    planned = [plan.cluster.server for plan in view.plans]
+    return _first([*recorded, *planned])
+
+
+def _start_of_hold(hold: BlockedEviction) -> tuple[datetime, str, str]:
+    return hold.event.since, hold.event.node, hold.event.pod
 
 
 def _evictions(view: RunView) -> Iterator[EvictionReport]:
