@@ -7,9 +7,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.quantity import Count
 
@@ -91,13 +94,11 @@ class Awaited(StrEnum):
     CALM = "calm"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
     """A slot that is held. `since` is RFC 3339; `boot_id` and `version` are from before the reboot.
 
     `id` is the host's own, and `run` the rollout in the node's annotations. `closing`: no more
-    grants, because the node is about to be returned. `released`: an operator releases the slot.
-    `returned`: the host has reported a steady state since. `awaited_since` is RFC 3339 by the API
+    grants, because the node is about to be returned. `awaited_since` is RFC 3339 by the API
     server's clock, so that timeouts continue when another server takes over.
     """
 
@@ -111,15 +112,17 @@ class Slot:
     version: str = ""
     state: SlotState = SlotState.HELD
     closing: bool = False
-    released: bool = False
-    returned: bool = False
+    # An operator or the host has given up the reboot: the node is returned without another one.
+    is_given_up: bool = False
+    # The host has reported steady state since.
+    has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
     awaited_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The slots that are held, in all groups."""
+    """The slots that are held, in all groups. Methods that name a run change that run's slot."""
 
     held: tuple[Slot, ...] = ()
 
@@ -149,29 +152,55 @@ class Slots:
         """Return the slots with one more; the same slots if the node holds one already."""
         return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
-    def changed(self, run: str, **fields: bool | str) -> "Slots":
-        """Return the slots with these fields changed in the slot of a rollout."""
-        slots = list[Slot]()
-        for slot in self.held:
-            if slot.run == run:
-                slots.append(replace(slot, **fields))  # type: ignore[arg-type]
-            else:
-                slots.append(slot)
-        return Slots(tuple(slots))
-
-    def awaiting(self, run: str, awaited: Awaited, at: str) -> "Slots":
-        """Return the slots with what the slot of a rollout waits for since `at`.
-
-        They are the same if it already waits for that.
-        """
-        slot = self.of_run(run)
-        if slot is None or slot.awaited is awaited:
-            return self
-        return self.changed(run, awaited=awaited, awaited_since=at)
-
     def without(self, run: str) -> "Slots":
         """Return the slots without that of a rollout."""
         return Slots(tuple(slot for slot in self.held if slot.run != run))
+
+    def give_up(self, run: str) -> "Slots":
+        """Have the node returned without another reboot."""
+        return self._changed(run, is_given_up=True)
+
+    def report(self, run: str) -> "Slots":
+        """Note that the host has reported; a failed node is proven again, and returned."""
+        return self._changed(run, has_reported=True, state=SlotState.HELD)
+
+    def report_absent(self, run: str) -> "Slots":
+        """Note that the host of an absent node has reported.
+
+        Another node may hold its place by now, so the node is proven and returned without one.
+        """
+        return self._changed(run, has_reported=True, is_given_up=True)
+
+    def close(self, run: str) -> "Slots":
+        """Close the slot, so that no reboot is granted any more."""
+        return self._changed(run, closing=True)
+
+    def reopen(self, run: str) -> "Slots":
+        """Have the host waited for again, with a new timeout."""
+        return self._changed(run, closing=False, awaited=Awaited.NOTHING)
+
+    def fail(self, run: str, state: SlotState) -> "Slots":
+        """Keep the slot, in this state, for a node that stays cordoned."""
+        return self._changed(
+            run, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
+        )
+
+    def move(self, run: str, node_uid: str) -> "Slots":
+        """Move the slot to the Node with this UID, which the same host has registered."""
+        return self._changed(run, node_uid=node_uid)
+
+    def wait(self, run: str, awaited: Awaited, at: str) -> "Slots":
+        """Note that the slot waits for this since `at`, unless it waits for it already."""
+        slot = self.of_run(run)
+        if slot is None or slot.awaited is awaited:
+            return self
+        return self._changed(run, awaited=awaited, awaited_since=at)
+
+    def _changed(self, run: str, **fields: bool | str) -> "Slots":
+        slots = list[Slot]()
+        for slot in self.held:
+            slots.append(replace(slot, **fields) if slot.run == run else slot)
+        return Slots(tuple(slots))
 
 
 NO_SLOTS = Slots()

@@ -75,6 +75,11 @@ def last_result(node: Node) -> Mapping[str, str]:
     return _fields_of(node, marks.LAST_RESULT)
 
 
+def is_returned_by(node: Node, run: str) -> bool:
+    """Whether this rollout was the last one that started the node, and has returned it."""
+    return marks.RUN not in node.annotations and last_result(node).get("run") == run
+
+
 def targets_on(node: Node) -> Mapping[Source, str]:
     """Return what each source must report after the reboot; empty if it cannot be read."""
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}

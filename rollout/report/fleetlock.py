@@ -73,7 +73,7 @@ def phase_of(slot: Slot, node: Node | None) -> str:
 def _note(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
         return "its Node is gone: the slot is about to be free"
-    if slot.released:
+    if slot.is_given_up:
         return "its slot is being freed"
     match slot.state:
         case SlotState.FAILED:
@@ -86,7 +86,7 @@ def _note(slot: Slot, node: Node | None) -> str:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
             what = _AWAITED.get(slot.awaited, "")
-            if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
+            if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.CALM):
                 what = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"
                     " up for a minute"

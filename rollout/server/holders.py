@@ -1,15 +1,16 @@
-"""Answers to hosts that hold a slot: a grant of their reboot, and the release of their slot.
+"""Answers to hosts that hold a slot: to their requests for a reboot, and to their reports.
 
 A grant must be safe while another server may return the same node. So a grant is written on the
 Node first; then the node is checked, then the slot and the Lease. A server that returns a node
 closes the slot first, and reads the Node's phase after that. So one of the two sees the other.
 
-A slot is freed by the server that holds the Lease, once the reboot is proven. This module records
-that the host has reported steady state, and waits some seconds for the slot to be freed.
+A host that reports steady state is told that it is released once its node is returned. The server
+that holds the Lease proves the reboot and returns the node. This module records the report, and
+waits some seconds for that. The slot is freed later, when the cluster has settled and soaked.
 """
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from rollout.errors import BlockedError, DrainError
 from rollout.execution.base.deadline import Deadline, PatientApi
@@ -21,8 +22,8 @@ from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
-from rollout.model.node_marks import annotation_problem, last_result
+from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run, zincati_id
+from rollout.model.node_marks import annotation_problem, is_returned_by, last_result
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
@@ -43,7 +44,6 @@ _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 # Seconds that an answer may wait for the proof.
 _WAIT = 10.0
 _PAUSE = 0.5
-NOT_HELD = FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
 
 
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
@@ -53,6 +53,13 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """
     api = context.patient_api
     node = read_node(api, slot.node)
+    _check_owner(slot, node)
+    if node.boot_id != slot.boot_id:
+        _record_next_request(context, slot, node)
+        raise Denied(
+            AnswerKind.WAITING_FOR_PROOF,
+            f"{slot.node} has rebooted, and is not proven to be back yet",
+        )
     _check_slot(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
@@ -86,7 +93,11 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
 
 
 def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Write the grant, then check the node again; the worker corrects what is wrong by then."""
+    """Write the grant, then check the node again.
+
+    If that denies the reboot, the grant stays on the Node, and the worker acts on it: it drains the
+    node again, or gives it up.
+    """
     policy = context.settings.policy
     cluster = PatientApi(context.patient_api, context.clock, seconds=PATIENCE)
     report = context.quiet
@@ -119,23 +130,22 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
-def _check_slot(slot: Slot, node: Node) -> None:
-    """`Denied` if this slot cannot grant the node a reboot now."""
+def _check_owner(slot: Slot, node: Node) -> None:
+    """`Denied` if the slot is about another Node of this name, or about a node that was returned."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} was deleted and created again; its slot is about to be free",
         )
-    if is_given_back(slot, node):
+    if is_returned_by(node, slot.run):
         raise Denied(
             AnswerKind.WAITING_FOR_SETTLING,
             f"{slot.node} is back, and the cluster settles from its last reboot",
         )
-    if node.boot_id != slot.boot_id:
-        raise Denied(
-            AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} has rebooted, and is not proven to be back yet",
-        )
+
+
+def _check_slot(slot: Slot, node: Node) -> None:
+    """`Denied` if this slot grants no reboot any more."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
@@ -145,22 +155,25 @@ def _check_slot(slot: Slot, node: Node) -> None:
         raise _about_to_be_freed(slot)
 
 
+def _record_next_request(context: ServerContext, slot: Slot, node: Node) -> None:
+    """Record that a host asks from a new boot: it has reached steady state after its reboot."""
+    if not node.boot_id or zincati_id(node.machine_id) != slot.id:
+        return
+    if slot.state is SlotState.HELD and not slot.has_reported:
+        context.book.change(partial(Slots.report, run=slot.run))
+
+
 def _about_to_be_freed(slot: Slot) -> Denied:
     return Denied(AnswerKind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
 def _is_ending(slot: Slot) -> bool:
     """Whether the node will be returned without its reboot."""
-    return slot.closing or slot.released or slot.returned
+    return slot.closing or slot.is_given_up or slot.has_reported
 
 
-def is_given_back(slot: Slot, node: Node) -> bool:
-    """Whether the Node says that this slot's run has ended."""
-    return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
-
-
-def release(context: ServerContext, ask: Ask) -> FleetLockAnswer:
-    """Answer that the slot is free or was never held; `Denied` until the node is proven back."""
+def record_report(context: ServerContext, ask: Ask) -> Slot | None:
+    """Record that the host has reported steady state; return its slot, None if it holds none."""
     # Empty if no node, or no single node, has this ID.
     name = ""
     try:
@@ -173,7 +186,7 @@ def release(context: ServerContext, ask: Ask) -> FleetLockAnswer:
         # That a known host holds no slot is a yes, so it needs fresh slots.
         slot = _slot_of(context.book.read(), ask, name) or _leftover_slot(context, ask, name)
     if slot is None:
-        return NOT_HELD
+        return None
     if slot.id != ask.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -181,9 +194,22 @@ def release(context: ServerContext, ask: Ask) -> FleetLockAnswer:
             f" rollout fleetlock release {slot.node}",
         )
     node = node_of(context.patient_api, slot)
-    if node is not None and not is_given_back(slot, node):
-        _record_report(context, slot, node)
-    return _await_release(context, slot)
+    if node is not None and not is_returned_by(node, slot.run):
+        _write_report(context, slot, node)
+    return slot
+
+
+def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
+    """Answer that the node is returned, or its slot free; `Denied` if it is not in some seconds."""
+    deadline = Deadline(context.clock, _WAIT)
+    while not deadline.expired:
+        node = context.machines.nodes.get(slot.node)
+        is_free = context.book.seen(_PAUSE).of_run(slot.run) is None
+        if is_free or (node is not None and is_returned_by(node, slot.run)):
+            return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
+        context.clock.sleep(_PAUSE)
+    why = _why_unproven(slot, node_of(context.patient_api, slot))
+    raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
 def _leftover_slot(context: ServerContext, ask: Ask, name: str) -> Slot | None:
@@ -207,45 +233,33 @@ def _leftover_slot(context: ServerContext, ask: Ask, name: str) -> Slot | None:
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         version="",
         state=SlotState.ABSENT,
-        released=True,
+        is_given_up=True,
     )
     return context.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
 
-def _record_report(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Record in the slot that its host has reported steady state.
-
-    A host in its old boot that was not granted its reboot does not want to reboot any more.
-    """
-    if slot.released:
+def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
+    """Record a report of the slot's host. One that was not granted gives up its reboot with it."""
+    if slot.is_given_up:
         return
     phase = ""
     if node.annotations.get(marks.RUN) == slot.run:
         phase = node.annotations.get(marks.PHASE, "")
     if node.boot_id == slot.boot_id and phase in UNGRANTED:
-        changes: Mapping[str, bool | str] = {"released": True}
+        change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
-        # Another node may hold its place by now, so the node is proven and returned without one.
-        changes = {"returned": True, "released": True}
+        change = Slots.report_absent
     else:
-        changes = {"returned": True, "state": SlotState.HELD}
-    context.book.change(lambda slots: slots.changed(slot.run, **changes))
-
-
-def _await_release(context: ServerContext, slot: Slot) -> FleetLockAnswer:
-    deadline = Deadline(context.clock, _WAIT)
-    while not deadline.expired:
-        node = context.machines.nodes.get(slot.node)
-        is_free = context.book.seen(_PAUSE).of_run(slot.run) is None
-        if is_free or (node is not None and is_given_back(slot, node)):
-            return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
-        context.clock.sleep(_PAUSE)
-    why = _why_unproven(slot, node_of(context.patient_api, slot))
-    raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
+        change = Slots.report
+    context.book.change(partial(change, run=slot.run))
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
-    """Return the host's slot. After a move of its disk it may have several: prefer its Node's."""
+    """Return the slot of the host that reports as the Node `name`, if it has one.
+
+    A disk that is moved to another Node takes the host's ID along, and both Nodes may hold a slot.
+    Then the slot of the Node that the host reports as now counts.
+    """
     slot = slots.of_node(name) if name else None
     if slot is not None and slot.id == ask.id:
         return slot
@@ -258,7 +272,7 @@ def _why_unproven(slot: Slot, node: Node | None) -> str:
     if node.boot_id == slot.boot_id:
         return (
             "its kubelet still reports the boot from before:"
-            " without a reboot it is given back in a minute"
+            " without a reboot it is returned in a minute"
         )
     if node.is_ready:
         return "its checks have not passed yet"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
-from rollout.model.fleetlock import GroupRules, Slot, SlotState
+from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
-from rollout.server.holders import NOT_HELD, grant, release
+from rollout.server.holders import await_return, grant, record_report
 from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
@@ -117,7 +117,7 @@ class Service:
             )
         slot = self.context.book.seen(_FRESH).of_node(name)
         if slot is None:
-            slot = self._admission.take(ask, name, rules).of_node(name)
+            self._admission.take(ask, name, rules)
             self.worker.wake()
             raise Denied(
                 AnswerKind.WAITING_FOR_DRAIN,
@@ -133,24 +133,15 @@ class Service:
                 " under another ID or group; rollout fleetlock release frees it",
             )
         detail = self.worker.runner.details.get(slot.node)
-        try:
-            return grant(self.context, slot, f": {detail}" if detail else "")
-        except Denied as denied:
-            if (
-                denied.answer.kind is AnswerKind.WAITING_FOR_PROOF
-                and slot.state is SlotState.HELD
-                and not slot.returned
-            ):
-                # A host that asks for its next reboot has reached steady state after the last.
-                self.context.book.change(lambda slots: slots.changed(slot.run, returned=True))
-            raise
+        return grant(self.context, slot, f": {detail}" if detail else "")
 
     def _steady_state(self, ask: Ask) -> FleetLockAnswer:
         self._rules(ask)
-        answer = release(self.context, ask)
-        if answer is not NOT_HELD:
-            self.worker.wake()
-        return answer
+        slot = record_report(self.context, ask)
+        if slot is None:
+            return FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
+        self.worker.wake()
+        return await_return(self.context, slot)
 
     def _rules(self, ask: Ask) -> GroupRules:
         rules = self.context.settings.groups.rules(ask.group)

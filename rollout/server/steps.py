@@ -110,19 +110,17 @@ class HeldSlot:
 
     def close(self) -> None:
         """Close the slot, so that no reboot is granted any more."""
-        self.book.change(lambda slots: slots.changed(self.slot.run, closing=True))
+        self.book.change(partial(Slots.close, run=self.slot.run))
 
     def reopen(self) -> None:
         """Wait for the host again, with a new timeout."""
-        self.book.change(
-            lambda slots: slots.changed(self.slot.run, closing=False, awaited=Awaited.NOTHING)
-        )
+        self.book.change(partial(Slots.reopen, run=self.slot.run))
 
     def waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return for how many seconds servers have waited for this; start the count if none has."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         run = self.slot.run
-        change = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
+        change = partial(Slots.wait, run=run, awaited=awaited, at=timestamp(now))
         slot = context.cluster.ask(lambda _api: self.book.change(change)).of_run(run)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
@@ -181,9 +179,9 @@ class HeldSlot:
             if not was_granted and _has_grant(node):
                 self.reopen()
                 return progress.move(Edge.REBOOT_REQUESTED)
-            if was_granted and (node.is_ready or self.now.released):
+            if was_granted and (node.is_ready or self.now.is_given_up):
                 node = self._await_last_grant(context)
-                if not (node.is_ready or self.now.released):
+                if not (node.is_ready or self.now.is_given_up):
                     # The host is going down.
                     self.reopen()
                     return replace(progress, edge=None)
@@ -204,7 +202,7 @@ class HeldSlot:
         operator has released the slot, a host that is down does not end the wait.
         """
         for node in self._poll(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
-            if _has_rebooted(context, node) or not (node.is_ready or self.now.released):
+            if _has_rebooted(context, node) or not (node.is_ready or self.now.is_given_up):
                 break
         return node
 
@@ -235,13 +233,12 @@ class HeldSlot:
             context.check_may_act,
             slot,
             self.timeout,
-            is_released=lambda: self.now.released,
+            is_released=lambda: self.now.is_given_up,
         )
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_it(context)})
         # The mark comes first: a server that continues from here finds the node by either.
-        context.cluster.ask(
-            lambda _api: self.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
-        )
+        change = partial(Slots.move, run=slot.run, node_uid=node.uid)
+        context.cluster.ask(lambda _api: self.book.change(change))
         return context.node()
 
     def _may_return(self, context: NodeContext) -> bool:
@@ -257,7 +254,7 @@ class HeldSlot:
         detail = "waiting for its host to ask again"
         context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
-            if self.now.released:
+            if self.now.is_given_up:
                 raise GivenUpError
             if _has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
@@ -288,7 +285,7 @@ class HeldSlot:
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
-            if self.now.released or (node.is_ready and self.now.returned):
+            if self.now.is_given_up or (node.is_ready and self.now.has_reported):
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.now.closing:
                 break
@@ -331,7 +328,7 @@ class HeldSlot:
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node when its host has reported steady state, or after the timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
-            if node.is_ready and (self.now.returned or self.now.released):
+            if node.is_ready and (self.now.has_reported or self.now.is_given_up):
                 break
         if not node.is_ready:
             raise _not_ready(context, "the Node was Ready after its reboot, and is not any more")

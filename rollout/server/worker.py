@@ -30,13 +30,13 @@ from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node, ReadyState
-from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
+from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.node_marks import is_returned_by
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
-from rollout.server.holders import is_given_back
 from rollout.server.nodes import node_of, plan_node, plan_of, select_nodes
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
@@ -81,7 +81,7 @@ class SlotRunner:
             return None
         if self._is_over(slot, node):
             has_rebooted = node.boot_id != slot.boot_id
-            if slot.released and not has_rebooted and not is_given_back(slot, node):
+            if slot.is_given_up and not has_rebooted and not is_returned_by(node, slot.run):
                 self._note_aborted(slot)
             return None
         plan = plan_of(
@@ -147,7 +147,7 @@ class SlotRunner:
                 check,
                 slot,
                 context.settings.slot_timeout,
-                is_released=lambda: self._latest(slot).released,
+                is_released=lambda: self._latest(slot).is_given_up,
             )
         except NodeFailure:
             return None
@@ -155,14 +155,14 @@ class SlotRunner:
         rules = pools_of(policy).rules(entry.pool)
         task = NodeTask(entry, slot.run, cluster, check, context.quiet, policy=rules)
         mark_again(task, Phase.REBOOTING, {})
-        context.book.change(partial(Slots.changed, run=slot.run, node_uid=node.uid))
+        context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
         return node_of(context.api, self._latest(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether the node carries no marks of this slot, and its run must not start any more."""
         if node.annotations.get(marks.RUN) == slot.run:
             return False
-        return is_given_back(slot, node) or slot.released or node.boot_id != slot.boot_id
+        return is_returned_by(node, slot.run) or slot.is_given_up or node.boot_id != slot.boot_id
 
     def _note_aborted(self, slot: Slot) -> None:
         """Record in the memory that a slot was released before its node was cordoned."""
@@ -268,7 +268,7 @@ class Worker:
         return [slot for slot in self._slots.held if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
-        return slot.state is SlotState.HELD or slot.released or self._is_gone(slot)
+        return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node is gone, so that no host can report for it any more."""
@@ -342,7 +342,7 @@ class Worker:
         """Remove runs that have ended; stop those whose slots were released."""
         for run, (future, stop) in list(self._runs.items()):
             slot = self._slots.of_run(run)
-            if slot is not None and slot.released:
+            if slot is not None and slot.is_given_up:
                 stop.request()
             if future.done():
                 del self._runs[run]
@@ -367,7 +367,7 @@ class Worker:
         """Free the slot if its node is back or gone; keep it if the node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
-        stays_cordoned = result is not None and result.left_cordoned and not slot.released
+        stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
         now = self._context.book.latest.of_run(slot.run) or slot
         node = node_of(self._context.api, now) if stays_cordoned else None
         if node is None:
@@ -375,12 +375,4 @@ class Worker:
             return
         # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
-        change = partial(
-            Slots.changed,
-            run=slot.run,
-            state=state,
-            returned=False,
-            closing=False,
-            awaited=Awaited.NOTHING,
-        )
-        self._context.book.change(change)
+        self._context.book.change(partial(Slots.fail, run=slot.run, state=state))

@@ -1,6 +1,7 @@
 """`rollout fleetlock`: serve the FleetLock protocol, in which hosts ask before they reboot."""
 
 import time
+from functools import partial
 
 import typer
 
@@ -134,10 +135,7 @@ def _release(settings: Given, node: str) -> bool:
         return False
     run = slot.run
 
-    def revoke(slots: Slots) -> Slots:
-        return slots.changed(run, released=True)
-
-    with_patience(change_slots, api, namespace, revoke)
+    with_patience(change_slots, api, namespace, partial(Slots.give_up, run=run))
     say(f"{node}: waiting for its server to return it")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run) is not None:

@@ -28,6 +28,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import (
     ineffective_reboots,
     ineffective_reboots_before,
+    is_returned_by,
     last_result,
     targets_on,
 )
@@ -104,7 +105,8 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Remove rollout's cordon and marks, write the result, and return the Node as it was before."""
 
     def change(node: Node) -> Patch | None:
-        if _is_returned(task, node):
+        # An earlier write, whose answer was lost, may have returned the node.
+        if is_returned_by(node, task.rollout):
             return None
         require_mark(task, node)
         details = {
@@ -135,11 +137,6 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
 def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
     """Return the change that withdraws the requests of other coordinators."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
-
-
-def _is_returned(task: NodeTask, node: Node) -> bool:
-    """Whether an earlier write, whose answer was lost, has returned the node."""
-    return marks.RUN not in node.annotations and last_result(node).get("run") == task.rollout
 
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
@@ -207,7 +204,7 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
     its proof, or if nothing had requested it.
     `node` is the Node before it was returned.
     """
-    if _is_returned(task, node):
+    if is_returned_by(node, task.rollout):
         return ineffective_reboots(node)
     sources = targets_on(node).keys()
     is_requested = is_fleetlock_run(task.rollout) or (sources and not sources & _WITH_VERSION)

@@ -1,0 +1,75 @@
+"""What a server notes of hosts that report, or that ask again, and how soon it acts on it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.server import holders, worker
+from rollout.server.protocol import AnswerKind
+from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.in_memory
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for module, constants in QUICK.items():
+        for name, value in constants.items():
+            monkeypatch.setattr(module, name, value)
+    return Cluster()
+
+
+@pytest.fixture
+def replica(cluster: Cluster) -> Iterator[Replica]:
+    replica = start_replica(cluster, 1, lambda _notice: None)
+    yield replica
+    replica.end()
+
+
+def ask(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
+    return replica.server.pre_reboot(cluster.ask_of(name)).kind
+
+
+def await_answer(replica: Replica, cluster: Cluster, name: str, kind: AnswerKind) -> None:
+    wait_until(lambda: ask(replica, cluster, name) is kind)
+
+
+def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    request = cluster.ask_of("a")
+    cluster.swap("a", "b")
+    # As of a watch that is late: it still finds the host on its node.
+    with monkeypatch.context() as late:
+        late.setattr(replica.server.context.machines, "name_of", lambda _id: "a")
+        assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_PROOF
+    assert cluster.reported == set()
+
+
+def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica: Replica) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    cluster.reboot("a")
+    assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_PROOF
+    assert cluster.reported == {"a"}
+
+
+def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marks are those of a slot that was lost, so nothing else has the worker look again."""
+    earlier = start_replica(cluster, 1, lambda _notice: None)
+    await_answer(earlier, cluster, "a", AnswerKind.GRANTED)
+    earlier.end()
+    cluster.behind.call(
+        lambda: cluster.behind.store.remove(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
+    )
+    cluster.reboot("a")
+    monkeypatch.setattr(worker, "_IDLE", 600.0)
+    monkeypatch.setattr(holders, "_WAIT", 30.0)
+    replica = start_replica(cluster, 2, lambda _notice: None)
+    try:
+        answer = replica.server.steady_state(cluster.ask_of("a"))
+    finally:
+        replica.end()
+    assert answer.kind is AnswerKind.RELEASED
