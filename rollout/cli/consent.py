@@ -42,6 +42,7 @@ class TerminalConfirmation:
     """Asks before each wave.
 
     yes starts the wave, all starts it and every later one, and any other answer ends the run.
+    `DeclinedError` without a terminal.
     """
 
     def __init__(self) -> None:
@@ -50,18 +51,18 @@ class TerminalConfirmation:
                 "--interactive needs a terminal",
                 hint="Drop it, or hold waves with --set gates.command=COMMAND.",
             )
-        self._is_for_all = False
+        self._all_waves_confirmed = False
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
         """Return whether the operator agrees. A stop request during the question is a no."""
-        if self._is_for_all:
+        if self._all_waves_confirmed:
             return True
         accepted = "Only yes, or all for every later wave, is accepted:"
         sys.stderr.write(f"{fit_line(f'{printable(question)} {accepted}')} ")
         sys.stderr.flush()
         answer = _read_line(stopped).strip()
-        self._is_for_all = answer == "all"
+        self._all_waves_confirmed = answer == "all"
         self.is_declined = answer not in ("yes", "all") and not stopped()
         return answer in ("yes", "all")
 

@@ -11,11 +11,11 @@ import typer
 
 from rollout.cli.settings.reading import (
     SettingsFile,
-    Source,
+    SettingValues,
     assignments,
+    from_environment,
     given,
     read_file,
-    variables,
 )
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
@@ -84,7 +84,7 @@ def takes(
     formats: what the command can print with `-o`.
     arguments: NODE_ARGUMENTS, which mean the same as `--node`; or PLAN_OR_NODES, where a saved
     plan is passed to the command as `file`.
-    reads: settings without flags here whose environment variables are read all the same, so that
+    reads: settings without flags here whose environment from_environment are read all the same, so that
     the command can say that they have no effect.
     """
 
@@ -110,7 +110,7 @@ def takes(
                 received["file"], words = split_file(words)
             typed = _typed(values, assignments(received.pop("set_") or ()), words)
             known = [*values, *(item for name, item in every_setting().items() if name in reads)]
-            settings = given(file, variables(os.environ, known), typed)
+            settings = given(file, from_environment(os.environ, known), typed)
             _check_format(settings.output.format, formats)
             with logged(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
@@ -149,7 +149,9 @@ def _own_parameters(
     return own
 
 
-def _typed(values: Mapping[Setting, Any], assigned: Source, words: Sequence[str]) -> Source:
+def _typed(
+    values: Mapping[Setting, Any], assigned: SettingValues, words: Sequence[str]
+) -> SettingValues:
     """Return the settings of the command line with their origins: first those with a flag.
 
     A flag wins over `--set`.

@@ -53,13 +53,14 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
     from rollout.adapters.journal import is_server, journals, latest_first, server_of
     from rollout.adapters.kube.kubeconfig import find_login
 
-    with _silence():
+    with _quiet_terminal(), suppress(Exception):
         files = latest_first(journals())
         with suppress(Exception):
             cluster = _settings(context).cluster
             here = find_login(cluster.kubeconfig, cluster.context or None).server
             files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
         return _starting_with(incomplete, (file.stem for file in files))
+    # An error completes nothing.
     return []
 
 
@@ -97,15 +98,16 @@ def _ask(
         api = connect(cluster.kubeconfig, cluster.context or None).within(_PATIENCE)
         return list(question(api, settings.lock.namespace))
 
-    with _silence():
+    with _quiet_terminal(), suppress(Exception):
         future: Future[list[str]] = in_background(answer, "completion")
         return future.result(_PATIENCE)
+    # An error, or a cluster that is too slow, completes nothing.
     return []
 
 
 def _settings(context: typer.Context) -> "Given":
     """Return the settings that the typed line, its environment and its settings file give."""
-    from rollout.cli.settings.reading import assignments, given, read_file, variables
+    from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
@@ -114,12 +116,13 @@ def _settings(context: typer.Context) -> "Given":
     ]
     typed = {}
     for item in flags:
-        if value := values.get(item.flag.replace("-", "_")):
+        value = values.get(item.flag.replace("-", "_"))
+        if value:
             typed[item.name] = (_expand(value), f"--{item.flag}")
     config = values.get("config")
     file = read_file(Path(_expand(config)) if config else None)
     assigned = assignments(values.get("set_") or ())
-    return given(file, variables(os.environ, flags), {**assigned, **typed})
+    return given(file, from_environment(os.environ, flags), {**assigned, **typed})
 
 
 def _expand(word: str) -> str:
@@ -153,15 +156,14 @@ def _rebooted_into(api: "ClusterApi", _namespace: str) -> Iterable[str]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Ignore every error, and keep this process and its children away from the terminal."""
+def _quiet_terminal() -> Iterator[None]:
+    """Keep this process and its children away from the terminal, also after an error."""
     copies = {number: os.dup(number) for number in _TERMINAL}
     null_device = os.open(os.devnull, os.O_RDWR)
     try:
         for number in copies:
             os.dup2(null_device, number)
-        with suppress(Exception):
-            yield
+        yield
     finally:
         for number, copy in copies.items():
             os.dup2(copy, number)

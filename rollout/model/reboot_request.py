@@ -42,7 +42,7 @@ def detect_flag(*sources: Source) -> str:
     return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
 
 
-def way_to_judge(facts: HostFacts) -> str:
+def how_to_ask(facts: HostFacts) -> str:
     """Return how to ask a host that gave no answer; empty if nothing is known to help."""
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"

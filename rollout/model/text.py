@@ -158,6 +158,11 @@ _NUMBER = re.compile(r"(\d+)")
 _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 
 
+def capitalize(text: str) -> str:
+    """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def is_version(text: str) -> bool:
     """Whether the text may be an operating system's version, and is safe in a command."""
     return _VERSION.fullmatch(text) is not None

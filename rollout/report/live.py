@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rollout.execution.base.deadline import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, StepEvent, VersionHeld
-from rollout.model.text import excerpt, printable
+from rollout.model.text import capitalize, excerpt, printable
 from rollout.model.timestamps import elapsed
 from rollout.report.console import print_above, share_console
 from rollout.report.plan_screen import usual_reboot
@@ -25,7 +25,6 @@ from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import (
     blocked_lines,
     brief_result,
-    capitalize,
     is_down,
     phases,
     sentence,

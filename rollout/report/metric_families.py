@@ -44,13 +44,11 @@ class Family(Generic[Instrument]):
 
 
 def _family(
-    cluster: str, kind: type[Instrument], name: str, meaning: str, *labels: str, **more: Any
+    cluster: str, make: Callable[..., Instrument], name: str, meaning: str, *labels: str
 ) -> Family[Instrument]:
-    return Family(
-        kind(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None, **more),
-        cluster,
-        labels,
-    )
+    """Make a metric whose first label is `cluster`, outside of the library's global registry."""
+    instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
+    return Family(instrument, cluster, labels)
 
 
 class ClusterFamilies:
@@ -82,7 +80,8 @@ class RunFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
-        histogram = partial(_family, cluster, Histogram)
+        drain_times = partial(_family, cluster, partial(Histogram, buckets=_DRAINS))
+        reboot_times = partial(_family, cluster, partial(Histogram, buckets=_REBOOTS))
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool"
@@ -110,14 +109,9 @@ class RunFamilies:
         self.held_evictions = gauge(
             "held_evictions", "Evictions that wait now, by disruption budget.", "budget"
         )
-        self.drain = histogram(
-            "drain_duration_seconds", "How long drains took.", "pool", buckets=_DRAINS
-        )
-        self.reboot = histogram(
-            "reboot_duration_seconds",
-            "Time from the reboot command to Ready.",
-            "pool",
-            buckets=_REBOOTS,
+        self.drain = drain_times("drain_duration_seconds", "How long drains took.", "pool")
+        self.reboot = reboot_times(
+            "reboot_duration_seconds", "Time from the reboot command to Ready.", "pool"
         )
         self.failures = counter(
             "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
@@ -200,9 +194,10 @@ class FleetLockMetrics(Collector):
         """Return what the library asks for at each exposition."""
         slots = self.slots()
         self._held.clear()
-        for group, state in product({slot.group for slot in slots.held}, SlotState):
-            number = sum((slot.group, slot.state) == (group, state) for slot in slots.held)
-            self._held(group, state.value).set(number)
+        held = [(slot.group, slot.state) for slot in slots.held]
+        groups = {slot.group for slot in slots.held}
+        for group, state in product(groups, SlotState):
+            self._held(group, state.value).set(held.count((group, state)))
         self._in_hand().set(self.in_hand())
         return [
             metric

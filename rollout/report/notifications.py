@@ -27,8 +27,8 @@ _WATCH = "rollout status --run"
 
 
 @dataclass(slots=True)
-class Noteworthy:
-    """Decides which events of a run are worth a notification. Not safe for several threads.
+class NoteMaker:
+    """Makes a notification of each event of a run that is worth one. Not safe for several threads.
 
     `held_after` is in seconds. `cluster` is the cluster's name, empty for its server's address.
     `unattended`: the next pass continues with the nodes that are left. `has_begun`: a plan runs.
@@ -44,12 +44,12 @@ class Noteworthy:
     _held: set[tuple[str, str]] = field(default_factory=set)
     _is_over: bool = False
 
-    def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
+    def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
         """Yield the notifications about an event; `stopped`: someone asked the run to stop."""
         for note in self._notes(event, stopped=stopped):
             yield self._stamped(note, event.at)
 
-    def broken_off(self, error: BaseException, at: datetime) -> Iterator[Note]:
+    def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
         """Yield the notification about a run that an error ended.
 
         The process that works on another rollout reports on it. An unattended pass that had no time
@@ -73,6 +73,7 @@ class Noteworthy:
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         self._view.take(event)
         match event:
+            # A plan without waves begins nothing.
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
                 yield self._started()
@@ -83,13 +84,7 @@ class Noteworthy:
                     yield _failure_note(event)
                 yield from self._wave_done(event)
             case VersionHeld():
-                yield Note(
-                    event=NotifyEvent.VERSION_HELD,
-                    level=Level.WARNING,
-                    title=f"version {printable(event.version)} is held",
-                    body=f"{printable(event.message)}.",
-                    next=f"rollout release {shell_word(event.version)}",
-                )
+                yield _held_version_note(event)
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -177,6 +172,16 @@ def _failure_note(result: NodeFinished) -> Note:
         title=f"{printable(result.node)} failed: {result.outcome}",
         body="\n".join(lines),
         next=f"kubectl describe node {result.node}",
+    )
+
+
+def _held_version_note(event: VersionHeld) -> Note:
+    return Note(
+        event=NotifyEvent.VERSION_HELD,
+        level=Level.WARNING,
+        title=f"version {printable(event.version)} is held",
+        body=f"{printable(event.message)}.",
+        next=f"rollout release {shell_word(event.version)}",
     )
 
 

@@ -34,11 +34,6 @@ from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
 
 
-def capitalize(text: str) -> str:
-    """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
-    return text[:1].upper() + text[1:]
-
-
 def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a type of event
     """Return what happened, safe to print."""
     match event:

@@ -11,12 +11,19 @@ from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.reboot_request import detect_flag
-from rollout.model.text import counted, joined, or_nothing, printable, shell_word, version_step
+from rollout.model.text import (
+    capitalize,
+    counted,
+    joined,
+    or_nothing,
+    printable,
+    shell_word,
+    version_step,
+)
 from rollout.model.timestamps import elapsed, seconds_since
 from rollout.planning.eligibility.memory import all_paused, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
-from rollout.report.sentences import capitalize
 from rollout.wording import cause
 from rollout.wording.nodes import trouble
 

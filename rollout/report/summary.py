@@ -6,10 +6,18 @@ from typing import NamedTuple
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
+from rollout.model.text import (
+    capitalize,
+    counted,
+    grouped,
+    joined,
+    printable,
+    shell_word,
+    shortened,
+)
 from rollout.model.timestamps import elapsed
 from rollout.report.columns import is_command, wrap
-from rollout.report.sentences import absence_counts, capitalize, what_failed
+from rollout.report.sentences import absence_counts, what_failed
 
 _MOST_ROWS = 18
 _MOST_NOT_DONE = 5

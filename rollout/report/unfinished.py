@@ -11,6 +11,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import (
+    capitalize,
     counted,
     grouped,
     joined,
@@ -22,7 +23,7 @@ from rollout.model.text import (
 )
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.status import UnderWay
-from rollout.report.sentences import capitalize, reason_counts
+from rollout.report.sentences import reason_counts
 from rollout.report.status import Way
 
 _MOST = 20

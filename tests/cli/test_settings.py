@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.settings.reading import Given, Source, assignments, given, read_file, variables
+from rollout.cli.settings.reading import (
+    Given,
+    SettingValues,
+    assignments,
+    from_environment,
+    given,
+    read_file,
+)
 from rollout.cli.settings.rules import groups_of, policy_of, selection_of
 from rollout.errors import ExitCode, UsageError
-from rollout.model.detection import Source as Detection
+from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count, Duration
@@ -48,7 +55,7 @@ group-selector = ["workers=a in (b,c)"]
 def read(tmp_path: Path, text: str, *words: str, flags: dict[str, object] | None = None) -> Given:
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
-    typed: Source = {name: (value, f"flag {name}") for name, value in (flags or {}).items()}
+    typed: SettingValues = {name: (value, f"flag {name}") for name, value in (flags or {}).items()}
     return given(read_file(file), {}, {**assignments(words), **typed})
 
 
@@ -69,7 +76,7 @@ def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:
     assert policy.max_unavailable == Count(25, percent=True)
     assert policy.ramp == (Count(1), Count(10, percent=True))
     assert policy.strategy == Strategy.ROLLING
-    assert policy.detect == (Detection.ANNOTATION,)
+    assert policy.detect == (Source.ANNOTATION,)
     assert groups_of(found.fleetlock).named["workers"].selector == "a in (b,c)"
 
 
@@ -90,7 +97,7 @@ def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
 
 def test_secrets_have_variables() -> None:
     url = "https://hooks.example/T0"
-    found = given(read_file(None), variables({"ROLLOUT_NOTIFY": f"{url} {url}/2"}, ()), {})
+    found = given(read_file(None), from_environment({"ROLLOUT_NOTIFY": f"{url} {url}/2"}, ()), {})
     assert found.notify.url == (url, f"{url}/2")
 
 

@@ -22,7 +22,7 @@ from rollout.model.progress import (
     StepEvent,
     WaveStarted,
 )
-from rollout.report.notifications import Noteworthy
+from rollout.report.notifications import NoteMaker
 from tests.report.builders import AT, plan
 
 
@@ -53,8 +53,8 @@ def blocked(
 
 
 def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) -> list[Note]:
-    noteworthy = Noteworthy(plan(), "prod", held_after)
-    return [note for event in events for note in noteworthy.take(event, stopped=stopped)]
+    note_maker = NoteMaker(plan(), "prod", held_after)
+    return [note for event in events for note in note_maker.notes_of(event, stopped=stopped)]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED])
@@ -143,16 +143,16 @@ def test_how_it_ended(
 
 
 def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None:
-    noteworthy = Noteworthy(plan(), "prod", 600.0)
-    (note,) = noteworthy.broken_off(BlockedError("locked by another"), AT)
+    note_maker = NoteMaker(plan(), "prod", 600.0)
+    (note,) = note_maker.notes_of_error(BlockedError("locked by another"), AT)
     assert note.state == RolloutState.FAILED
     assert note.body == "locked by another."
-    assert list(noteworthy.broken_off(BlockedError("again"), AT)) == []
-    (stopped,) = Noteworthy(plan(), "prod", 600.0).broken_off(InterruptedRunError("stopped"), AT)
+    assert list(note_maker.notes_of_error(BlockedError("again"), AT)) == []
+    (stopped,) = NoteMaker(plan(), "prod", 600.0).notes_of_error(InterruptedRunError("stopped"), AT)
     assert stopped.state == RolloutState.INTERRUPTED
-    over = Noteworthy(plan(), "prod", 600.0)
-    assert len(list(over.take(RunFinished(AT, RunResult(()))))) == 1
-    assert list(over.broken_off(OSError("later"), AT)) == []
+    over = NoteMaker(plan(), "prod", 600.0)
+    assert len(list(over.notes_of(RunFinished(AT, RunResult(()))))) == 1
+    assert list(over.notes_of_error(OSError("later"), AT)) == []
 
 
 def test_text_of_others_is_made_safe_in_bodies() -> None:

@@ -31,7 +31,7 @@ from rollout.model.memory import Memory, Pause, VersionFailures
 from rollout.model.progress import NodeResult, Outcome, Phase, RunFinished, RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.plan.build import build_plan
-from rollout.report.notifications import Noteworthy
+from rollout.report.notifications import NoteMaker
 from rollout.report.summary import summary_text
 from rollout.wording import words
 from rollout.wording.words import Words
@@ -98,8 +98,8 @@ def test_a_pass_notifies_of_the_same_state(
 ) -> None:
     wordless()
     plan = build_plan(inputs([node("worker-1")]))
-    observer = Noteworthy(plan, "", 600.0, unattended=True)
-    (note,) = observer.take(RunFinished(NOW, result_with(finding)))
+    observer = NoteMaker(plan, "", 600.0, unattended=True)
+    (note,) = observer.notes_of(RunFinished(NOW, result_with(finding)))
     assert note.state == state
 
 

@@ -79,7 +79,10 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question`, then `command` if `agreed` accepts the answer, only in the same boot."""
+        """Run `question`, then `command` in the same boot if `agreed` accepts the answer.
+
+        `question` must print the boot ID, as `ports.HostShell.run_if` demands.
+        """
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:

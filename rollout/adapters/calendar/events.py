@@ -274,14 +274,16 @@ def _is_period(line: ContentLine) -> bool:
     return line.parameters.get("VALUE", "").upper() == "PERIOD"
 
 
-def _local_time(moment: date, zone: tzinfo) -> datetime:
+def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
     """Return the local time in a zone; the midnight of a day."""
-    if not isinstance(moment, datetime):
-        return datetime.combine(moment, datetime.min.time())
+    if not isinstance(day_or_time, datetime):
+        return datetime.combine(day_or_time, datetime.min.time())
+    if day_or_time.tzinfo is None:
+        return day_or_time
     try:
-        return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment
+        return day_or_time.astimezone(zone).replace(tzinfo=None)
     except OverflowError:
-        return moment.replace(tzinfo=None)
+        return day_or_time.replace(tzinfo=None)
 
 
 def _add(begin: datetime, length: timedelta) -> datetime:
@@ -291,11 +293,12 @@ def _add(begin: datetime, length: timedelta) -> datetime:
         return datetime.max.replace(tzinfo=begin.tzinfo)
 
 
-def _instant(moment: date, zone: tzinfo) -> datetime:
-    """Return the start of a day, or a time, in UTC. A time without a timezone is in this zone."""
-    if isinstance(moment, datetime) and moment.tzinfo:
-        return _to_utc(moment, moment.tzinfo, fold=moment.fold)
-    return _to_utc(_local_time(moment, zone), zone)
+def _instant(day_or_time: date, zone: tzinfo) -> datetime:
+    """Return a time, or the start of a day, in UTC. Both are in this zone unless they have one."""
+    if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
+        # Only a time with a zone can say which of two equal local times it is.
+        return _to_utc(day_or_time, day_or_time.tzinfo, fold=day_or_time.fold)
+    return _to_utc(_local_time(day_or_time, zone), zone)
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:

@@ -52,8 +52,8 @@ class ScannedHost:
     error: str = ""
 
     @property
-    def is_taken(self) -> bool:
-        """Whether the key is written without asking: it is new or changed, and confirmed."""
+    def is_confirmed(self) -> bool:
+        """Whether a fingerprint confirms a key that is not on file, so that nobody is asked."""
         return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 

@@ -115,7 +115,7 @@ def known_hosts(
     else:
         # Standard output is the known_hosts file.
         sys.stderr.write(f"{text()}\n")
-    trusted = _trusted(scanned, yes=yes, as_json=output.as_json)
+    trusted = _ask_to_trust(scanned, yes=yes, as_json=output.as_json)
     content = host_keys.written(before, trusted)
     if file:
         _write_keys(file, content, len(trusted))
@@ -148,15 +148,17 @@ def _row(host: "ScannedHost") -> HostKeyRow:
     )
 
 
-def _trusted(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
-    """Return the hosts with confirmed keys, and those with new keys that the operator trusts."""
+def _ask_to_trust(
+    scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
+) -> "list[ScannedHost]":
+    """Return the hosts whose keys are confirmed: by a fingerprint, `yes`, or a person who is asked."""
     unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
         hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
-    return [host for host in scanned if host.is_taken or host in unconfirmed]
+    return [host for host in scanned if host.is_confirmed or host in unconfirmed]
 
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)

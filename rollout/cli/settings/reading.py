@@ -63,7 +63,7 @@ _OWN_FILE = "Name another file with --config. Only you and root may write it and
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
-Source = Mapping[str, tuple[Any, str]]
+SettingValues = Mapping[str, tuple[Any, str]]
 """The settings of one source by name: each as it is written there, and its place for messages."""
 
 
@@ -74,7 +74,7 @@ class Given(Settings):
     `file` is the name of the settings file, or empty.
     """
 
-    typed: Source = field(default_factory=dict)
+    typed: SettingValues = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
 
@@ -94,12 +94,13 @@ class Given(Settings):
         accepted = {"cluster", "ssh", *rules}
         for name, (value, origin) in self.typed.items():
             is_present = name in command or origin in command.split()
-            if settings()[name].hidden_in or is_present or name in refused:
+            if settings()[name].is_secret or is_present or name in refused:
                 continue
             is_flag = not origin.startswith("--set")
             if is_flag and accepted.isdisjoint((name, name.partition(".")[0])):
                 continue
-            for item in value if isinstance(value, list) else [value]:
+            items = value if isinstance(value, list) else [value]
+            for item in items:
                 words += _flag_words(name, item, origin)
         if self.file:
             words += ("--config", shell_word(self.file))
@@ -147,7 +148,7 @@ class SettingsFile:
         end = line.end() if line else begin
         return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
 
-    def tables(self, name: str) -> Iterator[Source]:
+    def tables(self, name: str) -> Iterator[SettingValues]:
         """Yield the tables of this name: one, or any number for `LISTS`.
 
         `UsageError` for an unknown key, or without a required one.
@@ -201,7 +202,7 @@ def read_file(path: Path | None) -> SettingsFile:
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 
-def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
+def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) -> Given:
     """Return the settings; typed ones win over the environment, and that over the file."""
     for name in file.document:
         if name not in TABLES:
@@ -226,7 +227,7 @@ def given(file: SettingsFile, environment: Source, typed: Source) -> Given:
     return Given(**tables, typed=typed, places=places, file=file.name)
 
 
-def _fields(table: str, content: Source) -> Mapping[str, Any]:
+def _fields(table: str, content: SettingValues) -> Mapping[str, Any]:
     """Return the values of a table; `UsageError` names the place of a bad value."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
@@ -234,7 +235,7 @@ def _fields(table: str, content: Source) -> Mapping[str, Any]:
         try:
             values[key.replace("-", "_")] = setting.read(value)
         except UsageError as error:
-            cause = None if setting.hidden_in else error
+            cause = None if setting.is_secret else error
             raise UsageError(f"{place}: {error.message}", hint=error.hint) from cause
         except ValueError as error:
             hint = f"{setting.name}: {setting.help}."
@@ -242,7 +243,7 @@ def _fields(table: str, content: Source) -> Mapping[str, Any]:
     return values
 
 
-def assignments(words: Iterable[str]) -> Source:
+def assignments(words: Iterable[str]) -> SettingValues:
     """Return the settings of `--set KEY=VALUE`. A list can be set item by item."""
     values: dict[str, Any] = {}
     for word in words:
@@ -278,13 +279,14 @@ def _hint(name: str) -> str:
     return "See them all in docs/configuration.md."
 
 
-def variables(environ: Mapping[str, str], accepted: Container[Setting]) -> Source:
-    """Return those of these settings, and the secrets, that are set in the environment."""
-    return {
-        setting.name: (environ[setting.variable], f"the variable {setting.variable}")
-        for setting in settings().values()
-        if environ.get(setting.variable) and (setting.hidden_in or setting in accepted)
-    }
+def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
+    """Return the accepted settings and the secrets that are set in the environment."""
+    values: dict[str, tuple[Any, str]] = {}
+    for setting in settings().values():
+        value = environ.get(setting.variable)
+        if value and (setting.is_secret or setting in accepted):
+            values[setting.name] = (value, f"the variable {setting.variable}")
+    return values
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:

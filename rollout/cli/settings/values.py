@@ -212,9 +212,14 @@ class Setting:
     is_required: bool = False
 
     @property
+    def is_secret(self) -> bool:
+        """Whether the setting has no flag, and no message shows its value."""
+        return bool(self.hidden_in)
+
+    @property
     def variable(self) -> str:
         """The environment variable, or an empty text."""
-        if self.hidden_in or not self.flag:
+        if self.is_secret or not self.flag:
             return self.hidden_in
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 

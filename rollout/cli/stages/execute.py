@@ -56,7 +56,7 @@ class Execution:
     """A prepared run, and what this process needs to execute it.
 
     `watch` is what was seen of the lock so far. `force_unlock` names a run whose lock is taken at
-    once. `news` are the notifications of earlier passes.
+    once. `repeats` are the notifications of earlier passes.
     """
 
     run: PreparedRun
@@ -66,7 +66,7 @@ class Execution:
     watch: LeaseWatch | None = None
     force_unlock: str = ""
     metrics: "Metrics | None" = None
-    news: RepeatFilter | None = None
+    repeats: RepeatFilter | None = None
 
 
 def lock_request(
@@ -212,7 +212,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
         is_stopped=lambda: execution.stop.is_due,
         resumed=execution.run.inherited is not None,
         unattended=request.unattended,
-        news=execution.news,
+        repeats=execution.repeats,
     )
 
 

@@ -40,7 +40,7 @@ from rollout.report.lines import (
     journal_record,
     line,
 )
-from rollout.report.notifications import Noteworthy, error_note
+from rollout.report.notifications import NoteMaker, error_note
 from rollout.report.runs.report import read_past
 
 if TYPE_CHECKING:
@@ -173,35 +173,47 @@ class RepeatFilter:
         self.previous = self.current
         self.current = None
 
-    def add(self, note: Note) -> bool:
-        """Return whether the previous pass ended with another notification."""
-        self.current = replace(note, at="", run="")
-        return self.current != self.previous
+    def is_repeated(self, note: Note) -> bool:
+        """Whether the previous pass ended with the same notification."""
+        return _without_run(note) == self.previous
+
+    def add(self, note: Note) -> None:
+        self.current = _without_run(note)
+
+
+def _without_run(note: Note) -> Note:
+    """Return what two passes can have in common: each has its own time and run."""
+    return replace(note, at="", run="")
 
 
 @dataclass(slots=True)
 class _Notifier:
     """Sends notifications of a run. Safe for many threads.
 
-    `is_stopped` tells whether someone has asked the rollout to stop.
+    `is_stopped` tells whether someone has asked the rollout to stop. `repeats` knows how the
+    previous pass of operate ended.
     """
 
-    noteworthy: Noteworthy
+    note_maker: NoteMaker
     outbox: Outbox
     events: frozenset[NotifyEvent]
     is_stopped: Callable[[], bool]
-    news: RepeatFilter
+    repeats: RepeatFilter
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
         with self.lock:
-            self.post(self.noteworthy.take(event, stopped=self.is_stopped()))
+            self.post(self.note_maker.notes_of(event, stopped=self.is_stopped()))
 
     def post(self, notes: Iterable[Note]) -> None:
-        """Send the notifications that are wanted and new. Once the run has begun, all are new."""
+        """Send the notifications that are wanted and repeat nothing of the previous pass."""
         for note in notes:
-            is_news = self.news.add(note) or self.noteworthy.has_begun
-            if is_news and NotifyEvent(note.event) in self.events:
+            is_repeated = self.repeats.is_repeated(note)
+            self.repeats.add(note)
+            # Once the run has begun, its notifications are about this run, and none is a repetition.
+            if is_repeated and not self.note_maker.has_begun:
+                continue
+            if NotifyEvent(note.event) in self.events:
                 self.outbox.post(render_note(note))
 
 
@@ -213,7 +225,7 @@ def run_notifications(
     is_stopped: Callable[[], bool] = lambda: False,
     resumed: bool = False,
     unattended: bool = False,
-    news: RepeatFilter | None = None,
+    repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
     """Yield an observer that sends notifications of this rollout, or None if no URL is set.
 
@@ -226,25 +238,27 @@ def run_notifications(
         yield None
         return
     held_after = float(options.held_after)
-    noteworthy = Noteworthy(
+    note_maker = NoteMaker(
         plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended
     )
     with closing(Outbox(places, say)) as outbox:
         notifier = _Notifier(
-            noteworthy, outbox, frozenset(options.on), is_stopped, news or RepeatFilter()
+            note_maker, outbox, frozenset(options.on), is_stopped, repeats or RepeatFilter()
         )
         try:
             yield notifier
         except BaseException as error:
             with suppress(Exception):
-                notifier.post(noteworthy.broken_off(error, wiring.now()))
+                notifier.post(note_maker.notes_of_error(error, wiring.now()))
             raise
 
 
-def notify_of_failed_pass(error: RolloutError, settings: Settings, news: RepeatFilter) -> None:
+def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: RepeatFilter) -> None:
     """Notify that a pass failed without a plan, unless the previous pass failed the same way."""
     note = replace(error_note(error), next="rollout doctor")
-    if news.add(note):
+    is_repeated = repeats.is_repeated(note)
+    repeats.add(note)
+    if not is_repeated:
         send(note, settings)
 
 

@@ -84,7 +84,7 @@ class Operation:
     """Makes passes, and holds what outlives one.
 
     `process_stop` ends the process. `metrics` measure all passes. `watch` is what was seen of the lock.
-    `news` are the notifications of the last pass. With `once` a later pod makes the next pass.
+    `repeats` are the notifications of the last pass. With `once` a later pod makes the next pass.
     """
 
     settings: Given
@@ -92,7 +92,7 @@ class Operation:
     metrics: "Metrics | None"
     once: bool = False
     watch: LeaseWatch = field(default_factory=lock_watch)
-    news: RepeatFilter = field(default_factory=RepeatFilter)
+    repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
         """Make one pass, which stops at its deadline, or when someone asks it or the process to.
@@ -105,7 +105,7 @@ class Operation:
         stop = StopRequest(
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
-        self.news.begin_pass()
+        self.repeats.begin_pass()
         with measured_pass(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
@@ -120,8 +120,8 @@ class Operation:
                 measured.code = ExitCode.INTERRUPTED if stop.is_requested else code
             except RolloutError as error:
                 # A run that started has sent its own notification.
-                if self.news.current is None:
-                    notify_of_failed_pass(error, settings, self.news)
+                if self.repeats.current is None:
+                    notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
                 # Someone who asks the pass to stop wants the process to end, too.
@@ -266,7 +266,7 @@ class _Pass:
         if now - started < _PATIENCE:
             return
         error = BlockedError(f"operate has started no rollout for a day: {why}")
-        notify_of_failed_pass(error, self.request.settings, self.operation.news)
+        notify_of_failed_pass(error, self.request.settings, self.operation.repeats)
         with suppress(ApiError):
             change_memory(api, self.request.namespace, partial(replace, waited_for=run))
 
@@ -344,7 +344,7 @@ class _Pass:
             gates,
             watch=operation.watch,
             metrics=operation.metrics,
-            news=operation.news,
+            repeats=operation.repeats,
         )
         result = execute.run_and_show(execution)
         own = run.targets.own_node

@@ -20,10 +20,10 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import continuation, pending_nodes, rules_of
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
+from rollout.model.text import capitalize
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.plan.joining import without_accepted_blockers
 from rollout.ports import ClusterApi
-from rollout.report.sentences import capitalize
 from rollout.report.unfinished import heading, resume_text, ways_out
 
 if TYPE_CHECKING:

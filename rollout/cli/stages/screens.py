@@ -12,11 +12,10 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
-from rollout.model.text import counted, grouped, printable
+from rollout.model.text import capitalize, counted, grouped, printable
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence, file_text
-from rollout.report.sentences import capitalize
 from rollout.report.unfinished import heading
 
 _WHOLE_PLAN = "rollout plan -o wide"

@@ -35,7 +35,7 @@ from rollout.model.json_text import json_line
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import counted, shortened
+from rollout.model.text import capitalize, counted, shortened
 from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs
@@ -46,7 +46,6 @@ from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrap
 from rollout.report.plan_screen import usual_reboot
-from rollout.report.sentences import capitalize
 from rollout.report.status import FollowUp, Way, status_document, status_text
 from rollout.wording import text
 

@@ -14,8 +14,9 @@ from rollout.model.host import (
     ProbeFailureKind,
     UnitState,
 )
-from rollout.model.reboot_request import way_to_judge
+from rollout.model.reboot_request import how_to_ask
 from rollout.model.rivals import SELF_REBOOTS
+from rollout.model.text import capitalize
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
 _KINDS = {
@@ -103,13 +104,12 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
-def _other_source(facts: HostFacts) -> str:
-    """Return how to detect reboots of a host without update_engine."""
-    way = way_to_judge(facts)
-    advice = "Name what says that it needs a reboot: --set detect.sources=WORD."
-    if way:
-        advice = f"{way[:1].upper()}{way[1:]}."
-    return f"{advice} Or leave it out with --exclude."
+def _advice_without_engine(facts: HostFacts) -> str:
+    """Return how to know when a host without update_engine needs a reboot."""
+    advice = capitalize(how_to_ask(facts))
+    if not advice:
+        advice = "Name what says that it needs a reboot: --set detect.sources=WORD"
+    return f"{advice}. Or leave it out with --exclude."
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
@@ -117,7 +117,7 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
     if source is not Source.UPDATE_ENGINE:
         return _FIXES[source].format(node=node)
     if facts.lacks_engine:
-        return _other_source(facts)
+        return _advice_without_engine(facts)
     fix = _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
     admitted = facts.update.trouble is EngineTrouble.DENIED and facts.host.user not in _ADMITTED
     return f"{fix}; or connect as {DEFAULT_SSH_USER}, whom its bus admits" if admitted else fix
@@ -159,7 +159,9 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
 def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     name = CheckName.UPDATE_ENGINE
     if unit.missing:
-        return failed(name, node, "the host has no unit update-engine", _other_source(facts))
+        return failed(
+            name, node, "the host has no unit update-engine", _advice_without_engine(facts)
+        )
     if unit.masked:
         # `unmask` does not see a mask in /run, and `unmask --runtime` none in /etc.
         runtime = "" if unit.stays_masked else " --runtime"

@@ -21,15 +21,20 @@ from rollout.model.host import (
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
 
-_FLATCAR_CHANNELS = {0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
-_COREOS_CHANNELS = {1: "next", 2: "testing", 3: "stable"}
-# By operating system: how many numbers a version has, the index of the channel's number, and the
-# channels.
-_CHANNELS = {
-    "flatcar": (3, 1, _FLATCAR_CHANNELS),
-    "coreos": (3, 1, _FLATCAR_CHANNELS),
-    "fedora": (4, 2, _COREOS_CHANNELS),
-}
+
+@dataclass(frozen=True, slots=True)
+class _VersionScheme:
+    """How many numbers a version has, and which of them stands for its channel."""
+
+    length: int
+    channel_index: int
+    channels: Mapping[int, str]
+
+
+_FLATCAR = _VersionScheme(3, 1, {0: "alpha", 1: "beta", 2: "stable", 3: "lts"})
+_FEDORA = _VersionScheme(4, 2, {1: "next", 2: "testing", 3: "stable"})
+# By operating system. The versions of the others have no known order.
+_SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
 # Operating systems by the start of a Node's osImage. The others are known only from their hosts.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
@@ -91,12 +96,10 @@ class KnownVersions:
         """Return the newest version of the stream; empty if versions cannot be compared."""
         stream = _stream(facts)
         present = self.present.get(stream, frozenset[str]())
-        if stream.os_id not in _CHANNELS:
-            latest = set(present - self.replaced.get(stream, frozenset[str]()))
-            return latest.pop() if len(latest) == 1 else ""
-        most = max(map(_numbers, present), default=())
-        latest = {version for version in present if most and _numbers(version) == most}
-        return latest.pop() if len(latest) == 1 else ""
+        if stream.os_id in _SCHEMES:
+            return _only(_with_highest_numbers(present))
+        # Versions without an order: what a staged update replaces is older than the update.
+        return _only(present - self.replaced.get(stream, frozenset[str]()))
 
     def standing(self, node: Node, facts: HostFacts) -> UpdateStanding:
         """Return the state of a host that has no update staged."""
@@ -118,6 +121,20 @@ class KnownVersions:
 NO_VERSIONS = KnownVersions()
 
 
+def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
+    """Return the versions with the highest numbers; they may differ in their suffixes."""
+    numbers_of = {version: _numbers(version) for version in versions}
+    highest = max(numbers_of.values(), default=())
+    if not highest:
+        return frozenset()
+    return frozenset(version for version, numbers in numbers_of.items() if numbers == highest)
+
+
+def _only(versions: frozenset[str]) -> str:
+    """Return the only version; empty if there is none, or more than one."""
+    return next(iter(versions)) if len(versions) == 1 else ""
+
+
 def _frozen(sets: Mapping[Stream, set[str]]) -> Mapping[Stream, frozenset[str]]:
     return {stream: frozenset(versions) for stream, versions in sets.items()}
 
@@ -134,7 +151,7 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
         return UpdateState.UP_TO_DATE
     if not (running and newest):
         return UpdateState.IDLE
-    if facts.os_id not in _CHANNELS:
+    if facts.os_id not in _SCHEMES:
         return UpdateState.BEHIND
     mine = _numbers(running)
     theirs = _numbers(newest)
@@ -155,17 +172,20 @@ def _stream_of(facts: HostFacts, version: str) -> Stream:
     to be expected of the others of the new channel. Groups with a name of their own may have any
     version.
     """
-    *_, channels = _CHANNELS.get(facts.os_id, (0, 0, dict[int, str]()))
-    is_own_group = bool(facts.group) and facts.group not in channels.values()
+    scheme = _SCHEMES.get(facts.os_id)
+    channels = scheme.channels.values() if scheme else ()
+    is_own_group = bool(facts.group) and facts.group not in channels
     channel = "" if is_own_group else _channel(facts.os_id, version)
     return Stream(facts.os_id, channel or facts.group)
 
 
 def _channel(os_id: str, version: str) -> str:
     """Return the channel that a version names; empty if it names none."""
-    count, place, channels = _CHANNELS.get(os_id, (0, 0, dict[int, str]()))
+    scheme = _SCHEMES.get(os_id)
     numbers = _numbers(version)
-    return channels.get(numbers[place], "") if count and len(numbers) == count else ""
+    if scheme is None or len(numbers) != scheme.length:
+        return ""
+    return scheme.channels.get(numbers[scheme.channel_index], "")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -176,7 +196,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _in_image(node: Node) -> Iterator[tuple[Stream, str]]:
     """Yield the stream and version that a Node's osImage names, if it names any."""
-    os_id = next((os_id for image, os_id in _IMAGES.items() if node.os_image.startswith(image)), "")
     match = _VERSION_IN_IMAGE.search(node.os_image)
-    if os_id and match:
-        yield Stream(os_id, _channel(os_id, match[0])), match[0]
+    for image, os_id in _IMAGES.items():
+        if match and node.os_image.startswith(image):
+            version = match[0]
+            yield Stream(os_id, _channel(os_id, version)), version

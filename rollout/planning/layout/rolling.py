@@ -55,24 +55,30 @@ class RollingQueue:
         self._used = Counter[str]()
         self._used_up = 0
         for name in in_flight:
-            self._hold(name, 1)
+            self._begin(name)
 
     def candidates(self) -> Iterator[str]:
         """Yield the nodes of which any one may begin now, in the plan's order."""
-        return (name for _, name in self._open())
+        return (name for _, name in self._find_candidates())
 
-    def begin(self) -> Iterator[str]:
-        """Start every node that may begin, and yield it."""
-        while (candidate := next(self._open(), None)) is not None:
+    def begin_all(self) -> Iterator[str]:
+        """Yield each node that may begin; from then on it is in flight."""
+        while True:
+            # A node that begins may keep others from beginning, so look for the next one anew.
+            candidate = next(self._find_candidates(), None)
+            if candidate is None:
+                return
             index, name = candidate
             del self._waiting[index]
-            self._hold(name, 1)
+            self._begin(name)
             yield name
 
     def end(self, name: str) -> None:
-        self._hold(name, -1)
+        self._in_flight -= 1
+        for key, need in self._needs(name).items():
+            self._set_used(key, self._used[key] - need)
 
-    def _open(self) -> Iterator[tuple[int, str]]:
+    def _find_candidates(self) -> Iterator[tuple[int, str]]:
         """Yield the candidates with their index among the waiting nodes."""
         if self._in_flight >= self._rules.in_flight:
             return
@@ -98,15 +104,17 @@ class RollingQueue:
                 return True
         return False
 
-    def _hold(self, name: str, sign: int) -> None:
-        self._in_flight += sign
+    def _begin(self, name: str) -> None:
+        self._in_flight += 1
         for key, need in self._needs(name).items():
-            used = self._used[key] + sign * need
-            self._used[key] = used
-            if used > 0 and used >= self._rules.capacity[key]:
-                self._used_up |= self._bits[key]
-            else:
-                self._used_up &= ~self._bits[key]
+            self._set_used(key, self._used[key] + need)
+
+    def _set_used(self, key: str, used: int) -> None:
+        self._used[key] = used
+        if used > 0 and used >= self._rules.capacity[key]:
+            self._used_up |= self._bits[key]
+        else:
+            self._used_up &= ~self._bits[key]
 
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
@@ -215,7 +223,8 @@ def _limit_group(
         alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
         return staying > sum(alone)
 
-    worst = list(RollingQueue(rules, sorted(members, key=demand, reverse=True)).begin())
+    most_first = sorted(members, key=demand, reverse=True)
+    worst = list(RollingQueue(rules, most_first).begin_all())
     most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
     if most >= len(worst):
         return rules

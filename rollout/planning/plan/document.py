@@ -160,9 +160,12 @@ def _check_version(data: bytes, origin: str) -> None:
 
 
 def _check_rules(plan: RolloutPlan, rules: _RawRules, origin: str) -> None:
+    """`PlanFileError` if the document has a rule that was dropped when it was decoded."""
     selection = msgspec.to_builtins(plan.selection)
-    unknown = [*_unknown(rules.policy, policy_document(plan.policy), "policy")]
-    unknown += _unknown(rules.selection, selection, "selection")
+    unknown = [
+        *_unknown_paths(rules.policy, policy_document(plan.policy), "policy"),
+        *_unknown_paths(rules.selection, selection, "selection"),
+    ]
     if unknown:
         raise PlanFileError(
             f"{origin} has a rule that this program does not know: {unknown[0][:_EXCERPT]}",
@@ -170,17 +173,17 @@ def _check_rules(plan: RolloutPlan, rules: _RawRules, origin: str) -> None:
         )
 
 
-def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
-    """Yield the paths of values in a document that were not understood."""
+def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
+    """Yield the paths of values that are written in a document, and were not understood."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:
-                yield from _unknown(value, understood[name], f"{at}.{name}")
+                yield from _unknown_paths(value, understood[name], f"{path}.{name}")
             else:
-                yield f"{at}.{name}"
+                yield f"{path}.{name}"
     elif isinstance(written, list) and isinstance(understood, list):
         for position, (value, item) in enumerate(zip(written, understood, strict=False)):
-            yield from _unknown(value, item, f"{at}[{position}]")
+            yield from _unknown_paths(value, item, f"{path}[{position}]")
 
 
 def _problems(plan: RolloutPlan) -> Iterator[str]:

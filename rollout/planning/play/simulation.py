@@ -329,7 +329,7 @@ class _RollingRun(_WaveSimulation):
         events.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
 
     def _begin_next(self) -> None:
-        for name in self._queue.begin():
+        for name in self._queue.begin_all():
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rollout.model.progress import Outcome
-from rollout.model.text import counted, grouped, printable
+from rollout.model.text import capitalize, counted, grouped, printable
 from rollout.model.timestamps import elapsed
 from rollout.report.runs import tables
 from rollout.report.runs.model import (
@@ -30,7 +30,7 @@ from rollout.report.runs.model import (
     Stretch,
 )
 from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
-from rollout.report.sentences import capitalize, wave_title
+from rollout.report.sentences import wave_title
 
 MOST_ROWS = 60
 # A browser shows as many rows at once without delay.
