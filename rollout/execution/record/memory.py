@@ -24,7 +24,7 @@ from rollout.gather.cluster.documents import (
     read_memory,
     read_stored_memory,
 )
-from rollout.model.finding import Finding, MemoryUnreadable, MemoryUnwritable
+from rollout.model.finding import Finding, HeldVersion, MemoryUnreadable, MemoryUnwritable
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
@@ -80,6 +80,22 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 
 @dataclass
+class _EndNote:
+    """The change that notes a node's end, and whether the version was held right before it.
+
+    What this run has read may be older: somebody may have released the version since.
+    """
+
+    ended: EndedNode
+    now: datetime
+    was_held: bool = False
+
+    def __call__(self, memory: Memory) -> Memory:
+        self.was_held = why_held(memory, self.ended.version) is not None
+        return note_end(memory, self.ended, self.now)
+
+
+@dataclass
 class RunMemory:
     """What one run reads from the memory and writes to it. For many threads.
 
@@ -107,7 +123,7 @@ class RunMemory:
     _seen_at: float = float("-inf")
     _is_expired: bool = False
     _warned: set[str] = field(default_factory=set)
-    _newly_held: dict[str, str] = field(default_factory=dict)
+    _newly_held: dict[str, HeldVersion] = field(default_factory=dict)
     _unwritable: MemoryUnwritable | None = None
     _has_tried_to_write: bool = False
 
@@ -175,32 +191,29 @@ class RunMemory:
             limit=self.limit,
             despite_hold=self._is_despite(planned.name),
         )
-        change = partial(note_end, ended=ended, now=self._now)
+        note = _EndNote(ended, self._now)
         with self._lock:
-            before = self._seen
-            if self._seen_at > float("-inf") and change(before) == before:
+            if self._seen_at > float("-inf") and note(self._seen) == self._seen:
                 return
-            self._pending.append(change)
+            self._pending.append(note)
             self._write()
-            held = why_held(self._seen, version) if version in self._seen.versions else None
-            if held and not why_held(before, version):
-                self._newly_held[version] = cause(held)
+            held = why_held(self._seen, version)
+            if isinstance(held, HeldVersion) and not note.was_held:
+                self._newly_held[version] = held
 
     def _is_despite(self, node: str) -> bool:
         """Whether this node may start although its version is held."""
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Report the versions that became held, once each."""
+        """Report each version that became held, again if it was released in between."""
         with self._lock:
             held = self._newly_held
             self._newly_held = {}
-            self.newly_held += tuple(held)
-        for version, why in held.items():
-            message = f"{why}. Nodes that have it staged are left out"
-            self.report.tell(
-                VersionHeld(self.report.now, version, self._seen.versions[version].nodes, message)
-            )
+            self.newly_held = tuple(dict.fromkeys((*self.newly_held, *held)))
+        for version, finding in held.items():
+            message = f"{cause(finding)}. Nodes that have it staged are left out"
+            self.report.tell(VersionHeld(self.report.now, version, finding.nodes, message))
 
     @property
     def _now(self) -> datetime:
