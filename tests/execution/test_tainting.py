@@ -88,7 +88,7 @@ def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:
     first = tainting(2)
-    with first.while_waiting(NAMES, ()):
+    with first.while_waiting(waiting=NAMES, others=()):
         assert {name: taints(server, name) for name in NAMES} == {
             name: [*others(2), OURS] for name in NAMES
         }
@@ -104,7 +104,7 @@ def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rollout.execution.node.marking._CONTENDED_SECONDS", 0.1)
-    with tainting(1000).while_waiting(NAMES, ()):
+    with tainting(1000).while_waiting(waiting=NAMES, others=()):
         assert not any(OURS in taints(server, name) for name in NAMES)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)

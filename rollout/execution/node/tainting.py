@@ -46,7 +46,7 @@ class Tainting:
 
     @contextmanager
     def while_waiting(
-        self, waiting: Collection[str], others: Collection[str]
+        self, *, waiting: Collection[str], others: Collection[str]
     ) -> Iterator[set[str]]:
         """Taint the waiting nodes, and at the end remove the taint from these and the `others`.
 

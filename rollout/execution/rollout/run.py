@@ -1,4 +1,16 @@
-"""Carry out a plan: take the Lease, write the record, run the waves, report the result."""
+"""Carry out a plan: take the Lease, write the record, run the waves, report the result.
+
+The way from a plan to the cordon of a node:
+
+    run_plan               takes the Lease, and releases it at the end
+    Rollout.carry_out      writes the record, and keeps the soft taints
+    Rollout._run_wave      asks the gates, and lets the cluster settle after the wave
+    WaveRunner.run         starts each node in a thread of its own, once the limit has room
+    Rollout._run_node      gives the node its host and its steps, and reports how it ended
+    Engine.run_node        gives it what all nodes share
+    process_node           takes the steps of `ssh_steps`, one for each phase
+    claim, write_node      check the node once more, mark it and cordon it
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -91,28 +103,31 @@ class Rollout:
 
     def carry_out(self, *, is_new: bool) -> RunResult:
         """Run all waves. The record stays if anything is left to continue."""
-        self.begin(is_new=is_new)
+        self.engine.gates.run_rollout_command()
+        self._write_record(is_new=is_new)
+        if not self.unattended:
+            self.engine.memory.begin_by_hand()
+        self.engine.report.plan(self.plan)
         with self._soft_taints() as kept:
-            self.run_waves()
-            kept.update(self._deferred())
+            self._run_waves()
+            own = self._deferred_own_node()
+            if own:
+                self._mark_for_later(own)
+                kept.add(own.name)
         is_over = False
-        if not self.ledger.fenced and self.may_act():
+        if not self.ledger.fenced and self._may_act():
             is_over = self._is_over(is_new=is_new)
             self.record.end(complete=is_over, stopped=self.engine.stop.is_due)
         return self._result(resumable=not is_over)
 
-    def begin(self, *, is_new: bool) -> None:
-        """Write the record, or take over the existing one, once the gates allow the rollout."""
-        self.engine.gates.run_rollout_command()
+    def _write_record(self, *, is_new: bool) -> None:
+        """Write the record of a new rollout, or take over the existing one."""
         if is_new:
             self.record.write_or_defer(self.plan, self.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
-        if not self.unattended:
-            self.engine.memory.begin_by_hand()
-        self.engine.report.plan(self.plan)
 
-    def may_act(self) -> bool:
+    def _may_act(self) -> bool:
         """Whether this process still holds the Lease."""
         try:
             self.engine.check_may_act()
@@ -120,13 +135,13 @@ class Rollout:
             return False
         return True
 
-    def run_waves(self) -> None:
+    def _run_waves(self) -> None:
         """Run one wave after another. Nodes that are not started get a reason."""
         for result in self.inherited.stranded:
             self.ledger.add(result)
             self.engine.report.node_finished(result)
         runner = self._wave_runner()
-        why = self._settle_first()
+        why = self._settle_after_interruption()
         for wave in self.plan.waves:
             why = why or self._why_not_to_run(wave)
             if why:
@@ -147,72 +162,77 @@ class Rollout:
     def _is_begun(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.begun for node in wave.nodes)
 
-    def _settle_first(self) -> Finding | None:
+    def _settle_after_interruption(self) -> Finding | None:
         """Let the cluster settle if an earlier process was interrupted between two waves."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.begun:
             return None
         try:
-            return self._unsettled(health, waves[0].index)
+            return self._wait_until_settled(health, waves[0].index)
         except ApiError as error:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run one wave if its gates allow it; return why no other wave may follow."""
+        """Run one wave as far as its gates allow it; return why no other wave may follow."""
+        is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
-        if not refusal:
-            return self._run_nodes(wave, runner, settles=wave is not self.plan.waves[-1])
-        # Nodes that an earlier process has started are finished in any case.
-        begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
-        self.ledger.give_up([node for node in wave.nodes if node not in begun], refusal)
-        if begun:
-            self._run_nodes(replace(wave, nodes=begun), runner, settles=False)
-        return refusal
-
-    def _run_nodes(self, wave: Wave, runner: WaveRunner, *, settles: bool) -> Finding | None:
-        """Run the nodes of a wave; return why no other wave may follow.
-
-        If it `settles`, the cluster has to settle before another wave.
-        """
-        if self.may_act():
+        if refusal:
+            wave = self._give_up_untouched(wave, refusal)
+            if not wave.nodes:
+                return refusal
+        if self._may_act():
+            # Another run's record is given up only now that a node starts. It is done once.
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
-        keep = partial(self._keep, wave.index)
-        progress = WaveProgress(wave, self.engine.settler, self.ledger, keep)
-        before = None if wave.rolling else self._baseline(wave)
+        store_health = partial(self._store_health, wave.index)
+        progress = WaveProgress(wave, self.engine.settler, self.ledger, store_health)
+        before = None if wave.rolling else self._measure_before(wave)
         with self.hosts.attending(wave.nodes):
             runner.run(progress)
-        if progress.why or not settles or self.rule.why_none_starts():
-            return progress.why
+        why = refusal or progress.why
+        if why or is_last or self.rule.why_none_starts():
+            return why
         if before:
-            return self._settle(before, wave)
+            return self._settle_after(wave, before)
         # In a rolling part, the cluster settles from each node. Wait for the last ones.
         return progress.wait_until_settled(self.engine.stop)
 
-    def _baseline(self, wave: Wave) -> Health:
-        """Measure health before the wave. An interrupted wave adds its earlier measurement."""
+    def _give_up_untouched(self, wave: Wave, why: Finding) -> Wave:
+        """Return the wave with the nodes that an earlier process has started.
+
+        These are finished in any case. The others are given up.
+        """
+        begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
+        self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
+        return replace(wave, nodes=begun)
+
+    def _measure_before(self, wave: Wave) -> Health:
+        """Measure and store health before the wave. An interrupted wave adds its earlier measurement."""
         health = self.engine.settler.baseline([node.name for node in wave.nodes])
         if self.inherited.health and self._is_begun(wave):
             health = Health.of_all((self.inherited.health, health))
-        self._keep(wave.index, health)
+        self._store_health(wave.index, health)
         return health
 
-    def _keep(self, wave: int, health: Health) -> None:
-        if self.may_act():
+    def _store_health(self, wave: int, health: Health) -> None:
+        if self._may_act():
             self.record.keep(wave, health)
 
-    def _settle(self, before: Health, wave: Wave) -> Finding | None:
-        unsettled = self._unsettled(before, wave.index, after=wave.index)
+    def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
+        """Wait until the cluster has settled, then soak; return why no other wave may follow."""
+        unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
         finished = {result.node for result in self.ledger.finished}
         soak = self.plan.policy.gates.soak
         if unsettled or not soak or not any(node.name in finished for node in wave.nodes):
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).wait_for(self.engine.stop)
-        return self._unsettled(before, wave.index, after=wave.index)
+        return self._wait_until_settled(before, wave.index, after=wave.index)
 
-    def _unsettled(self, before: Health, index: int, *, after: int = 0) -> Unsettled | None:
+    def _wait_until_settled(
+        self, before: Health, index: int, *, after: int = 0
+    ) -> Unsettled | None:
         """Wait until the cluster is as healthy as `before`; return what is missing, or None."""
         missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
         if not missing or self.engine.stop.is_due:
@@ -226,7 +246,7 @@ class Rollout:
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_node=self._run_node,
-            unavailable=self._away,
+            unavailable=self._read_unavailable,
             clock=engine.cluster.clock,
             rule=self.rule,
             settle_timeout=policy.settle_timeout,
@@ -237,7 +257,7 @@ class Rollout:
             ask_gates=engine.gates.ask,
         )
 
-    def _away(self) -> frozenset[str]:
+    def _read_unavailable(self) -> frozenset[str]:
         """Return the nodes that count as unavailable, whichever rollout has them in flight.
 
         Another rollout under another lock is reported once.
@@ -269,14 +289,7 @@ class Rollout:
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
-            result = NodeResult(
-                node=planned.name,
-                outcome=Outcome.FAILED,
-                phase=Phase.FAILED,
-                seconds=engine.cluster.clock.monotonic() - began,
-                message=f"internal error, please report it: {error!r}",
-                left_cordoned=True,
-            )
+            result = _defect_result(planned, error, engine.cluster.clock.monotonic() - began)
             engine.remember(planned, NodeEnd(result.outcome, result.phase))
         if result.waits:
             engine.report.notice(f"{planned.name} is not cordoned: {result.message}")
@@ -294,23 +307,27 @@ class Rollout:
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
-            return self.tainting.while_waiting((), planned | excluded.keys())
+            # Taints that an earlier process has left are removed.
+            return self.tainting.while_waiting(waiting=(), others=planned | excluded.keys())
         waiting = planned - self.inherited.begun.keys()
         for name, reason in excluded.items():
             if reason is ExclusionReason.DEFERRED:
                 waiting.add(name)
-        return self.tainting.while_waiting(waiting, excluded)
+        return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
-    def _deferred(self) -> set[str]:
-        """Mark the node under this process for another process to reboot; return its name."""
+    def _deferred_own_node(self) -> OwnNode | None:
+        """Return the node under this process if it is left for another process to reboot."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
         if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
-            return set()
+            return None
+        return own
+
+    def _mark_for_later(self, own: OwnNode) -> None:
+        """Mark the node under this process with its pod, or without one with its lock's holder."""
         is_tainted = self.plan.policy.prefer_no_schedule_taint
         self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
-        return {own.name}
 
     def _is_over(self, *, is_new: bool) -> bool:
         """Whether nothing is left to continue, now or once a temporary trouble is over.
@@ -347,6 +364,18 @@ class Rollout:
             newly_held=memory.newly_held,
             resumable=resumable,
         )
+
+
+def _defect_result(planned: PlannedNode, error: Exception, seconds: float) -> NodeResult:
+    """Return the end of a node whose run has a defect. It is unknown how the node was left."""
+    return NodeResult(
+        node=planned.name,
+        outcome=Outcome.FAILED,
+        phase=Phase.FAILED,
+        seconds=seconds,
+        message=f"internal error, please report it: {error!r}",
+        left_cordoned=True,
+    )
 
 
 def run_plan(
@@ -405,6 +434,7 @@ def _engine(
     cluster: PatientApi,
     memory: RunMemory,
 ) -> Engine:
+    """Return what all nodes of the run share. It acts and reports as the memory does."""
     plan = request.plan
     report = memory.report
     requested = requested_nodes(plan)
