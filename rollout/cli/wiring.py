@@ -139,7 +139,9 @@ def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | N
     if not own.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}
-    return NodeSilences(own.alertmanager_url, own.silence, addresses, system_clock(), say)
+    return NodeSilences(
+        own.alertmanager_url, label=own.silence, addresses=addresses, clock=system_clock(), say=say
+    )
 
 
 def _node_playbooks(settings: Settings) -> NodePlaybooks | None:

@@ -212,7 +212,9 @@ class _Check:
         self.move_count += 1
         self.moved_nodes.add(line.node)
         if not _is_in_table(node.phase, edge, line.phase):
-            self._break(Violation(number, Rule.TRANSITION, line.node, node.phase, edge))
+            self._break(
+                Violation(number, rule=Rule.TRANSITION, node=line.node, phase=node.phase, edge=edge)
+            )
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         if edge is Edge.CORDONED or edge in TAKEN_UP:
@@ -255,9 +257,13 @@ class _Check:
             case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
                 node.is_drained = False
             case Edge.REBOOT_REQUESTED if not node.is_drained:
-                self._break(Violation(number, Rule.DRAINED, name, node.phase, edge))
+                self._break(
+                    Violation(number, rule=Rule.DRAINED, node=name, phase=node.phase, edge=edge)
+                )
             case Edge.PROVEN if not node.passed >= {Phase.BOOTED, Phase.READY}:
-                self._break(Violation(number, Rule.PROVEN, name, node.phase, edge))
+                self._break(
+                    Violation(number, rule=Rule.PROVEN, node=name, phase=node.phase, edge=edge)
+                )
             case _:
                 return
 
@@ -280,7 +286,9 @@ class _Check:
         edge = line.edge if isinstance(line.edge, Edge) else None
         is_proven = node.phase is Phase.DONE
         if line.succeeded != is_proven or (edge is Edge.PROVEN) != is_proven:
-            self._break(Violation(number, Rule.PROVEN, line.node, node.phase, edge))
+            self._break(
+                Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)
+            )
         elif edge in (Edge.RETURNED, Edge.FAILED):
             self._check_end(number, line, edge)
         node.outcome = line.outcome
@@ -294,9 +302,11 @@ class _Check:
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)
         if target is None:
-            self._break(Violation(number, Rule.TRANSITION, line.node, phase, edge))
+            self._break(
+                Violation(number, rule=Rule.TRANSITION, node=line.node, phase=phase, edge=edge)
+            )
         elif edge is Edge.RETURNED and not may_be_returned(line.outcome, phase):
-            self._break(Violation(number, Rule.PROVEN, line.node, phase, edge))
+            self._break(Violation(number, rule=Rule.PROVEN, node=line.node, phase=phase, edge=edge))
 
     def _summarize(self, number: int, line: SummaryLine) -> None:
         process = self.process

@@ -80,7 +80,8 @@ class FollowUp:
     @classmethod
     def of_ways(cls, sentence: str, ways: Sequence[Way], *, is_first: bool) -> "FollowUp":
         """Return the alternatives; the first is the recommended one."""
-        return cls(sentence, ways[0].command, is_first, ways[0].lead, ways)
+        first = ways[0]
+        return cls(sentence, command=first.command, is_first=is_first, lead=first.lead, ways=ways)
 
 
 def status_text(

@@ -256,7 +256,13 @@ class SlotAdmission:
         """`Denied` if another reboot coordinator is at work."""
         nodes = tuple(self._machines.nodes.values())
         snapshot = ClusterSnapshot(
-            NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now()
+            NOWHERE,
+            nodes=nodes,
+            pods=(),
+            budgets=(),
+            daemon_sets=(),
+            attachments=(),
+            coordinators=self._coordinators.now(),
         )
         at_work = rivals(snapshot, self._settings.policy.gates.ignored_rivals)
         if at_work:
@@ -279,10 +285,10 @@ class SlotAdmission:
         """`Denied` if a gate holds the node: a window, blocking pods or alerts."""
         policy = self._settings.policy
         clock = self._context.clock
-        plan = plan_of(node, slot, self._settings.selection, policy, clock.now())
+        plan = plan_of(node, slot, self._settings.selection, policy=policy, now=clock.now())
         cluster = PatientApi(self._api, clock, seconds=PATIENCE)
         report = self._context.quiet
-        gates = PolicyGates(plan, cluster, report, StopRequest(), self._context.gates)
+        gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._context.gates)
         finding = gates.ask(plan.nodes[0]).finding
         if finding:
             raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

@@ -104,7 +104,14 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     entry = plan_node(node, slot, policy)
     rules = pools_of(policy).rules(entry.pool)
     try:
-        task = NodeTask(entry, slot.run, cluster, context.leadership.check, report, policy=rules)
+        task = NodeTask(
+            entry,
+            rollout=slot.run,
+            cluster=cluster,
+            check_may_act=context.leadership.check,
+            report=report,
+            policy=rules,
+        )
         mark_granted(task)
         node = look_again(task, cluster.deadline())
     except DrainError as error:

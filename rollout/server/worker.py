@@ -96,7 +96,11 @@ class SlotRunner:
         with context.watched(plan) as others:
             observers = (*others, self)
             with NodeEvents(
-                context.api, plan.plan_id, plan.nodes, observers, context.clock
+                context.api,
+                run=plan.plan_id,
+                nodes=plan.nodes,
+                observers=observers,
+                clock=context.clock,
             ) as events:
                 engine = self._engine(plan, events.report, check, stop)
                 return self._run_node(slot, engine, is_taken_up=is_taken_up)
@@ -123,7 +127,7 @@ class SlotRunner:
             check_may_act=check,
             report=report,
             stop=stop,
-            gates=PolicyGates(plan, cluster, report, stop, context.gates, memory),
+            gates=PolicyGates(plan, cluster, report, stop=stop, ports=context.gates, memory=memory),
             memory=memory,
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
@@ -153,7 +157,14 @@ class SlotRunner:
             return None
         entry = plan_node(node, slot, policy)
         rules = pools_of(policy).rules(entry.pool)
-        task = NodeTask(entry, slot.run, cluster, check, context.quiet, policy=rules)
+        task = NodeTask(
+            entry,
+            rollout=slot.run,
+            cluster=cluster,
+            check_may_act=check,
+            report=context.quiet,
+            policy=rules,
+        )
         mark_again(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
         return node_of(context.api, self._latest(slot))
@@ -167,7 +178,7 @@ class SlotRunner:
     def _note_aborted(self, slot: Slot) -> None:
         """Record in the memory that a slot was released before its node was cordoned."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
-        ended = EndedNode(slot.node, "", end, slot.run, 1)
+        ended = EndedNode(slot.node, version="", end=end, run=slot.run, limit=1)
         change = partial(note_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
@@ -181,7 +192,11 @@ class SlotRunner:
         report.wave(plan.waves[0], 1)
         before = None if is_taken_up else engine.settler.baseline([slot.node])
         host = HeldSlot(
-            slot, entry, self.context.api, self.context.book, self.context.settings.slot_timeout
+            slot,
+            planned=entry,
+            api=self.context.api,
+            book=self.context.book,
+            timeout=self.context.settings.slot_timeout,
         )
         result = engine.run_node(
             entry, host, host.steps, taken_up_from=slot.run if is_taken_up else ""

@@ -160,7 +160,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from on_hosts
         stage = CheckName.DRAIN
         outlook.beside, _ = rollout_beside(api, namespace, nodes)
-        yield from _planning_checks(api, request, targets, outlook, on_hosts)
+        yield from _planning_checks(api, request, targets, outlook=outlook, on_hosts=on_hosts)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 

@@ -308,7 +308,9 @@ def evidence(
     memory = with_patience(read_memory, api, settings.lock.namespace)
     require_memory(memory)
     cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
-    document = evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.now())
+    document = evidence_of(
+        version, nodes, memory, cluster=cluster, now=api.server_time() or wiring.now()
+    )
     content = json_document(document)
     if out is None:
         show_document(content)

@@ -78,7 +78,9 @@ def plan(
         return
     made = preview.make_preview(inputs, date, settings.nodes.allow)
     run_command = preview.apply_command(settings, out, made.finish) if made.is_runnable else ""
-    preview.show_preview(connections.api, request, inputs.snapshot, made, run_command)
+    preview.show_preview(
+        connections.api, request, inputs.snapshot, made=made, run_command=run_command
+    )
     preview.write(made.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.exit_code(made, detailed=detailed_exitcode))
 

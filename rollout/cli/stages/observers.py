@@ -243,7 +243,11 @@ def run_notifications(
     )
     with closing(Outbox(places, say)) as outbox:
         notifier = _Notifier(
-            note_maker, outbox, frozenset(options.on), is_stopped, repeats or RepeatFilter()
+            note_maker,
+            outbox,
+            events=frozenset(options.on),
+            is_stopped=is_stopped,
+            repeats=repeats or RepeatFilter(),
         )
         try:
             yield notifier

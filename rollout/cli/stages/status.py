@@ -238,7 +238,7 @@ def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
     down = _down(api, unfinished) if unfinished else {}
-    return _RolloutSnapshot(unfinished, lock, last_run(nodes), lock.alive, down)
+    return _RolloutSnapshot(unfinished, lock, last=last_run(nodes), alive=lock.alive, down=down)
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:

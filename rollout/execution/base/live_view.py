@@ -87,7 +87,7 @@ class LiveView(Generic[T]):
         return self._generation
 
     def _list(self, api: ClusterApi) -> None:
-        listing = read_list(api, self.path, self.shape, self.project, self.query)
+        listing = read_list(api, self.path, self.shape, project=self.project, query=self.query)
         with self._lock:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version

@@ -53,7 +53,16 @@ class Reporter:
         """Report a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
-        self.tell(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
+        self.tell(
+            WaveStarted(
+                self.now,
+                index=wave.index,
+                waves=waves,
+                nodes=names,
+                because=wave.because,
+                in_flight=in_flight,
+            )
+        )
 
     def settling(self, index: int, waiting_for: str) -> None:
         """Report what the next wave waits for."""

@@ -72,12 +72,9 @@ def claim(
         require_mark(context, node)
         _check_planned(context, node)
         _check_cordon(before, node)
-        is_our_exclusion = is_excluded_by_us(node)
         labels = dict(fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group))
-        if context.policy.exclude_from_load_balancers and (
-            is_our_exclusion or marks.EXCLUDED_FROM_BALANCERS not in node.labels
-        ):
-            is_our_exclusion = True
+        is_our_exclusion = _is_our_exclusion(context, node)
+        if is_our_exclusion and context.policy.exclude_from_load_balancers:
             labels[marks.EXCLUDED_FROM_BALANCERS] = ""
         annotations = {
             **marks_of_run(context, Phase.CORDONED),
@@ -100,6 +97,14 @@ def claim(
     except NotStartedError:
         _unmark(context, before)
         raise
+
+
+def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
+    """Whether the cordoned node is, or from now on will be, excluded from load balancers by us."""
+    if is_excluded_by_us(node):
+        return True
+    is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
+    return bool(context.policy.exclude_from_load_balancers) and not is_excluded
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:

@@ -152,21 +152,16 @@ def assess(
     tainted = _tainted_nodes(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
-    is_aborted = (
-        record is None
-        and bool(understood)
-        and not unclear
-        and all(_was_aborted(node) for node in marked.values())
-    )
-    stored = record or _record_from_marks(
-        understood, unclear, problem=_ABORTED if is_aborted else _GONE
-    )
+    is_aborted = False
+    if record is None and understood and not unclear:
+        is_aborted = all(_was_aborted(node) for node in marked.values())
+    why_missing = _ABORTED if is_aborted else _GONE
+    stored = record or _record_from_marks(understood, unclear, problem=why_missing)
     outcomes = {name: _outcome(node, stored.run) for name, node in present.items()}
     done = [name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED]
+    not_given_back = ("", Outcome.SUCCEEDED)
     given_back = {
-        name: outcome
-        for name, outcome in outcomes.items()
-        if outcome not in ("", Outcome.SUCCEEDED)
+        name: outcome for name, outcome in outcomes.items() if outcome not in not_given_back
     }
     known = {*marked, *done, *given_back}
     return Unfinished(

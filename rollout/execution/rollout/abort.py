@@ -58,7 +58,7 @@ def abort(
     cluster = PatientApi(api, clock, OutageNotice(report))
     unfinished = look(api, lock.namespace, deferred=True)
     run = unfinished.run if unfinished else ""
-    with LeaseLock(cluster, lock, run, stop, report.notice) as lease:
+    with LeaseLock(cluster, request=lock, run=run, stop=stop, notice=report.notice) as lease:
         undoing = _Undoing(
             hosts=hosts,
             observers=observers,
@@ -134,7 +134,13 @@ class _Undoing:
         planned = [begun.node for begun in nodes]
         clock = self.cluster.clock
         with (
-            NodeEvents(self.cluster.api, unfinished.run, planned, self.observers, clock) as events,
+            NodeEvents(
+                self.cluster.api,
+                unfinished.run,
+                nodes=planned,
+                observers=self.observers,
+                clock=clock,
+            ) as events,
             self.hosts.attending(planned),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):

@@ -410,7 +410,7 @@ def run_plan(
     rule = StopRule(stop, ledger, memory.limit)
     rollout = Rollout(
         hosts=ports.hosts,
-        engine=_engine(request, rule, ports.gates, cluster, memory),
+        engine=_engine(request, rule, ports.gates, cluster=cluster, memory=memory),
         rule=rule,
         record=RunRecord(
             cluster, record_document(lock.namespace), report.notice, request.unattended

@@ -100,7 +100,9 @@ class Endpoints:
     def _list(self, call: Call) -> EndpointResponse:
         objects, metadata = self._lists.page(call)
         now = self._store.now()
-        body = list_body(call.target.resource, objects, metadata, now, object_inclusion(call))
+        body = list_body(
+            call.target.resource, objects, metadata, now=now, include=object_inclusion(call)
+        )
         return EndpointResponse(_OK, encode_body(body))
 
     def _create(self, call: Call) -> EndpointResponse:

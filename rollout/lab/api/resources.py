@@ -46,7 +46,7 @@ _BODIES: Final = {
 _RBAC = "rbac.authorization.k8s.io"
 NODES = Resource("", "nodes", "Node", "no", namespaced=False)
 NAMESPACES = Resource("", "namespaces", "Namespace", "ns", namespaced=False)
-PODS = Resource("", "pods", "Pod", "po", ("eviction", "status"))
+PODS = Resource("", plural="pods", kind="Pod", short_name="po", subresources=("eviction", "status"))
 VOLUMES = Resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
 CLAIMS = Resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 EVENTS = Resource("", "events", "Event", "ev", subresources=())
@@ -55,9 +55,15 @@ SECRETS = Resource("", "secrets", "Secret", subresources=())
 SERVICES = Resource("", "services", "Service", "svc")
 LEASES = Resource("coordination.k8s.io", "leases", "Lease", subresources=())
 DAEMONSETS = Resource("apps", "daemonsets", "DaemonSet", "ds")
-REPLICASETS = Resource("apps", "replicasets", "ReplicaSet", "rs", _SCALED)
-DEPLOYMENTS = Resource("apps", "deployments", "Deployment", "deploy", _SCALED)
-STATEFULSETS = Resource("apps", "statefulsets", "StatefulSet", "sts", _SCALED)
+REPLICASETS = Resource(
+    "apps", plural="replicasets", kind="ReplicaSet", short_name="rs", subresources=_SCALED
+)
+DEPLOYMENTS = Resource(
+    "apps", plural="deployments", kind="Deployment", short_name="deploy", subresources=_SCALED
+)
+STATEFULSETS = Resource(
+    "apps", plural="statefulsets", kind="StatefulSet", short_name="sts", subresources=_SCALED
+)
 JOBS = Resource("batch", "jobs", "Job")
 BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = Resource(

@@ -246,7 +246,13 @@ def node_statuses(
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
         pool = pools.of(node.labels)
-        candidate = Candidate(node, observations.get(node.name), pools.rules(pool), inputs, pool)
+        candidate = Candidate(
+            node,
+            observation=observations.get(node.name),
+            policy=pools.rules(pool),
+            inputs=inputs,
+            pool=pool,
+        )
         rows.append(_row(candidate, hosts.get(node.name), under_way.get(node.name)))
     return tuple(rows)
 

@@ -180,7 +180,9 @@ def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Bat
         return wave
     rules = wave.rolling
     for number, members in enumerate(_node_groups(wave, leaving, scheduler), start=1):
-        rules = _limit_group(rules, f"place:pods-{number}", members, leaving, scheduler)
+        rules = _limit_group(
+            rules, key=f"place:pods-{number}", members=members, leaving=leaving, scheduler=scheduler
+        )
     return replace(wave, rolling=rules)
 
 

@@ -152,24 +152,27 @@ def decide(inputs: PlanInputs) -> Decisions:
     left = _limit_of(inputs, included).beside(away)
     quotas = quotas_of(pools, included, left)
     leaving = {name: item.leaving for name, item in items.items()}
-    owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
+    index = forecaster.index
+    owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, index)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     size = max(1, left.most)
     limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
-    demands = [_node_demand(item, owners, inputs, pace, limits) for item in drainable]
+    demands = [_node_demand(item, owners, inputs, pace=pace, limits=limits) for item in drainable]
     nodes = {name: item.node for name, item in items.items()}
-    simulator = Simulator(inputs.policy, pools, pace, limits, forecaster.index, nodes, leaving)
+    simulator = Simulator(
+        inputs.policy, pools, pace, limits=limits, index=index, nodes=nodes, leaving=leaving
+    )
     layout = _roll_layout(_layout(demands, quotas, simulator), simulator, forecaster.scheduler)
     if inputs.policy.prefer_no_schedule_taint:
+        deferred = [entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED]
         forecaster.scheduler.taint(leaving)
-        forecaster.scheduler.taint(
-            entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED
-        )
+        forecaster.scheduler.taint(deferred)
     forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
     waves = with_reasons(forecast.waves, limits)
     planned = _planned_waves(waves, forecast.arrivals, items)
+    warnings = _warnings(inputs, items, owners, waves=planned, simulated=forecast.warnings)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -180,7 +183,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         waves=planned,
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         blockers=_blockers(inputs, drainable, left, away),
-        warnings=tuple(_warnings(inputs, items, owners, planned, forecast.warnings)),
+        warnings=tuple(warnings),
         summary=_summary(planned, layout.lower_bound),
         estimate=pace.whole(planned) if planned else TimeEstimate(),
     )
@@ -337,11 +340,11 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
         pool = pools.of(node.labels)
         yield Candidate(
             node,
-            inputs.observations.get(node.name),
-            pools.rules(pool),
-            eligibility,
-            pool,
-            upgraded.get(node.name, ""),
+            observation=inputs.observations.get(node.name),
+            policy=pools.rules(pool),
+            inputs=eligibility,
+            pool=pool,
+            upgraded_by=upgraded.get(node.name, ""),
         )
 
 

@@ -193,7 +193,9 @@ class _WaveSimulation:
         reboot = simulator.pace.reboot(drain + simulator.delay, len(self.names)) + simulator.delay
         if self.batch.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
-            return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
+            return replace(
+                self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
+            )
         # Nodes were played at the usual pace, but the slowest of them may take longer.
         seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
         begins = {name: self.begins[name] for name in self.names}
@@ -288,7 +290,9 @@ class _EstimatedRun(_WaveSimulation):
             settle = max(starting - reboot, pace.settle(self._pods))
         soak = round(simulator.policy.gates.soak)
         seconds = drain + reboot + settle + soak
-        return replace(self.batch, estimate=Estimate(seconds, drain, reboot, settle, soak))
+        return replace(
+            self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
+        )
 
 
 class _RollingRun(_WaveSimulation):

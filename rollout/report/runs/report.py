@@ -124,7 +124,9 @@ def _evictions(view: RunView) -> Iterator[EvictionReport]:
             )
 
 
-_NOT_PLANNED = PlannedNode("", "", "", "", "", 0, 0)
+_NOT_PLANNED = PlannedNode(
+    "", boot_id="", node_uid="", running_version="", staged_version="", evict=0, leave=0
+)
 
 
 def _first(words: Iterable[str]) -> str:
@@ -141,8 +143,10 @@ def _policy(view: RunView) -> Mapping[str, object] | None:
 
 def _command(entry: JournalHeader | AbortedRecord) -> CommandReport:
     if isinstance(entry, AbortedRecord):
-        return CommandReport("abort", entry.by, "", "", entry.at)
-    return CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at)
+        return CommandReport("abort", by=entry.by, version="", format_version="", at=entry.at)
+    return CommandReport(
+        entry.command, entry.by, entry.version, format_version=entry.format_version, at=entry.at
+    )
 
 
 def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: bool | None) -> Ending:
@@ -277,7 +281,11 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
         return PartReport(part, seconds)
     longest, slowest = max(took, key=lambda pair: pair[0])
     return PartReport(
-        part, seconds, round(median(seconds for seconds, _node in took), 3), longest, slowest
+        part,
+        seconds,
+        median=round(median(seconds for seconds, _node in took), 3),
+        longest=longest,
+        node=slowest,
     )
 
 
@@ -315,7 +323,7 @@ def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
     drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Activity)
-    return Past(drains, reboots, settles, endings, owners)
+    return Past(drains, reboots, settles, endings=endings, owners=owners)
 
 
 def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
