@@ -8,6 +8,7 @@ from rollout.errors import ApiNotFoundError, BlockedError, GateError, Interrupte
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.kept import CachedValue
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.node.context import NodeContext, NodePlaybooks
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
@@ -29,7 +30,7 @@ from rollout.model.finding import (
     WindowTooShort,
 )
 from rollout.model.gates import GateVariable
-from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import ControlPlane, is_away, storage_blockers
@@ -107,6 +108,9 @@ class PolicyGates:
         pools = {node.pool for node in self.plan.nodes}
         self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
+        self._awaits_controllers = any(
+            warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
+        )
         self._patience: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
@@ -115,7 +119,7 @@ class PolicyGates:
         # The cheapest come first. Bounded conditions hold a node up to gates.timeout.
         control_plane = partial(self._blocked, control_plane_blockers)
         stored = partial(self._blocked, stored_blockers)
-        self._bounded = (self._blocking_pods, control_plane, stored, self._alert)
+        self._bounded = (self._blocking_pods, control_plane, stored, self._moving, self._alert)
         self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
 
     def run_rollout_command(self) -> None:
@@ -263,6 +267,13 @@ class PolicyGates:
             if blocker.object not in accepted:
                 return GateAnswer(BlockedNow(blocker.object, blocker.message))
         return OPEN
+
+    def _moving(self, node: PlannedNode) -> GateAnswer:
+        """Check that no controller of the node's pods still moves pods off another node."""
+        if not self._awaits_controllers:
+            return OPEN
+        finding = self.cluster.ask(lambda api: busy_controller(api, node.name))
+        return GateAnswer(finding) if finding else OPEN
 
     def _alert(self, _node: PlannedNode) -> GateAnswer:
         """Check for firing alerts. A policy with alerts needs an alert source."""

@@ -440,6 +440,17 @@ class BlockedNow(StartFinding, frozen=True):
     message: str
 
 
+class ControllerBusy(StartFinding, frozen=True):
+    """The controller of pods on this node still has to move pods off another node in flight.
+
+    `controller` is its object, such as `Cluster db/shop`.
+    """
+
+    kind = StartKind.BLOCKED
+    controller: str
+    node: str
+
+
 class AlertsFiring(StartFinding, frozen=True):
     """Prometheus has these alerts."""
 

@@ -62,6 +62,11 @@ def _(finding: findings.BlockedNow) -> Words:
 
 
 @words.register
+def _(finding: findings.ControllerBusy) -> Words:
+    return Words(f"{finding.controller} has pods here, and first has to leave {finding.node}")
+
+
+@words.register
 def _(finding: findings.AlertsFiring) -> Words:
     verb = "is" if len(finding.names) == 1 else "are"
     noun = "alert" if len(finding.names) == 1 else "alerts"

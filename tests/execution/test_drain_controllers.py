@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from rollout.errors import DrainError
+from rollout.execution.drain.controllers import busy_controller
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import PODS
-from rollout.model.progress import PodBlocked
+from rollout.lab.api.resources import NODES, PODS
+from rollout.model import marks
+from rollout.model.finding import ControllerBusy
+from rollout.model.progress import Phase, PodBlocked
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     NODE,
@@ -27,6 +31,7 @@ pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
 CLUSTER = owner("Cluster", "shop", "postgresql.cnpg.io/v1")
 RS = owner("ReplicaSet")
+REPLICAS = {"selector": {"matchLabels": {"role": "replica"}}, "minAvailable": 0}
 
 
 def add_database(server: StandaloneApi, *, instances: int = 2) -> None:
@@ -109,3 +114,60 @@ def test_a_webhook_denies_a_managed_pod_with_its_message_until_the_pod_is_gone(
     assert {event.message for event in told} == {"the pod is being moved"}
     assert {event.webhook for event in told} == {"evictions.lab"}
     assert len(asked(server, "create", "pods/eviction", "kafka-0")) < 5
+
+
+def mark(server: StandaloneApi, node: str, phase: Phase) -> None:
+    annotations = {marks.RUN: "20260301t120000z-1", marks.PHASE: phase}
+    change(server, NODES, node, metadata={"annotations": annotations})
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_busy"),
+    [
+        (Phase.PENDING, True),
+        (Phase.DRAINING, True),
+        (Phase.REBOOTING, True),
+        (Phase.FAILED, False),
+    ],
+)
+def test_a_node_waits_while_another_in_flight_has_pods_of_the_same_database(
+    phase: Phase, server: StandaloneApi, api: ClusterApi, *, is_busy: bool
+) -> None:
+    add_database(server)
+    add_budget(server, "shop", allowed=1, spec=REPLICAS)
+    assert busy_controller(api, "n2") is None
+    mark(server, NODE, phase)
+    expected = ControllerBusy("Cluster default/shop", NODE) if is_busy else None
+    assert busy_controller(api, "n2") == expected
+
+
+def test_a_node_that_the_database_has_left_keeps_no_other_waiting(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_database(server)
+    mark(server, NODE, Phase.DRAINED)
+    remove_pod(server, "shop-1")
+    assert busy_controller(api, "n2") is None
+
+
+def test_of_two_nodes_that_are_only_marked_one_waits(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_database(server)
+    mark(server, NODE, Phase.PENDING)
+    mark(server, "n2", Phase.PENDING)
+    add_budget(server, "shop", allowed=1, spec=REPLICAS)
+    assert busy_controller(api, NODE) is None
+    assert busy_controller(api, "n2") == ControllerBusy("Cluster default/shop", NODE)
+
+
+def test_pods_of_kubernetes_own_controllers_keep_no_node_waiting(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_node(server, "n2")
+    shared = {"labels": {"app": "web"}}
+    add_pod(server, NODE, "web-1", owned=RS, metadata=shared)
+    add_pod(server, "n2", "web-2", owned=RS, metadata=shared)
+    add_budget(server, "web", allowed=0)
+    mark(server, NODE, Phase.DRAINING)
+    assert busy_controller(api, "n2") is None

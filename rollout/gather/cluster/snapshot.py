@@ -19,6 +19,7 @@ from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
 from rollout.model.cluster import (
+    Budget,
     ClusterIdentity,
     ClusterSnapshot,
     DaemonSet,
@@ -203,6 +204,10 @@ def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     query = {"labelSelector": selector}
     return read_list(api, path, wire.WirePod, pod_projection(), query=query).items
+
+
+def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
+    return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:

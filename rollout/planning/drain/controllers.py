@@ -5,10 +5,11 @@ its node is cordoned, they give the role to another pod, and then the budget let
 controllers move the pod themselves. A drain waits for both, so such a budget is not a blocker.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Budget, OwnerRef, Pod
+from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 # Zalando's postgres-operator runs its pods in StatefulSets. By default, neither the budget nor the
 # StatefulSet names the `postgresql` that they belong to, but the StatefulSet has its name.
@@ -63,19 +64,13 @@ class NodeControllers:
     awaited: frozenset[str]
 
     @classmethod
-    def of(
-        cls,
-        pods: Iterable[Pod],
-        guarded: Mapping[str, Iterable[str]],
-        budgets: Mapping[str, Budget],
-    ) -> "NodeControllers":
-        """`guarded` has, by pod UID, the keys of the `budgets` that are asked about it."""
+    def of(cls, pods: Iterable[Pod], index: BudgetIndex) -> "NodeControllers":
+        """`pods` are those that leave the node."""
         keys = set[str]()
         awaited = set[str]()
         for pod in pods:
-            for budget_key in guarded.get(pod.uid, ()):
-                budget = budgets[budget_key]
-                controller = controller_of(budget, (pod,))
+            for budget in index.covering(pod):
+                controller = None if bypasses(pod, budget) else controller_of(budget, (pod,))
                 if controller is None:
                     continue
                 key = controller_key(pod.namespace, controller)
@@ -83,3 +78,8 @@ class NodeControllers:
                 if budget.disruptions_allowed <= 0:
                     awaited.add(key)
         return cls(frozenset(keys), frozenset(awaited))
+
+    def shared_with(self, other: "NodeControllers") -> str:
+        """Return a controller of both nodes that has to open a budget on one; empty if none has."""
+        shared = self.keys & other.keys & (self.awaited | other.awaited)
+        return controller_in(min(shared)) if shared else ""

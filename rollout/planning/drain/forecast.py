@@ -144,7 +144,7 @@ class DrainForecaster:
             index=self.index,
             holds=holds,
             guarded=guarded,
-            controllers=NodeControllers.of(evicted, guarded, self.budgets),
+            controllers=NodeControllers.of(evicted, self.index),
         )
 
     def _try_moving(
