@@ -1,7 +1,12 @@
 """The node of this process, if it runs in a pod. It is never drained: that would evict this pod.
 
-It is left for a run from elsewhere. The soft taint, and a label that the pod's affinity can name,
-let the scheduler place the next pod elsewhere without keeping any pod away, as a cordon would.
+The plan excludes it as deferred, so that a process elsewhere reboots it:
+
+1. At its end, the rollout marks the node with the soft taint, and a label that the pod's affinity
+   can name. The scheduler then prefers other nodes for the next pod. A cordon would keep all pods
+   away.
+2. `operate` then evicts its own pod, unless it ends anyway with `--once`.
+3. The pod that replaces it, or a person's next run from elsewhere, reboots the node.
 """
 
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from rollout.cli.stages.cluster import (
     with_patience,
 )
 from rollout.cli.stages.hosts import Targets, ask_hosts
-from rollout.cli.stages.prepare import decide, inputs_of
+from rollout.cli.stages.prepare import inputs_of, make_plan
 from rollout.cli.stages.refusals import is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import rollout_beside
@@ -190,7 +190,7 @@ def _planning_checks(
     # Idle nodes are planned, too: the next update meets the same disruption budgets.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
-    plan = decide(inputs_of(replace(request, policy=rules), snapshot, targets))
+    plan = make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     yield from cluster.rival_checks(rivals(snapshot, ()))
     self_rebooting = {

@@ -1,9 +1,11 @@
 """The passes of operate, which run unattended.
 
 A pass first resumes what an earlier one was interrupted in, and then starts a new rollout. A
-rollout that a person started is left to people. Nobody holds the lock between two passes, so that
-a person can run a rollout. Of several processes one works, and the others watch its Lease: if it is
-not renewed in time, the next one makes its pass at once.
+rollout that a person started is left to people.
+
+A pass looks whether the lock is free, plans without it, and takes it in `run_plan`. Nobody holds
+the lock between two passes, so that a person can run a rollout. Of several processes one works, and
+the others watch its Lease: if it is not renewed in time, the next one makes its pass at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +38,7 @@ from rollout.cli.stages.observers import (
     measured_pass,
     notify_of_failed_pass,
 )
-from rollout.cli.stages.prepare import PreparedRun, decide, inputs_of
+from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan
 from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.stages.resumption import prepare_resumption
@@ -61,8 +63,9 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restrict_rules, rules_of
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy
+from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import RunResult
 from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility.evidence import Proven
@@ -83,8 +86,9 @@ _PATIENCE = timedelta(days=1)
 class Operation:
     """Makes passes, and holds what outlives one.
 
-    `process_stop` ends the process. `metrics` measure all passes. `watch` is what was seen of the lock.
-    `repeats` are the notifications of the last pass. With `once` a later pod makes the next pass.
+    `process_stop` ends the process. `metrics` measure all passes. `watch` is what was seen of the
+    lock. `repeats` are the notifications of the last pass. With `once` a later pod makes the next
+    pass.
     """
 
     settings: Given
@@ -140,7 +144,7 @@ class Operation:
         return ExitCode.OK
 
     def make_passes(self, ignore_signals: Callable[[], None]) -> None:
-        """Make passes until a signal asks for the end. Then `ignore_signals` is called."""
+        """Make passes until a signal asks for the end, and ignore further signals from then on."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
@@ -160,6 +164,7 @@ class Operation:
     def _idle(self, clock: Clock, until: float) -> None:
         """Wait until the next pass is due and the lock is free, or until its holder is gone."""
         watch = self.watch
+        # The pass has tried to take over this Lease already.
         tried = watch.stale
         api: ClusterApi | None = None
         # The pass has reported why there is no connection.
@@ -170,7 +175,9 @@ class Operation:
                 if api is not None:
                     watch.look(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
-            if (is_free and clock.monotonic() >= until) or watch.stale not in ("", tried):
+            is_due = is_free and clock.monotonic() >= until
+            may_take_over = watch.stale not in ("", tried)
+            if is_due or may_take_over:
                 return
             clock.wait(self.process_stop, _LOOK_AGAIN)
 
@@ -186,24 +193,40 @@ class _Pass:
 
     def make(self) -> ExitCode:
         api = self.connections.api
+        # This only looks whether the lock is free. `run_plan` takes it, after the plan was made.
         refuse_beside_living(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
         unfinished = self._find_unfinished(nodes)
-        if unfinished is not None:
-            if unfinished.is_garbled:
-                # Nobody can tell who started it.
-                raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-            if not unfinished.record.unattended:
-                if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
-                    return self._leave_to_people(unfinished)
-            elif self._may_resume(unfinished, nodes):
-                result = self._resume(unfinished)
-                if not result.complete or self.stop.is_due:
-                    return self._exit_code(result)
+        code = self._treat_unfinished(unfinished, nodes) if unfinished else None
+        if code is not None:
+            return code
         why = self._why_start_nothing()
         if why:
             return self._start_nothing(why)
         return self._exit_code(self._start())
+
+    def _treat_unfinished(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
+        """Resume the rollout, or leave it to people; None if a new one may replace it."""
+        if unfinished.is_garbled:
+            # Nobody can tell who started it.
+            raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+        if unfinished.record.unattended:
+            return self._resume_first(unfinished, nodes)
+        if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
+            return self._leave_to_people(unfinished)
+        # A person's rollout has started no node, or has none left: a new one replaces its record.
+        return None
+
+    def _resume_first(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
+        """Resume an unattended rollout; None if this pass may start a new one."""
+        if not self._may_resume(unfinished, nodes):
+            # No node of it is in flight, so a new rollout may take the nodes that are left.
+            return None
+        result = self._resume(unfinished)
+        if result.complete and not self.stop.is_due:
+            # All its nodes are done. Others may be pending by now.
+            return None
+        return self._exit_code(result)
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = (
@@ -293,7 +316,7 @@ class _Pass:
                 if not snapshot.memory.denied:
                     require_memory(snapshot.memory)
                 targets = ask_hosts(self.connections, request, snapshot.nodes)
-                plan = decide(inputs_of(request, snapshot, targets, proven))
+                plan = make_plan(inputs_of(request, snapshot, targets, proven))
                 self._forecast_end(plan, request.policy)
             except RolloutError as error:
                 say(f"warning: cannot forecast when all nodes will be done: {error.message}")
@@ -349,25 +372,25 @@ class _Pass:
         result = execute.run_and_show(execution)
         own = run.targets.own_node
         if own is not None and result.deferred and not operation.once:
-            # The pod that replaces this one elsewhere reboots the node.
-            try:
-                move_elsewhere(self.connections.api, own, run.plan.policy.drain, say)
-            except RolloutError as error:
-                say(
-                    f"warning: the pod {own.pod} could not be evicted from {own.name}:"
-                    f" {error.message}"
-                )
+            self._move_own_pod(own, run.plan.policy.drain)
         return result
 
+    def _move_own_pod(self, own: OwnNode, drain: DrainPolicy) -> None:
+        """Evict the pod of this process: the pod that replaces it reboots its deferred node."""
+        try:
+            move_elsewhere(self.connections.api, own, drain, say)
+        except RolloutError as error:
+            pod = f"the pod {own.pod} could not be evicted from {own.name}"
+            say(f"warning: {pod}: {error.message}")
+
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """Nodes left for another time are no failure: the next pass starts them."""
+        """Return the code of a run. What the next pass does by itself is no failure."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
-        untaken = [node for node in result.not_started if not node.is_for_later]
-        missing = len(result.not_done) > len(result.deferred)
-        if result.failed or missing or (untaken and not self.stop.is_due):
+        if result.failed or len(result.not_done) > len(result.deferred):
             return ExitCode.PARTIAL
-        return ExitCode.OK
+        is_for_later = all(node.is_for_later for node in result.not_started)
+        return ExitCode.OK if is_for_later or self.stop.is_due else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
         late = forecast_end(

@@ -73,7 +73,7 @@ def inputs_of(
     )
 
 
-def decide(inputs: PlanInputs) -> RolloutPlan:
+def make_plan(inputs: PlanInputs) -> RolloutPlan:
     warn(*_rules_without_effect(inputs.policy, inputs.snapshot.nodes))
     with stage("plan") as note, show_progress("making the plan"):
         plan = build_plan(inputs)
@@ -88,7 +88,7 @@ def prepare(
 ) -> PreparedRun:
     """`StalePlanError` if the request has a saved plan that no longer matches the cluster."""
     inputs = inputs_of(request, snapshot, targets, proven)
-    plan = decide(inputs)
+    plan = make_plan(inputs)
     if isinstance(request.origin, Saved):
         saved = request.origin.plan
         _refuse_stale(saved, inputs)

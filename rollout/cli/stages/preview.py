@@ -14,7 +14,7 @@ from rollout.cli import wiring
 from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts
-from rollout.cli.stages.prepare import decide, inputs_of, load_saved
+from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import refusing_blockers
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import next_without_waves, zones
@@ -29,8 +29,7 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
 from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import shell_word
-from rollout.planning.plan.build import PlanInputs
-from rollout.planning.plan.build import decide as decisions_of
+from rollout.planning.plan.build import PlanInputs, decide
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.plan.explanation import explain
 from rollout.planning.plan.finish_by import Finish, smallest_limit
@@ -81,10 +80,10 @@ def read_inputs(
 def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
     """Plan; with a date, by the smallest limit that finishes by then."""
     if date is None:
-        plan = decide(inputs)
+        plan = make_plan(inputs)
         return Preview(plan, None, refusing_blockers(plan, allow), is_late=False)
     finish = find_limit(inputs, date)
-    plan = decide(replace(inputs, policy=finish.plan.policy))
+    plan = make_plan(replace(inputs, policy=finish.plan.policy))
     is_late = not finish.is_by(date)
     return Preview(plan, finish, refusing_blockers(plan, allow), is_late=is_late)
 
@@ -207,7 +206,7 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
     nodes = inputs.snapshot.nodes
     if not any(node.name == name for node in nodes):
         raise UsageError(f"there is no node {name}", hint=similar_names(name, nodes))
-    decisions = decisions_of(inputs)
+    decisions = decide(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)
     request.settings.output.show(explanation, text, is_prose=True, nodes=[name])
