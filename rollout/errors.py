@@ -159,11 +159,9 @@ class ApiError(RolloutError):
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the user lacks the right."""
         return self.status == HTTPStatus.FORBIDDEN
 
     def has_cause(self, reason: str) -> bool:
-        """Whether one of the causes has this reason."""
         return any(cause.reason == reason for cause in self.causes)
 
 

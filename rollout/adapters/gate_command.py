@@ -72,7 +72,6 @@ def ask_command(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command with everything it started."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_GRACE_SECONDS)

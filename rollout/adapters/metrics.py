@@ -146,7 +146,6 @@ class Pushgateway:
         headers: Sequence[tuple[str, str]],
         data: bytes,
     ) -> Callable[[], None]:
-        """Return the function that the library calls to send a request."""
         all_headers = {**dict(headers), **self._headers}
 
         def send() -> None:

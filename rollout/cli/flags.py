@@ -123,7 +123,6 @@ def takes(
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings of these names or tables that have a flag, by their parameters."""
     shared = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -135,7 +134,6 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 def _own_parameters(
     command: Callable[..., None], *, is_file_given: bool
 ) -> list[inspect.Parameter]:
-    """Return the options and arguments that the command declares itself."""
     hints = get_type_hints(command)
     from_takes = {"settings", "file"} if is_file_given else {"settings"}
     own = []

@@ -91,7 +91,6 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     def shell_complete(  # type: ignore[override]
         self, ctx: typer.Context, incomplete: str
     ) -> list[Any]:
-        """Return the names of the commands and the flags of the program."""
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)
             for name, description in self.commands.data.items()

@@ -61,7 +61,6 @@ def root(
 
 
 def program() -> Any:
-    """Return the command `rollout` with all its commands."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
     root.commands = Commands(COMMANDS)

@@ -49,7 +49,6 @@ _COMMAND = re.compile(
 
 
 def program_name() -> str:
-    """Return the name by which the program was started."""
     return PLUGIN if Path(sys.argv[0]).name == _PLUGIN_FILE else PROGRAM
 
 

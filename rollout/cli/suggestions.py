@@ -39,12 +39,10 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def held_versions(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the versions that nodes have failed with, as `rollout release` takes them."""
     return _starting_with(incomplete, _ask(context, _failed_versions))
 
 
 def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the versions that nodes were rebooted into."""
     return _starting_with(incomplete, _ask(context, _rebooted_into))
 
 
@@ -78,7 +76,6 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 
 def _names_on_line(context: typer.Context) -> Iterator[str]:
-    """Yield the nodes that the line names as arguments, or in earlier flags."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
             yield from map(node_name, str(value).split(","))

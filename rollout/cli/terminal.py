@@ -25,7 +25,6 @@ _UNFOLDED = 1 << 20
 
 
 def say(text: str) -> None:
-    """Print a line to standard error."""
     write_beside(fit_line(printable(text)))
 
 
@@ -51,7 +50,6 @@ def write_beside(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Return a line for standard error, broken between words if that is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -69,7 +67,6 @@ def show_progress(doing: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
-    """Print printable text with its line breaks, in color on a terminal."""
     text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -113,13 +110,11 @@ def yaml_document(document: bytes) -> bytes:
 
 
 def show_names(nodes: Iterable[str]) -> None:
-    """Print names of nodes as kubectl does with `-o name`."""
     for name in nodes:
         _write(f"node/{printable(name)}")
 
 
 def width() -> int:
-    """Return the columns that a table may take."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
 
 

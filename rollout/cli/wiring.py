@@ -135,7 +135,6 @@ def gates(settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = N
 
 
 def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
-    """Return the observer that silences nodes in flight in Alertmanager, if that is set."""
     if not own.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}

@@ -112,7 +112,6 @@ class NodeEvents:
                 return
 
     def _report_step(self, step: NodeStep) -> None:
-        """Queue an Event if the node has entered a phase that has one."""
         if self._phases.get(step.node) is step.phase:
             return
         self._phases[step.node] = step.phase

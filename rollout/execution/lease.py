@@ -134,7 +134,6 @@ class Lease(msgspec.Struct):
 
 
 def leases(namespace: str) -> str:
-    """Return the API path of the Leases in a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
@@ -347,7 +346,6 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def unlocking(lease: LeaseState, namespace: str) -> str:
-    """Return the command that takes the lock from a holder that is gone."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

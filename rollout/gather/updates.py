@@ -63,7 +63,6 @@ class CheckResult:
 
     @property
     def settled(self) -> bool:
-        """Whether the host checks for updates, or has one already."""
         return self.outcome in (CheckOutcome.ASKED, CheckOutcome.STAGED)
 
 

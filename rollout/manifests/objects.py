@@ -81,7 +81,6 @@ class Installation:
 
     @property
     def scheme(self) -> str:
-        """The scheme of a FleetLock server's URL."""
         return "https" if self.tls_secret else "http"
 
     @property
@@ -151,7 +150,6 @@ def _scalar(value: object) -> str:
 
 
 def _block(value: Json) -> Markup:
-    """Write a mapping as lines."""
     text = yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf)
     # After a text that ends with empty lines, PyYAML ends the document.
     return Markup(text.removesuffix("...\n"))  # noqa: S704
@@ -179,7 +177,6 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[Json]:
-    """Yield a rule for all resources that have the same verbs."""
     verbs: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource

@@ -59,7 +59,6 @@ def _wrap_line(line: str, width: int, hang: int) -> str:
 
 
 def _fill_lines(words: str, width: int, first_indent: str = "", indent: str = "") -> str:
-    """Wrap the words without breaking a command."""
     if len(first_indent) + len(words) <= width:
         return first_indent + words
     unbroken = _join_commands(words)
@@ -162,7 +161,6 @@ class _Table:
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
-        """Return the lines of a row: one, or more if a value is wrapped."""
         cells = [_wrapped(row[place], width) for place, width in zip(places, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
@@ -174,7 +172,6 @@ class _Table:
         return lines
 
     def _excess(self, widths: Sequence[int]) -> int:
-        """Return how many columns too wide a layout is."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width

@@ -57,7 +57,6 @@ class SharedConsole(Console):
         return False
 
     def show(self, line: Text) -> None:
-        """Write a line, above whatever moves."""
         with self.turn:
             self.print(line, overflow="fold")
 
@@ -71,7 +70,6 @@ class ReflowingRender(LiveRender):
         self._widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines, and remember their widths."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(
             segment.text
@@ -82,12 +80,10 @@ class ReflowingRender(LiveRender):
         yield from segments
 
     def position_cursor(self) -> Control:
-        """Return the control that moves the cursor to the first row drawn."""
         self._reflow()
         return super().position_cursor()
 
     def restore_cursor(self) -> Control:
-        """Return the control that erases the display."""
         self._reflow()
         return super().restore_cursor()
 
@@ -112,7 +108,6 @@ def share_console(live: Live) -> None:
 
 
 def print_above(live: Live, line: Text) -> None:
-    """Print a line above what moves."""
     with live._lock:  # noqa: SLF001 - as above
         live.console.print(line, no_wrap=line.no_wrap, overflow=line.overflow)
 
@@ -190,7 +185,6 @@ THEME = Theme(
 
 
 def colorize(text: str) -> Text:
-    """Return the text with its colours."""
     return StateHighlighter()(Text(text))
 
 

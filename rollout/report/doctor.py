@@ -83,7 +83,6 @@ def _group(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
 
 
 def _shape(text: str, check: Check) -> str:
-    """Return the text without what differs from host to host."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
@@ -98,7 +97,6 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
-    """Yield the fix and its commands, for each subject, or for the first of many."""
     fixes = [_Fix.of(text) for text in dict.fromkeys(check.fix for check in alike)]
     first = fixes[0]
     is_for_all = len(fixes) <= _MOST_SUBJECTS and all(
@@ -136,6 +134,5 @@ def _line(verdict: Verdict, name: str, text: str) -> str:
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorReport:
-    """Return the same as one object."""
     tallies = tally(checks)
     return DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies)

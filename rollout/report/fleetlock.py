@@ -34,7 +34,6 @@ _AWAITED = {
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """Show the slots as a table, and who works on them."""
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:
@@ -110,6 +109,5 @@ class SlotReleaseReport(TypedDict):
 
 
 def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
-    """Return the same as one object."""
     phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.held}
     return {"server": server, "held": slots.held, "phases": phases}

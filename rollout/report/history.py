@@ -55,7 +55,6 @@ class JournalCheck:
 
     @classmethod
     def of(cls, checked: CheckedJournal, *, lines: int, damaged: int) -> "JournalCheck":
-        """`damaged` of the journal's `lines` could not be read."""
         return cls(
             lines=lines,
             damaged=damaged,
@@ -123,7 +122,6 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
-    """Render one run: its facts, then its timeline, in full with `details`."""
     news = LogFilter()
     lines = [
         line

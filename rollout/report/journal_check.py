@@ -130,7 +130,6 @@ class _Process:
         return self.nodes.setdefault(name, _NodeState())
 
     def ended(self, *, is_failure: bool) -> set[str]:
-        """Return the nodes that have failed, or else those that have succeeded."""
         return {
             name
             for name, node in self.nodes.items()
@@ -297,7 +296,6 @@ class _Check:
             self._succeeded.add(line.node)
 
     def _check_end(self, number: int, line: NodeFinished, edge: Edge) -> None:
-        """Check the end of a node that is not proven."""
         self.move_count += 1
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)
@@ -351,7 +349,6 @@ _SENTENCES: Mapping[Rule, str] = {
 
 
 def violation_text(violation: Violation) -> str:
-    """Return the violation as a sentence without its line."""
     return _SENTENCES[violation.rule].format(
         node=printable(violation.node),
         phase=violation.phase,

@@ -107,7 +107,6 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
-        """Why nodes were not done, by node."""
         return {node.node: f"{node.reason}, {node.message}" for node in self.not_done}
 
     @property
@@ -200,7 +199,6 @@ class JsonLines:
         self.write(VersionLine(at, FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:
-        """Write one line for one event."""
         self.write(line(event))
 
     def write(self, content: AnyLine) -> None:
@@ -212,7 +210,6 @@ class JsonLines:
 
 
 def line(event: StepEvent) -> EventLine:
-    """Return the line that stands for an event."""
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))

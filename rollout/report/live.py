@@ -88,7 +88,6 @@ class LiveProgress:
         self._live.stop()
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event into the display."""
         with self._lock:
             self._view.take(event, self._monotonic())
             line = self._line(event)
@@ -96,7 +95,6 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _line(self, event: StepEvent) -> Text | None:
-        """Return the line that an event leaves above the board, if it leaves one."""
         match event:
             case NodeFinished():
                 # One line is enough, because the end of the run reports a failure in full.
@@ -208,7 +206,6 @@ class LiveProgress:
 
 
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
-    """Return the lines of the rows in the order of the nodes."""
     lines: list[Text] = []
     for node in nodes:
         lines += rows.get(node.name, ())

@@ -35,11 +35,9 @@ class Family(Generic[Instrument]):
     labels: tuple[str, ...]
 
     def __call__(self, *values: str) -> Instrument:
-        """Return the series of these values."""
         return self.instrument.labels(self.cluster, *values)
 
     def clear(self) -> None:
-        """Forget every series."""
         self.instrument.clear()
 
 
@@ -159,7 +157,6 @@ class Families:
 
     @property
     def all(self) -> Sequence[Family[Any]]:
-        """All of them, in the order in which they are exposed."""
         groups = (self.cluster, self.run, self.passes)
         return [family for group in groups for family in vars(group).values()]
 
@@ -187,11 +184,9 @@ class FleetLockMetrics(Collector):
         )
 
     def count(self, request: str, kind: str) -> None:
-        """Count one answer."""
         self._requests(request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
-        """Return what the library asks for at each exposition."""
         slots = self.slots()
         self._held.clear()
         held = [(slot.group, slot.state) for slot in slots.held]

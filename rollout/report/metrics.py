@@ -131,7 +131,6 @@ class Metrics(Collector):
                 shown.passes.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
-        """Take one event."""
         with self._changing() as shown:
             match event:
                 case PlanReady():
@@ -260,7 +259,6 @@ class Metrics(Collector):
             self._before = before
 
     def text(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:

@@ -131,7 +131,6 @@ class NoteMaker:
         )
 
     def _wave_done(self, last: NodeFinished) -> Iterator[Note]:
-        """Yield a notification if this was the last node of its wave to end."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return

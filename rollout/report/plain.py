@@ -117,7 +117,6 @@ class PlainLines:
         self._filler.join()
 
     def notify(self, event: StepEvent) -> None:
-        """Write one line for one event, where it is worth one."""
         with self._lock:
             now = self._monotonic()
             is_told = self._news.take(event, now)

@@ -191,7 +191,6 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield a line for each cause that excludes nodes unexpectedly, and for each warning."""
     nodes_by_cause: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:

@@ -129,27 +129,22 @@ class RunView:
 
     @property
     def records(self) -> Sequence[JournalHeader]:
-        """The processes that have worked on the run."""
         return [entry for entry in self.commands if isinstance(entry, JournalHeader)]
 
     @property
     def planned(self) -> int:
-        """How many nodes the last plan has."""
         return self.plans[-1].summary.nodes if self.plans else 0
 
     @property
     def in_flight(self) -> Sequence[NodeView]:
-        """The nodes in progress."""
         return [node for node in self.nodes.values() if node.phase]
 
     @property
     def ended(self) -> Sequence[NodeFinished]:
-        """How each node ended that is not in progress again."""
         return [node.end for node in self.nodes.values() if node.end]
 
     @property
     def failed(self) -> int:
-        """How many nodes failed."""
         return sum(end.outcome.is_failure for end in self.ended)
 
     def take(  # noqa: C901, PLR0912 - one case a type of event
@@ -200,7 +195,6 @@ class RunView:
             node.release_pods(at)
 
     def close(self) -> None:
-        """End the journal, and whatever has not ended in it."""
         if self.last_at:
             self._interrupt(self.last_at)
 
@@ -323,7 +317,6 @@ class RunView:
 
 
 def run_view(entries: Iterable[AnyLine | None]) -> RunView:
-    """Return the view of a whole journal."""
     view = RunView()
     for entry in entries:
         view.take(entry)

@@ -35,7 +35,6 @@ from rollout.report.run_view import NodeView, RunView
 
 
 def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a type of event
-    """Return what happened, safe to print."""
     match event:
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
@@ -88,7 +87,6 @@ def wave_title(index: int, waves: int, in_flight: int | None) -> str:
 
 
 def progress_text(view: RunView, now: float) -> str:
-    """Return how far the run is at a monotonic time."""
     failed = f", {view.failed} failed" if view.failed else ""
     figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
     if not view.in_flight:
@@ -105,7 +103,6 @@ def is_down(node: NodeStep | NodeView) -> bool:
 
 
 def phases(nodes: Iterable[NodeView]) -> str:
-    """Return how many nodes are in which phase, in the order of phases."""
     counts = Counter(node.phase for node in nodes)
     return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
@@ -183,7 +180,6 @@ def eviction_text(pod: EvictedPod) -> str:
 
 
 def _abort_text(result: NodeFinished) -> str:
-    """Return how an abort left a node, and how long the abort took."""
     took = elapsed(result.seconds)
     why = printable(result.message)
     if result.left_cordoned:
@@ -210,7 +206,6 @@ def brief_result(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """Return what is wrong with a node that did not succeed."""
     failure = printable(result.message) or result.outcome.value
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         return f"{failure}; it stays cordoned"
@@ -218,7 +213,6 @@ def what_failed(result: NodeResult | NodeFinished) -> str:
 
 
 def result_counts(result: RunResult) -> str:
-    """Return how many nodes ended how."""
     return outcome_counts(
         counted(len(result.succeeded), "node"),
         failed=len(result.failed),

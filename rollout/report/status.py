@@ -132,7 +132,6 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, repeated: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the commands that continue a rollout, after the releases that they need."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     releases = "".join(f"    {command}\n" for command in commands)
     for way in rollout.ways:
@@ -218,7 +217,6 @@ class StatusReport(TypedDict):
 
 
 def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:
-    """Return the nodes with rows as one object. Its summary counts all nodes."""
     return {
         "format_version": FORMAT_VERSION,
         "nodes": rows,
@@ -263,7 +261,6 @@ def _next(
 
 
 def _silent_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
-    """Return the sources that idle hosts have and that were not asked."""
     silent: set[Source] = set()
     for status in statuses:
         if not status.needs_reboot:

@@ -88,7 +88,6 @@ def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
-    """Yield a row a cause."""
     causes = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     groups = list(causes.items())
     most = _MOST_NOT_DONE if width else len(groups)
@@ -134,7 +133,6 @@ def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
 
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
-    """Yield each command on a line of its own, below its lead."""
     before = ""
     for lead, command in steps:
         if lead in ("see", "go on"):
@@ -168,7 +166,6 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:
-    """Yield what people have to look at, and what the next unattended pass continues."""
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     if len(result.not_done) > len(result.deferred) + held:
         yield ("see", "rollout doctor")

@@ -66,7 +66,6 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
-    """Return the names of the nodes that still have annotations."""
     return [printable(begun.node.name) for begun in (*unfinished.in_flight, *unfinished.failed)]
 
 
@@ -100,7 +99,6 @@ def _wave(unfinished: Unfinished) -> str:
 
 
 def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
-    """Return the wave of each planned node, and how many waves there are."""
     waves = unfinished.record.plan.waves if unfinished.record.plan else ()
     by_node = {}
     for wave in waves:
@@ -136,7 +134,6 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, U
 
 
 def ways_out(unfinished: Unfinished) -> str:
-    """Return the commands that continue or end the rollout, as a clause."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -268,7 +265,6 @@ def aborted_text(aborted: Aborted, again: str) -> str:
 
 
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
-    """Say that no rollout is running, and which was the last, if it is known."""
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(f"{name_excerpt(lock.holder)} holds the lock, and has begun nothing yet.")
@@ -300,7 +296,6 @@ def run_text(
 def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    """Yield the heading, the lock's holder, and each state with its nodes."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
@@ -386,7 +381,6 @@ class AbortReport(TypedDict):
 
 
 def abort_document(aborted: Aborted) -> AbortReport:
-    """Return the result of an abort as one object."""
     left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
     return {
         "run": aborted.run,

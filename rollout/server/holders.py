@@ -175,7 +175,6 @@ def _about_to_be_freed(slot: Slot) -> Denied:
 
 
 def _is_ending(slot: Slot) -> bool:
-    """Whether the node will be returned without its reboot."""
     return slot.closing or slot.is_given_up or slot.has_reported
 
 

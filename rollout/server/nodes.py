@@ -117,7 +117,6 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = NOWHERE,
 ) -> RolloutPlan:
-    """Return a plan of this node alone."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

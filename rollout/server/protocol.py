@@ -30,7 +30,6 @@ class AnswerKind(StrEnum):
     status: int
 
     def __new__(cls, word: str, status: int = _LOCKED) -> Self:
-        """Create a kind from its word and its status."""
         kind = str.__new__(cls, word)
         kind._value_ = word
         kind.status = status

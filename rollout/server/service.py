@@ -55,7 +55,6 @@ class AskLog:
     _logged: dict[str, float] = field(default_factory=dict)
 
     def note(self, ask: Ask, answer: FleetLockAnswer) -> None:
-        """Log the answer if it is new."""
         with self._lock:
             if not self._remember(ask, answer):
                 return
@@ -89,13 +88,11 @@ class Service:
         self._log = AskLog(context.clock, context.notice, context.machines.name_of)
 
     def pre_reboot(self, ask: Ask) -> FleetLockAnswer:
-        """Answer a host that wants to reboot."""
         answer = self._answered(lambda: self._pre_reboot(ask))
         self._log.note(ask, answer)
         return answer
 
     def steady_state(self, ask: Ask) -> FleetLockAnswer:
-        """Answer a host that is back in service."""
         return self._answered(lambda: self._steady_state(ask))
 
     def why_not_ready(self) -> str:

@@ -82,7 +82,6 @@ class SlotBook:
             return self._seen
 
     def read(self) -> Slots:
-        """Read the slots now."""
         began = self.clock.monotonic()
         try:
             slots = read_slots(self.api, self.namespace)
@@ -240,10 +239,8 @@ class ServerContext:
 
     @property
     def quiet(self) -> Reporter:
-        """A reporter without observers."""
         return Reporter((), self.clock)
 
     @property
     def patient_api(self) -> ClusterApi:
-        """The API, with requests limited to `PATIENCE`."""
         return self.api.within(PATIENCE)

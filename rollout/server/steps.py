@@ -127,7 +127,6 @@ class HeldSlot:
 
     @property
     def steps(self) -> Mapping[Phase, Step]:
-        """The step of each phase."""
         return {
             Phase.PENDING: _begin,
             Phase.CORDONED: start_drain,
@@ -336,7 +335,6 @@ class HeldSlot:
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
-    """Check the node and its gates, then cordon it."""
     context.check_may_act()
     node = _read_node(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
@@ -350,7 +348,6 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
-    """Return the failure of a host that was granted its reboot and has not rebooted."""
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot ID from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")

@@ -137,7 +137,6 @@ class SlotRunner:
         )
 
     def _latest(self, slot: Slot) -> Slot:
-        """Return the slot as last read: its Node may have changed."""
         return self.context.book.latest.of_run(slot.run) or slot
 
     def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
@@ -251,7 +250,6 @@ class Worker:
 
     @property
     def working(self) -> int:
-        """How many nodes this server is rebooting now."""
         return len(self._runs)
 
     def run(self) -> None:
@@ -279,7 +277,6 @@ class Worker:
             self._leadership.look()
 
     def _open(self) -> list[Slot]:
-        """Return the slots that need work."""
         return [slot for slot in self._slots.held if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:

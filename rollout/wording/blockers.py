@@ -54,7 +54,6 @@ def _(finding: findings.LimitUsedUp) -> Words:
 
 
 def _return_of(away: findings.NodeAway) -> str:
-    """Return how the node becomes available again."""
     if isinstance(away, findings.AwayNotReady):
         return "fix it"
     return "`rollout abort` uncordons it once that rollout has ended"
@@ -235,7 +234,6 @@ def _fixes(*clauses: str) -> str:
 
 
 def _let_away(budget: Budget, healthy: int, away: int) -> str:
-    """Return the change of the budget that lets `away` pods be away at once."""
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
     field = "min-available" if budget.critical else "minAvailable"

@@ -35,7 +35,6 @@ def cause(finding: Finding) -> str:
 
 
 def brief(finding: Finding) -> str:
-    """Return the cause without particulars."""
     said = words(finding)
     return said.cause if said.brief is None else said.brief
 
@@ -51,6 +50,5 @@ def fix(finding: Finding) -> str:
 
 
 def text(finding: Finding) -> str:
-    """Return the cause, with the fix in parentheses."""
     said = words(finding)
     return f"{said.cause} ({said.fix})" if said.fix else said.cause

@@ -206,7 +206,6 @@ class CalendarEvent:
 
     @cached_property
     def _end(self) -> datetime:
-        """The local end of the first occurrence."""
         first = _local_time(self.start, self.zone)
         if line := self.block.one("DTEND"):
             return _local_time(self._check_form(line, self._date(line)), self.zone)

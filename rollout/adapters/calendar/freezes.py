@@ -78,7 +78,6 @@ def _openings(
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return the occurrences that other events replace, by UID."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
         if event.replaced:

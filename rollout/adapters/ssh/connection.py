@@ -342,7 +342,6 @@ class Connection:
 
 
 def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the available names, with the wanted ones first."""
     front = tuple(name for name in wanted if name in available)
     return front + tuple(name for name in available if name not in front)
 

@@ -90,7 +90,6 @@ def failure(
 def _cause(
     error: Exception, host: Host, doing: str, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
-    """Return a message and a hint for an exception other than a timeout."""
     if isinstance(error, socket.gaierror):
         return f"the name {host.address} does not resolve", "Give its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):

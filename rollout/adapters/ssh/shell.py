@@ -148,7 +148,6 @@ class ParamikoShell:
         raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        """Return the known hosts of the flag, else of the host's configuration."""
         if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:

@@ -106,7 +106,6 @@ def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[
 
 
 def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
-    """Show the plan, and the ended rollout that it replaces."""
     from rollout.cli import wiring
     from rollout.cli.stages import screens
 

@@ -115,7 +115,6 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
 
 
 def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
-    """Yield the checks in order, until an error prevents the rest."""
     settings = request.settings
     policy = request.policy
     namespace = request.namespace
@@ -166,7 +165,6 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
 
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
-    """Yield a check for each document that the API server refuses to store."""
     record = record_document(namespace)
     why_no_record = with_patience(record.why_unwritable, api)
     why_no_memory = with_patience(why_unwritable, api, namespace)
@@ -205,7 +203,6 @@ def _planning_checks(
 
 
 def _lock(api: ClusterApi, namespace: str) -> Check:
-    """Return the check whether a rollout could take the lock now."""
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = find_unfinished(api, namespace)

@@ -91,7 +91,6 @@ def lab(call: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return the lines that make a shell use this lab and this program."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _own_path()
     if program:
@@ -143,7 +142,6 @@ def up(
 
 
 def _show_next(scenario: "Scenario", lab: "Lab") -> None:
-    """Show how to use a lab that serves now, and write the variables for it."""
     from rollout.lab.scenario import steps_of
 
     exports = _export_lines(lab)
@@ -230,7 +228,6 @@ def _after_demo(scenario: str) -> str:
 
 
 def _load(scenario: str, nodes: int | None) -> "Scenario":
-    """Return the scenario, with another number of nodes if one is given."""
     from rollout.adapters.input_files import read_input
     from rollout.lab.copied import load_copy
     from rollout.lab.hostplan import scale

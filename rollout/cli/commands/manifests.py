@@ -232,7 +232,6 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
-    """Yield warnings, and what the operator has to do next."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

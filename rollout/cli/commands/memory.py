@@ -189,7 +189,6 @@ def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str
 def _nodes_to_change(
     settings: Given, names: list[str] | None, *, everything: bool, may_be_none: bool = False
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API server, and the nodes of these names or all nodes."""
     if (names and everything) or not (names or everything or may_be_none):
         hint = "For example: worker-2 worker-3; or all of them: --all"
         raise UsageError("name the nodes, or --all", hint=hint)

@@ -200,7 +200,6 @@ def _undo(
     force_unlock: str,
     wait: Duration,
 ) -> "Aborted":
-    """Undo the rollout on all nodes, until a signal asks to stop."""
     from rollout.cli import wiring
     from rollout.cli.program import with_program_name
     from rollout.cli.signals import stopped_by_signals

@@ -117,7 +117,6 @@ class Given(Settings):
 
 
 def _flag_words(name: str, item: Any, origin: str) -> Sequence[str]:
-    """Return the words that set one value, as it was typed."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
     if origin.startswith("--set"):

@@ -165,7 +165,6 @@ def groups_of(server: FleetLockSettings) -> Groups:
 
 
 def _by_group(assignments: Sequence[str]) -> Mapping[str, str]:
-    """Return the values of `GROUP=VALUE` by group."""
     values: dict[str, str] = {}
     for assignment in assignments:
         name, _, value = assignment.partition("=")

@@ -47,7 +47,6 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
 
 
 def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
-    """Return the pool with the time-outs that the settings file has for it now."""
     if given is None:
         return pool
     return replace(

@@ -153,8 +153,6 @@ def notify_urls(urls: Sequence[str]) -> None:
 
 
 def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return a reader of `GROUP=VALUE`, whose value `read` accepts."""
-
     def group(value: str) -> str:
         name, _, rest = (part.strip() for part in value.partition("="))
         if not rest or not is_group(name):

@@ -104,7 +104,6 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def execute(execution: Execution) -> ExitCode:
-    """Run the plan for a person, and show its end."""
     result = run_and_show(execution)
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
@@ -116,7 +115,6 @@ def execute(execution: Execution) -> ExitCode:
 
 
 def run_and_show(execution: Execution) -> RunResult:
-    """Run the plan, and show its end."""
     run = execution.run
     output = run.request.settings.output
     if not (run.plan.waves or run.inherited is not None or run.defers_own_node):

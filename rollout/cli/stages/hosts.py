@@ -41,7 +41,6 @@ class Targets:
     own_node: OwnNode | None = None
 
     def among(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the selected ones of these nodes."""
         names = frozenset(self.selected.names)
         return [node for node in nodes if node.name in names]
 

@@ -174,7 +174,6 @@ class RepeatFilter:
         self.current = None
 
     def is_repeated(self, note: Note) -> bool:
-        """Whether the previous pass ended with the same notification."""
         return _without_run(note) == self.previous
 
     def add(self, note: Note) -> None:

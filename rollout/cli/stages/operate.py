@@ -237,7 +237,6 @@ class _Pass:
         return self._start_nothing(why)
 
     def _may_resume(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-        """Whether this pass may resume an unattended rollout."""
         # Started nodes are finished at any time, and gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return True
@@ -401,7 +400,6 @@ class _Pass:
 
 
 def _has_work(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether a node has to be finished or can still be started."""
     return unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
 
 

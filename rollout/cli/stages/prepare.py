@@ -47,7 +47,6 @@ class PreparedRun:
 
     @property
     def hosts(self) -> Mapping[str, Host]:
-        """The hosts of the planned nodes."""
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
 
     @property

@@ -89,7 +89,6 @@ def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str
 
 
 def find_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Find the smallest limit that finishes by the date, and say when it finishes."""
     with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, date)
     say(finish_text(finish, date))
@@ -179,7 +178,6 @@ def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
 
 
 def show_saved(file: Path, settings: Given) -> None:
-    """Show a saved plan as it was made."""
     settings.refuse_typed(
         PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them."
     )
@@ -202,7 +200,6 @@ def show_saved(file: Path, settings: Given) -> None:
 
 
 def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
-    """Show why a node is where it would be in a new plan."""
     nodes = inputs.snapshot.nodes
     if not any(node.name == name for node in nodes):
         raise UsageError(f"there is no node {name}", hint=similar_names(name, nodes))

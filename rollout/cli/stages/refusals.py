@@ -207,7 +207,6 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
 
 
 def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
-    """Return the blockers that prevent this plan from starting with these words of --allow."""
     return [
         blocker for blocker in plan.blockers if _WORDS.get(blocker.kind, Allow.BLOCKED) not in allow
     ]

@@ -53,7 +53,6 @@ class Request:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the lock, the record and the memory."""
         return self.settings.lock.namespace
 
     @property

@@ -84,7 +84,6 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
 
 
 def resuming_request(settings: Given, unfinished: Unfinished, *, retry_failed: bool) -> Request:
-    """Return the request of a person to resume this rollout, by its own rules."""
     origin = Interrupted(unfinished, retry_failed)
     return Request(settings, selection_of(settings), rules_of(unfinished), origin)
 
@@ -155,7 +154,6 @@ def _show_remaining_plan(
     *,
     retry_failed: bool,
 ) -> None:
-    """Show the warnings, and for people the interrupted rollout and the plan of its rest."""
     request = run.request
     warn(*screens.relaxed_notes(request))
     if request.settings.output.as_json:

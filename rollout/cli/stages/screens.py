@@ -74,7 +74,6 @@ def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
 
 
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
-    """Return the lines above the question whether to run the plan."""
     closed = why_closed(policy)
     if closed and not policy.gates.windows.wait:
         closed += " This does not wait for it (gates.wait-window)."
@@ -102,7 +101,6 @@ def relaxed_notes(request: Request) -> Sequence[str]:
 
 
 def held_notes(plan: RolloutPlan) -> Sequence[str]:
-    """Return a sentence for each version that is held, with the number of its nodes."""
     held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
     by_message = grouped((left.message, left) for left in held)
     return [

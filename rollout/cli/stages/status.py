@@ -120,12 +120,10 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:
-    """Whether `apply` refuses to replace it, at least without asking."""
     return unfinished.blocks or unfinished.was_stopped
 
 
 def show_nodes(connections: Connections, request: Request, *, only_pending: bool) -> None:
-    """Show a row for each node, and what to do next."""
     api = connections.api
     settings = request.settings
     nodes = read_nodes(api)
@@ -192,7 +190,6 @@ def why_closed(policy: Policy) -> str:
 def _warn_beside(
     statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp
 ) -> None:
-    """Print to stderr what the rows do not show."""
     unknown = [row for row in statuses if row not in rows and not row.judged]
     if unknown:
         say(
@@ -242,7 +239,6 @@ def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Show the rollout with its nodes, and whether a process works on it."""
     rollout = with_patience(_read, api, namespace)
     if rollout.alive is None and rollout.unfinished is not None:
         # One reading of the lock does not say so; watching it does.

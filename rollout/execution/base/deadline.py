@@ -45,17 +45,14 @@ class Deadline:
         return max(0.0, self._end - self._clock.monotonic())
 
     def pause(self, seconds: float) -> None:
-        """Sleep so long, but not past the deadline."""
         self._clock.sleep(min(seconds, self.remaining))
 
     def wait_for(self, event: Event) -> None:
-        """Return when the event has happened, or at the deadline."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
     @property
     def expired(self) -> bool:
-        """Whether no time is left."""
         return self.remaining == 0.0
 
 
@@ -161,7 +158,6 @@ class PatientApi:
         self.note_answer(asker)
 
     def note_answer(self, asker: str) -> None:
-        """Note that the server has answered this asker."""
         self._failures.pop(asker, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
@@ -218,20 +214,17 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
-        """Whether someone has requested the stop, or the end of the process."""
         if self._event.is_set():
             return True
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
     def is_due(self) -> bool:
-        """Whether someone has requested the stop, or its deadline has passed."""
         is_late = self.deadline is not None and self.deadline.expired
         return is_late or self.is_requested
 
     @property
     def returns_nodes(self) -> bool:
-        """Whether nodes that are not rebooting yet are to be returned."""
         return self.revert and self.is_due
 
     @property

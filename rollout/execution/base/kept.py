@@ -32,7 +32,6 @@ class CachedValue(Generic[T]):
             self._fresh_until = float("-inf")
 
     def now(self) -> T:
-        """Return the value, read again if it is too old."""
         with self._lock:
             began = self.clock.monotonic()
             if began > self._fresh_until:

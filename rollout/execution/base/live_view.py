@@ -77,7 +77,6 @@ class LiveView(Generic[T]):
             self._stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
-        """Return the objects that the server has reported."""
         with self._lock:
             return tuple(self._objects.values())
 
@@ -157,7 +156,6 @@ def _has_lasted(began: float) -> bool:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: threading.Event
 ) -> LiveView[Pod]:
-    """Return a view of the pods bound to a node."""
     return LiveView(
         cluster=cluster,
         path=PODS,
@@ -172,7 +170,6 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, waits: bool = True
 ) -> LiveView[Node]:
-    """Return a view of all Nodes, or of those that a query selects."""
     return LiveView(
         cluster=cluster,
         path=NODES,

@@ -42,15 +42,12 @@ class Reporter:
 
     @property
     def now(self) -> datetime:
-        """Return the time of an event that happens now."""
         return self.clock.now()
 
     def plan(self, plan: RolloutPlan) -> None:
-        """Report the plan that begins."""
         self.tell(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
-        """Report a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
         self.tell(
@@ -65,7 +62,6 @@ class Reporter:
         )
 
     def settling(self, index: int, waiting_for: str) -> None:
-        """Report what the next wave waits for."""
         if self._note_wait("", (index, waiting_for)):
             self.tell(WaveSettling(self.now, index, waiting_for))
 
@@ -104,7 +100,6 @@ class Reporter:
         return before != wait
 
     def tell(self, event: StepEvent) -> None:
-        """Send an event to the observers."""
         for observer in self.observers:
             try:
                 observer.notify(event)
@@ -112,15 +107,12 @@ class Reporter:
                 self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
-        """Report the end of a node's run."""
         self.tell(NodeFinished.of(self.now, result))
 
     def notice(self, message: str) -> None:
-        """Report a message about the whole rollout."""
         self.tell(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
-        """Report the end of the rollout."""
         self.tell(RunFinished(self.now, result))
 
 

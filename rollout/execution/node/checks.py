@@ -121,7 +121,6 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 def _playbook_variables(
     context: NodeContext, occasion: Occasion, boot: BootFacts | None
 ) -> Mapping[str, object]:
-    """Return the variables of a playbook, named as in the dynamic inventory."""
     node = context.node()
     planned = context.planned
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]

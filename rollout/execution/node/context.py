@@ -57,9 +57,7 @@ class NodeEngine(Protocol):
     """What the steps of a node ask of the rollout that the node is part of: its `Engine`."""
 
     @property
-    def stop(self) -> StopRequest:
-        """The request to stop, which may ask for nodes to be returned before their reboot."""
-        ...
+    def stop(self) -> StopRequest: ...
 
     @property
     def playbooks(self) -> NodePlaybooks | None:
@@ -81,9 +79,7 @@ class NodeEngine(Protocol):
         """Return why the node may not be cordoned now, None if it may. May raise `ApiError`."""
         ...
 
-    def limit(self, nodes: Collection[Node]) -> AwayLimit:
-        """Return how many of these nodes, which are all of the cluster, may be unavailable."""
-        ...
+    def limit(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """Return why the node may not boot into this staged version; None if it may."""
@@ -173,7 +169,6 @@ class Progress:
 
 
 def at_version(context: NodeContext, version: str) -> NodeContext:
-    """Return the context with this staged version in place of the planned one."""
     planned = context.planned
     if version == planned.staged_version:
         return context

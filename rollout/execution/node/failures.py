@@ -91,7 +91,6 @@ class GivenUpError(NodeFailure):
 
 
 def outcome_of(error: RolloutError) -> Outcome:
-    """Return what a failure makes of the node."""
     match error:
         case NodeFailure():
             return error.outcome

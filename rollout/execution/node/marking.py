@@ -135,13 +135,10 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
 
 def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
-    """Return the change that withdraws the requests of other coordinators."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
-    """Leave the node cordoned and marked as failed, for someone to look at."""
-
     def change(node: Node) -> Patch:
         require_mark(task, node)
         annotations = {
@@ -157,8 +154,6 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
 
 
 def leave_aborted(task: NodeTask) -> None:
-    """Leave the node as it is, and write that its rollout was aborted."""
-
     def change(node: Node) -> Patch:
         details = _failed_version(node, Outcome.ABORTED, "")
         return _annotate(task, node, _result(task, Outcome.ABORTED, "", details))

@@ -158,7 +158,6 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
     missing = ""
     has_joined = False

@@ -32,7 +32,6 @@ class RememberingShell:
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """As the shell does."""
         return self._remember_error(lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
@@ -44,7 +43,6 @@ class RememberingShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """As the shell does."""
         return self._remember_error(
             lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
         )

@@ -88,7 +88,6 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """Return the steps of a node whose host is asked over SSH."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: start_drain,
@@ -139,7 +138,6 @@ def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return the context with the staged version that the node was last admitted for."""
     return at_version(context, progress.staged_version) if progress.marked else context
 
 

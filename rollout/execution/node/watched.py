@@ -27,7 +27,6 @@ class WatchedNode:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no Node of this name."""
         return self.view.news > 0 and not self._nodes()
 
     @property
@@ -52,7 +51,6 @@ class WatchedNode:
 
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
-    """Watch the Node of a task, in the background."""
     # The steps that wait for the API server report its outage.
     quiet = PatientApi(task.cluster.api, task.cluster.clock)
     with watch_node(quiet, task.name, quiet.deadline(_FOREVER), waits=False) as view:

@@ -128,12 +128,10 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def expire(self) -> None:
-        """Read the memory again before its next use."""
         with self._lock:
             self._is_expired = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
-        """Return why this node, or any node, may not start."""
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
@@ -150,7 +148,6 @@ class RunMemory:
         return why_held(self._now_remembered(), planned.staged_version, self.limit)
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why a node may not boot into the version that it has staged now."""
         self.expire()
         unreadable = self._why_unreadable()
         if unreadable:

@@ -280,7 +280,6 @@ class RunRecord:
         )
 
     def replace_older(self, run: str) -> None:
-        """Replace another run's record by that of `run`, which is about to start."""
         if self._replacement is not None:
             body = self._replacement
             compare_and_swap(partial(self._begin, body, run, replaces=True), self.document.origin)

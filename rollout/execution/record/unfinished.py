@@ -96,7 +96,6 @@ class Unfinished:
 
     @property
     def is_garbled(self) -> bool:
-        """Whether there is a record that is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property

@@ -84,7 +84,6 @@ def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str])
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
-    """Whether as many nodes of the rollout have failed as its rules allow."""
     plan = unfinished.record.plan
     limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
     failures = _failures(unfinished)
@@ -92,7 +91,6 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Return the nodes to plan again."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.given_back)
@@ -175,7 +173,6 @@ def _inheritance(
     failures: int,
     retry_failed: bool,
 ) -> Inheritance:
-    """Return what the run of this plan takes over from the unfinished rollout."""
     troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
     planned = {node.name for node in plan.nodes}
     return Inheritance(

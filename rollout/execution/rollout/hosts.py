@@ -29,7 +29,6 @@ class RolloutHosts:
         return node in self.by_node
 
     def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
-        """Keep the connections to the hosts of these nodes until the exit."""
         hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
         return self.shell.attending(hosts)
 

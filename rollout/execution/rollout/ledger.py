@@ -41,13 +41,11 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to continue."""
         if self.cordoned_before or self.not_started:
             return False
         return all(result.succeeded for result in self.finished)
 
     def has(self, node: str) -> bool:
-        """Whether this node has ended or will not be started."""
         given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
         return node in given_up or any(result.node == node for result in self.finished)
 
@@ -68,7 +66,6 @@ class Ledger:
             self.finished.append(result)
 
     def give_up(self, nodes: Sequence[PlannedNode], why: Finding) -> None:
-        """Add nodes that will not be started."""
         message = text(why)
         self.not_started.extend(NotStarted(node.name, message, finding=why) for node in nodes)
 

@@ -23,7 +23,6 @@ _AT_ONCE = 8
 
 
 def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
-    """Return the answers for every planned node, in the plan's order."""
     owners = read_daemon_sets(api)
     rehearsed = side_by_side(
         plan.nodes,

@@ -121,14 +121,12 @@ class Rollout:
         return self._result(resumable=not is_over)
 
     def _write_record(self, *, is_new: bool) -> None:
-        """Write the record of a new rollout, or take over the existing one."""
         if is_new:
             self.record.write_or_defer(self.plan, self.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
 
     def _may_act(self) -> bool:
-        """Whether this process still holds the Lease."""
         try:
             self.engine.check_may_act()
         except RolloutError:

@@ -91,7 +91,6 @@ class Settler:
     policy: Policy
 
     def baseline(self, nodes: Sequence[str]) -> Health:
-        """Return the health before the wave of these nodes."""
         return Health.of_all(before.health for before in self.measured(nodes, {}).values())
 
     def measured(
@@ -151,7 +150,6 @@ class Settler:
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
-    """Count the ready, not terminating pods on a node by their owner's UID."""
     ready: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:

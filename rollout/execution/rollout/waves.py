@@ -79,7 +79,6 @@ class WaveProgress:
         return (nodes[name] for name in queue.candidates())
 
     def measure_before(self, nodes: Sequence[PlannedNode]) -> None:
-        """Measure health before these nodes of a rolling part start."""
         if self.wave.rolling is None:
             return
         self._before.update(self.settler.measured([node.name for node in nodes], self._before))
@@ -204,7 +203,6 @@ class StopRule:
         return self.stop.why if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:
-        """Return why no other node may start."""
         why = self.why_none_continues()
         if why:
             return why
@@ -368,7 +366,6 @@ class WaveRunner:
         away: frozenset[str],
         checked: Collection[str] = (),
     ) -> PlannedNode | None:
-        """Return the first candidate that is not checked yet and fits the limit."""
         for node in candidates:
             if node.name not in checked and not self.limit.why_full(node.name, away):
                 return node
@@ -385,7 +382,6 @@ class WaveRunner:
         return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
-        """Report which nodes use up the limit."""
         with suppress(ApiError):
             for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")

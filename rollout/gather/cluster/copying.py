@@ -96,13 +96,11 @@ class Hidden:
         return self.digest(name)
 
     def key(self, key: str) -> str:
-        """Replace the key of a label, a taint or a resource."""
         if not key or key == _NODE_FIELD or _OF_KUBERNETES.fullmatch(key):
             return key
         return self.digest(key)
 
     def value(self, value: str) -> str:
-        """Replace the value of a label or a taint."""
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
@@ -201,7 +199,6 @@ def _host(seen: HostObservation) -> CopiedHost:
 
 
 def _reduce(value: Any, field: str = "") -> Any:
-    """Return a part of an object without the fields that a copy leaves out."""
     if isinstance(value, list):
         return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:

@@ -96,7 +96,6 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Decode a single object and turn it into a value."""
     read = decode(body, shape, origin)
     try:
         return project(read)
@@ -214,7 +213,6 @@ def budget(read: wire.WireBudget) -> Budget:
 
 
 def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:
-    """Return the name and labels of a namespace."""
     return read.metadata.name, read.metadata.labels
 
 

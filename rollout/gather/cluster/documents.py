@@ -70,7 +70,6 @@ class Document:
 
     @property
     def origin(self) -> str:
-        """The ConfigMap's name in messages."""
         return f"ConfigMap {self.namespace}/{self.name}"
 
     @property
@@ -189,7 +188,6 @@ class Document:
         return None
 
     def way_out(self, refusal: ApiError) -> str:
-        """Return how to make the document writable again."""
         if refusal.hint:
             return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
@@ -205,7 +203,6 @@ class Document:
 
 
 def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is stored in an object beside the keys that this version knows."""
     return {key: value for key, value in stored.items() if key not in known}
 
 

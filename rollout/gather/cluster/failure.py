@@ -127,7 +127,6 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
 
 
 def status_failure(status: Status) -> ApiError:
-    """Return the error for a Status in a watch."""
     message = status.message or "the watch ended with an error"
     return _build(status.code, message, status)
 

@@ -39,7 +39,6 @@ def read_list(
     project: Callable[[W], T],
     query: Query | None = None,
 ) -> Listing[T]:
-    """Read every page of a list, and turn each object into a value."""
     query = query or {}
     for _ in range(2):
         try:

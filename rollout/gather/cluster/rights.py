@@ -111,7 +111,6 @@ def _all(
 
 
 def plan_rights() -> tuple[Right, ...]:
-    """Return the rights for planning."""
     optional = partial(_all, optional=True)
     cluster = "kube-system"
     plans = "plans.upgrade.cattle.io"
@@ -175,7 +174,6 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
 
 
 def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """Return the rights for `operate`."""
     # Only `abort` writes FleetLock's slots.
     unused = {("update", "configmaps", marks.SLOTS_NAME)}
     return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))

@@ -110,7 +110,6 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    """Return the coordinators that may act, and warnings about what this user may not read."""
     deployments, unseen = read_if_allowed(lambda: _deployments(api), _UNSEEN)
     daemon_sets, also_unseen = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     rivals = (*deployments, *daemon_sets)

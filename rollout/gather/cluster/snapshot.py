@@ -180,7 +180,6 @@ def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod,
 
 
 def on_node(node: str) -> Query:
-    """Return the query for the pods that are bound to a node."""
     return {"fieldSelector": f"spec.nodeName={node}"}
 
 
@@ -200,7 +199,6 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 
 
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
-    """Return the pods of a namespace that match a label selector."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     query = {"labelSelector": selector}
     return read_list(api, path, wire.WirePod, pod_projection(), query=query).items

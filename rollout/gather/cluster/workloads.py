@@ -50,7 +50,6 @@ class _WireWorkload(wire.Object, frozen=True):
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
-    """Return all ReplicaSets and StatefulSets, by UID."""
     workloads: dict[str, Workload] = {}
     for kind, plural in _PLURALS.items():
         path = f"/apis/apps/v1/{plural}"

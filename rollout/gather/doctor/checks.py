@@ -61,10 +61,8 @@ failed = partial(Check, verdict=Verdict.FAIL)
 
 
 def sort_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Sort checks by name, and keep the order within a name."""
     return tuple(sorted(checks, key=lambda check: list(CheckName).index(check.check)))
 
 
 def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:
-    """Count the checks of each verdict."""
     return {verdict: sum(check.verdict is verdict for check in checks) for verdict in Verdict}

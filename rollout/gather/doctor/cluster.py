@@ -39,7 +39,6 @@ _IN_NONE_FIX = (
 
 
 def server_check(identity: ClusterIdentity) -> Check:
-    """Check a server that has answered."""
     version = identity.version or "of an unknown version"
     message = f"the API server answers, and knows this user: {version}"
     return passed(CheckName.KUBECONFIG, identity.server, message)
@@ -113,7 +112,6 @@ def lock_check(
 
 
 def unseen_lock_check(subject: str, error: ApiError) -> Check:
-    """Warn of a lock that cannot be read."""
     namespace, _, name = subject.partition("/")
     fix = error.hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", fix)
@@ -155,7 +153,6 @@ def unwritable_checks(
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
-    """Warn of machine IDs that several Nodes report."""
     for ambiguity in ambiguous_machine_ids(nodes):
         message = (
             f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts"
@@ -187,7 +184,6 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:
-    """Check whether any node that `subject` selects is left after `--exclude`."""
     message = f"{selected} of {counted(nodes, 'node')} are selected"
     if selected:
         return passed(CheckName.NODES, subject, message)
@@ -224,7 +220,6 @@ _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annot
 
 
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
-    """Report each reboot coordinator that runs in the cluster."""
     for rival in rivals:
         yield failed(CheckName.RIVAL, rival.object, rival.cause, rival.fix)
     if not rivals:
@@ -263,7 +258,6 @@ def _fix(exclusion: Exclusion, node: Node) -> str:
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
-    """Check the drain of each planned node."""
     for blocker in plan.blockers:
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"

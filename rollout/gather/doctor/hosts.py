@@ -113,7 +113,6 @@ def _advice_without_engine(facts: HostFacts) -> str:
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
-    """Return how to fix a source that gave no answer."""
     if source is not Source.UPDATE_ENGINE:
         return _FIXES[source].format(node=node)
     if facts.lacks_engine:
@@ -124,7 +123,6 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
-    """Check each source, update_engine first."""
     is_judged = not facts.detection.unanswered
     for sign in facts.detection.signs:
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT

@@ -210,7 +210,6 @@ class AmbiguousMachineId:
 
     @property
     def cause(self) -> str:
-        """Return the probable cause, in a clause."""
         names = shortened(self.nodes, _MOST_NAMES)
         if self.machine_id:
             return (
@@ -221,7 +220,6 @@ class AmbiguousMachineId:
 
 
 def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
-    """Yield each machine ID that does not identify one Node."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[node.machine_id].append(node.name)

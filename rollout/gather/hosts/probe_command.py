@@ -158,7 +158,6 @@ class Probe:
 
     @property
     def command(self) -> str:
-        """The shell command."""
         return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *self._asked, _END))
 
     @property
@@ -168,7 +167,6 @@ class Probe:
 
     @property
     def _asked(self) -> tuple[str, ...]:
-        """The parts for the sources."""
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,

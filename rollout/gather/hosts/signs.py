@@ -121,14 +121,12 @@ class _RpmOstreeStatus(msgspec.Struct, frozen=True):
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
-    """Return what each source says that a host answers for."""
     return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
 
 
 def shown_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that this host has but was not asked for."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)

@@ -132,7 +132,6 @@ class AwayLimit:
     def full(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Return the nodes that have to wait, by the limit that is used up."""
         reasons = [(self.why_full(node.name, away), node) for node in waiting]
         return grouped((reason, node) for reason, node in reasons if reason)
 

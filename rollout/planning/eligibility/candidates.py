@@ -77,7 +77,6 @@ class Candidate:
 
     @property
     def facts(self) -> HostFacts | None:
-        """What the host said, if it said anything."""
         return self.observation if isinstance(self.observation, HostFacts) else None
 
 
@@ -149,7 +148,6 @@ def _paused(candidate: Candidate) -> NodeFinding | None:
 
 
 def _without_facts(candidate: Candidate) -> NodeFinding:
-    """Return why the host gave no facts."""
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
         return NoHost()
@@ -184,7 +182,6 @@ def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
 
 
 def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    """Return what keeps the host from a plain reboot."""
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
         return NoSudo(facts.host.user, facts.reboot_refusal)

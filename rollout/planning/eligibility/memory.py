@@ -78,7 +78,6 @@ class EndedNode:
 
 
 def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
-    """Return the pause of all nodes, if it counts at this time."""
     pause = memory.pause
     return AllNodesPaused(pause) if pause and not pause.is_over(now) else None
 
@@ -229,7 +228,6 @@ def without_failures(
 
 
 def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
-    """Return the memory with this pause of all nodes, or with none."""
     return replace(memory, pause=pause)
 
 

@@ -47,11 +47,9 @@ class Pools:
         return self._rules.get(pool, self.policy)
 
     def rules_for(self, labels: Mapping[str, str]) -> Policy:
-        """Return what holds for a node with these labels."""
         return self.rules(self.of(labels))
 
     def members(self, nodes: Iterable[Node]) -> Mapping[str, str]:
-        """Return the pool of each of these nodes, by its name."""
         return {node.name: self.of(node.labels) for node in nodes}
 
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
@@ -61,7 +59,6 @@ class Pools:
 
 @lru_cache(maxsize=8)
 def pools_of(policy: Policy) -> Pools:
-    """Return the pools of these rules."""
     return Pools(policy)
 
 

@@ -35,7 +35,6 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def marks_on(node: Node) -> Iterator[RivalMark]:
-    """Yield the marks that say that a coordinator works on the node."""
     for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
         words = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
         names = [name for name in words if node.annotations.get(name) == "true"]

@@ -193,7 +193,6 @@ class NodeStatus:
 
     @property
     def is_paused(self) -> bool:
-        """Whether a pause keeps it out of a plan."""
         return self.reason == ExclusionReason.PAUSED
 
     @property
@@ -208,7 +207,6 @@ class NodeStatus:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits for a reboot, or a rollout is about it."""
         return self.needs_reboot or bool(self.under_way)
 
 

@@ -76,7 +76,6 @@ class KnownVersions:
     def of(
         cls, nodes: Iterable[Node], observations: Mapping[str, HostObservation]
     ) -> "KnownVersions":
-        """Return the versions of the hosts, from their Nodes if they were not asked."""
         present: dict[Stream, set[str]] = {}
         replaced: dict[Stream, set[str]] = {}
         for node in nodes:
@@ -102,7 +101,6 @@ class KnownVersions:
         return _only(present - self.replaced.get(stream, frozenset[str]()))
 
     def standing(self, node: Node, facts: HostFacts) -> UpdateStanding:
-        """Return the state of a host that has no update staged."""
         newest = self.newest(facts)
         operation = facts.update.operation
         result = last_result(node)
@@ -161,7 +159,6 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
 
 
 def _stream(facts: HostFacts) -> Stream:
-    """Return the stream that the host gets its updates from."""
     return Stream(facts.os_id, facts.group or _channel(facts.os_id, facts.running_version))
 
 

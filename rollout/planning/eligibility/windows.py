@@ -70,7 +70,6 @@ class Weekdays:
     ordinal: int = 0
 
     def has(self, day: date) -> bool:
-        """Whether this is one of them."""
         if day.weekday() not in self.numbers:
             return False
         if self.ordinal == _LAST:
@@ -86,7 +85,6 @@ class Dates:
     last: str
 
     def has(self, day: date) -> bool:
-        """Whether this is one of them."""
         written = day.isoformat()[-len(self.first) :]
         if self.first <= self.last:
             return self.first <= written <= self.last
@@ -105,7 +103,6 @@ class Opening:
     end: datetime
 
     def holds(self, moment: datetime) -> bool:
-        """Whether the moment lies in it."""
         return self.begin <= moment < self.end
 
 
@@ -370,11 +367,9 @@ class Schedule:
         )
 
     def next_freeze(self, now: datetime) -> Opening | None:
-        """Return the freeze that begins next."""
         return Schedule(tuple(self.freezes.values())).following(now) if self.freezes else None
 
     def freezing(self, now: datetime) -> tuple[str, ...]:
-        """Return the freezes that `now` lies in, as written."""
         return tuple(
             text
             for text, freeze in self.freezes.items()
@@ -396,12 +391,10 @@ class Schedule:
         return self.written_time(upcoming.begin) if upcoming else ""
 
     def written_time(self, moment: datetime) -> str:
-        """Return a moment in the clocks of the first window, or freeze."""
         zone = (*self.own, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def ahead(self, now: datetime) -> list[Opening]:
-        """Return the openings of two years ahead, with the one that `now` lies in."""
         return [opening for opening in self._around(now, _AHEAD[-1]) if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:

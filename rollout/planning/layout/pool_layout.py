@@ -45,7 +45,6 @@ def quotas_of(pools: Pools, included: Sequence[Node], left: AwayLimit) -> Mappin
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
-    """Add the limits of pools that are smaller than the rollout's."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
         if name and quota.most < limits.size:
@@ -114,14 +113,12 @@ def _in_order(
 
 
 def _take_part(queue: list[Batch]) -> list[Batch]:
-    """Remove the next part from the queue, and return its waves."""
     part = _part_ahead(queue)
     del queue[: len(part)]
     return part
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    """Yield the waves of all parts, interleaved, as one part."""
     title = "; ".join(part[0].part for part in parts)
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):

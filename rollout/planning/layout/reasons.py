@@ -87,7 +87,6 @@ def _full(limits: WaveLimits) -> WaveReason:
 def obstacles(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[str, ...]:
-    """Return all reasons that keep the node out of the wave, as sentences."""
     reasons = list(_conflicts(wave, demand, limits))
     if len(wave) >= limits.size:
         reasons.append(_full(limits))

@@ -187,7 +187,6 @@ def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Bat
 
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """Return the groups of nodes that pods with the same demands can run on."""
     names = wave.names
     node_sets = dict[int, frozenset[str]]()
     for name in names:

@@ -162,7 +162,6 @@ class UnbudgetedOwners:
         return cls(allowed, limited)
 
     def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
-        """Warn of owners that have all their replicas on this node."""
         warnings = list[PlanWarning]()
         for owner, need in sorted(self.loads.get(node, {}).items()):
             if need > self.allowed[owner]:

@@ -52,7 +52,6 @@ class Batch:
 
     @property
     def goes_alone(self) -> bool:
-        """Whether its nodes are canaries, or of the control plane."""
         return self.is_canary or any(demand.control_plane for demand in self.demands)
 
     def own(self, limits: WaveLimits) -> WaveLimits:
@@ -104,7 +103,6 @@ def _workers(
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[NodeDemand], WaveLimits]]:
-    """Yield each step of the ramp, then the rest: part, nodes and limits."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
         narrower = replace(limits, size=min(size, limits.size))
@@ -193,7 +191,6 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
 def _without_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
-    """Dissolve the smallest wave if its nodes fit into others."""
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)

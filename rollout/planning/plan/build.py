@@ -224,8 +224,6 @@ def _blockers(
 def _layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    """Return the fastest layout, by the rates of budgets."""
-
     def up_to(rounds: int) -> Layout:
         return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
 
@@ -249,7 +247,6 @@ def _is_rolling(wave: Batch, pools: Pools) -> bool:
 
 
 def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
-    """Join the waves of pools that roll into parts."""
     if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
         return layout
     parts = list[Batch]()
@@ -410,7 +407,6 @@ def _limits(
 
 
 def _guarded_pods(drainable: Iterable[Drainable]) -> Mapping[str, Sequence[Pod]]:
-    """Return the pods that the drains ask each budget about."""
     pods: dict[str, list[Pod]] = defaultdict(list)
     for item in drainable:
         for verdict in item.verdicts:

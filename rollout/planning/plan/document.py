@@ -174,7 +174,6 @@ def _check_rules(plan: RolloutPlan, rules: _RawRules, origin: str) -> None:
 
 
 def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
-    """Yield the paths of values that are written in a document, and were not understood."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:
@@ -187,7 +186,6 @@ def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
 
 
 def _problems(plan: RolloutPlan) -> Iterator[str]:
-    """Yield what is wrong in a plan that has the right shape."""
     names = Counter(node.name for node in plan.nodes)
     for name, number in names.items():
         if not is_object_name(name):
@@ -216,7 +214,6 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
-    """Yield names that are not in the wave, and keys without a capacity."""
     names = {node.name for node in wave.nodes}
     for name in sorted({*rules.holds, *rules.begins} - names):
         yield f"wave {wave.index} rolls over {name!r}, which is none of its nodes"

@@ -35,7 +35,6 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Return the smallest limit that ends by the date, or the largest if none does."""
     first = _plan_with(inputs, 1)
     nodes = len(first.plan.nodes)
     if first.is_by(date) or nodes <= 1:

@@ -149,7 +149,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 
 def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
-    """Return `one`, with each field in `choices` chosen from both."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(one, name), getattr(other, name))

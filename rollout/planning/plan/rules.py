@@ -18,7 +18,6 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
-    """Yield what is wrong, in clauses."""
     for name, value in _nonzero_values(policy):
         if isinstance(value, Count) and value.is_zero:
             yield f"{name} takes no node at all"

@@ -118,7 +118,6 @@ class Pace:
         return max(longest, self.ending(grace))
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
-        """`owners` has the kinds of the pods' owners by UID."""
         ending = self.ending_of(owners, grace)
         starting = self.starting(owners)
         turn = starting if REPLACED_AT_ONCE.issuperset(owners.values()) else ending + starting

@@ -35,7 +35,6 @@ class EventQueue:
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run(self, is_over: Callable[[], bool], until: float = inf) -> None:
-        """Run events until `is_over`, and none later than `until`."""
         while not is_over() and self._events and self._events[0][0] <= until:
             self.now, _, action = heappop(self._events)
             action()

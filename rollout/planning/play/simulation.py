@@ -129,12 +129,10 @@ class Simulator:
 
     @property
     def wait(self) -> int:
-        """Seconds before each drain."""
         return round(self.policy.exclude_from_load_balancers + self.policy.courtesy.drain_delay)
 
     @property
     def delay(self) -> int:
-        """Seconds before each reboot."""
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds(self, batch: Batch) -> Mapping[str, int]:

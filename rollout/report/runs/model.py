@@ -40,7 +40,6 @@ class Part(StrEnum):
 
     @property
     def heading(self) -> str:
-        """The name of the part in tables."""
         if self is Part.GIVE_BACK:
             return "Return"
         if self is Part.WINDOW:
@@ -69,7 +68,6 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         return (self.end - self.begin).total_seconds()
 
 
@@ -123,7 +121,6 @@ class WaveReport:
 
     @property
     def seconds(self) -> float:
-        """Its whole time."""
         return (self.ended_at - self.begun_at).total_seconds() + self.settle_seconds
 
 
@@ -141,7 +138,6 @@ class BlockedEviction:
 
     @property
     def seconds(self) -> float:
-        """How long it waited."""
         return max(0.0, (self.until - self.event.since).total_seconds())
 
 

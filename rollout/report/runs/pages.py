@@ -113,7 +113,6 @@ def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
 
 
 def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
-    """Yield what of these, each with its kind, is within the whole."""
     percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
     for kind, since, until in spans:
         begin = max(since, whole.begin)

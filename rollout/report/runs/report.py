@@ -203,7 +203,6 @@ def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
-    """Yield what the journal does not tell, a sentence each."""
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         shown = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -267,7 +266,6 @@ def _idle(
     *,
     has_worked: bool,
 ) -> Part:
-    """Return what goes on while no node is in flight."""
     if any(stretch.begin <= at < stretch.end for stretch in interruptions):
         return Part.INTERRUPTED
     if openings is not None and not any(stretch.begin <= at < stretch.end for stretch in openings):

@@ -25,7 +25,6 @@ class ReportTable(NamedTuple):
 
 
 def clock(at: datetime) -> str:
-    """Write the time of the day, by the reader's clock."""
     return f"{at.astimezone():%H:%M:%S}"
 
 
@@ -35,18 +34,15 @@ def day(at: datetime) -> str:
 
 
 def title(report: RunReport) -> str:
-    """Tell which cluster, and which night."""
     cluster = report.cluster_name or report.cluster.removeprefix("https://") or "an unknown cluster"
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
 
 def ending_text(report: RunReport) -> str:
-    """Tell how it ended, in a word."""
     return "running or interrupted" if report.ending is Ending.OPEN else report.ending
 
 
 def headline(report: RunReport) -> str:
-    """Tell how it ended, in a line."""
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
     succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
@@ -123,7 +119,6 @@ def _unmoved(report: RunReport) -> Iterator[str]:
 
 
 def _versions(report: RunReport) -> str:
-    """Which versions the nodes had, and have, with how many nodes."""
     steps = Counter(
         (
             node.version_before,
@@ -139,7 +134,6 @@ def _versions(report: RunReport) -> str:
 
 
 def part_table(report: RunReport) -> ReportTable:
-    """Show where the time went."""
     rows = [
         (
             part.part.heading,
@@ -156,7 +150,6 @@ def part_table(report: RunReport) -> ReportTable:
 
 
 def wave_table(report: RunReport) -> ReportTable:
-    """Show each wave beside its estimate."""
     failed = {failure.node for failure in report.failures}
     rows = list[Sequence[str]]()
     for wave in report.waves:
@@ -215,7 +208,6 @@ def figure_tables(report: RunReport) -> Iterator[ReportTable]:
 
 
 def eviction_table(report: RunReport, most: int) -> ReportTable:
-    """Show the evicted pods in the order of their evictions, at most `most` of them."""
     rows = [
         (
             pod.node,
@@ -236,7 +228,6 @@ def eviction_table(report: RunReport, most: int) -> ReportTable:
 
 
 def node_table(report: RunReport) -> ReportTable:
-    """Show every node in figures: the same as the timeline."""
     headings = (
         "Node",
         "Wave",
@@ -266,7 +257,6 @@ def node_table(report: RunReport) -> ReportTable:
 
 
 def outcome_text(node: NodeReport) -> str:
-    """Tell how a node ended, or where it stands."""
     if node.outcome:
         return node.outcome
     return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
