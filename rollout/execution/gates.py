@@ -33,7 +33,7 @@ from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.away import ControlPlane, is_away, storage_blockers
+from rollout.planning.eligibility.away import ControlPlane, away_reasons, storage_blockers
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
@@ -339,10 +339,10 @@ def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterab
         return ()
     nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
     pods = [pod for node in nodes for pod in read_node_pods(api, node.name)]
-    return ControlPlane.of(nodes, pods, policy).blockers(name)
+    return ControlPlane.of(nodes, pods, policy, api.server_time()).blockers(name)
 
 
-def stored_blockers(api: ClusterApi, name: str, _policy: Policy) -> Iterable[Blocker]:
+def stored_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
     """Return why stored data needs this node now; empty if the storage cannot be read.
 
     Only the node's own pods are read if none of them stores data.
@@ -353,5 +353,5 @@ def stored_blockers(api: ClusterApi, name: str, _policy: Policy) -> Iterable[Blo
         return ()
     osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
     stored, _unseen = read_stored(api, (*pods, *osds))
-    away = {node.name for node in read_nodes(api) if is_away(node)}
+    away = away_reasons(read_nodes(api), policy, api.server_time())
     return storage_blockers(name, stored, away)

@@ -5,6 +5,7 @@ from typing import ClassVar
 from rollout.model.cluster import Budget
 from rollout.model.drain_finding import Nowhere, PodFinding, VerdictReason
 from rollout.model.finding import Finding
+from rollout.model.node_lifecycle import Lifecycle
 from rollout.model.plan import BlockerKind
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
@@ -42,6 +43,22 @@ class AwayStarted(NodeAway, frozen=True):
     """`run`, which may be unknown, started the node and has not returned it."""
 
     run: str
+
+
+class AwayCordoned(NodeAway, frozen=True):
+    """Someone else cordoned the node `since` then (RFC 3339), and is probably emptying it."""
+
+    since: str
+
+
+class AwayMaintained(NodeAway, frozen=True):
+    """Someone else drains or maintains the node, by a `condition` that is true.
+
+    `since` is RFC 3339, and may be empty.
+    """
+
+    condition: Lifecycle
+    since: str
 
 
 class LimitUsedUp(BlockerFinding, frozen=True):

@@ -6,7 +6,15 @@ from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.memory import NO_MEMORY, Memory
-from rollout.model.placement import ANYWHERE, KEEPING_AWAY, PersistentVolume, Placement, Taint
+from rollout.model.node_lifecycle import AT_WORK, LifecycleCondition
+from rollout.model.placement import (
+    ANYWHERE,
+    CORDON,
+    KEEPING_AWAY,
+    PersistentVolume,
+    Placement,
+    Taint,
+)
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector
 
@@ -62,7 +70,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes Node, reduced."""
+    """A Kubernetes Node, reduced; `lifecycle` are its conditions of maintenance."""
 
     name: str
     uid: str
@@ -81,6 +89,25 @@ class Node:
     allocatable: Resources
     deleting: bool = False
     operating_system: str = ""
+    lifecycle: tuple[LifecycleCondition, ...] = ()
+
+    @property
+    def cordoned_at(self) -> str:
+        """Return when the cluster saw the cordon (RFC 3339); empty if the cluster does not say.
+
+        The node lifecycle controller writes the time when it adds the taint of a cordon. A node
+        that registers as unschedulable brings this taint along, without a time.
+        """
+        cordon = (taint for taint in self.taints if taint.key == CORDON.key)
+        return next((taint.time_added for taint in cordon), "")
+
+    @property
+    def maintenance_by_others(self) -> LifecycleCondition | None:
+        """Return a true condition by which someone else drains or maintains the node, or None."""
+        for condition in self.lifecycle:
+            if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
+                return condition
+        return None
 
     @property
     def is_ready(self) -> bool:

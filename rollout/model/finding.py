@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from rollout.model.detection import Source
 from rollout.model.memory import NodeFailures, Pause
+from rollout.model.node_lifecycle import Lifecycle
 from rollout.model.plan import ExclusionReason
 from rollout.model.quantity import Duration
 from rollout.model.rivals import Rival, SelfReboot
@@ -118,6 +119,13 @@ class CordonedByOther(NodeFinding, frozen=True):
 
     kind = ExclusionReason.CORDONED
     mark: RivalMark | None
+
+
+class MaintainedByOther(NodeFinding, frozen=True):
+    """Someone else drains or maintains the node, by a `condition` that is true."""
+
+    kind = ExclusionReason.CORDONED
+    condition: Lifecycle
 
 
 class UnknownMark(NodeFinding, frozen=True):

@@ -96,6 +96,7 @@ class WarningKind(StrEnum):
     FAILED_RECENTLY = "failed-recently"
     VERSION_HELD = "version-held"
     LOGGED_IN = "logged-in"
+    OTHERS_AT_WORK = "others-at-work"
     NOTHING_CRITICAL = "nothing-critical"
 
 

@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import ClassVar
 
+from rollout.model.blocker_finding import NodeAway
 from rollout.model.cluster import OwnerRef
 from rollout.model.drain_finding import Nowhere, PodFinding
 from rollout.model.finding import Finding, HeldVersion, NodeResting, UncountedVersion
@@ -138,3 +139,10 @@ class CoversNoPod(WarningFinding, frozen=True):
     """A `drain.critical` rule covers no pod, so it is probably mistyped."""
 
     kind = WarningKind.NOTHING_CRITICAL
+
+
+class OtherAtWork(WarningFinding, frozen=True):
+    """Someone else is emptying the node, which counts against the limit."""
+
+    kind = WarningKind.OTHERS_AT_WORK
+    away: NodeAway

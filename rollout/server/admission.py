@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from rollout.errors import BlockedError
@@ -30,7 +31,7 @@ from rollout.model.selectors import parse_selector
 from rollout.model.text import shortened
 from rollout.model.timestamps import timestamp
 from rollout.planning.drain.forecast import DrainForecaster
-from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.away import AwayLimit, away_reasons
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
 from rollout.planning.eligibility.judgement import EligibilityInputs, why_maybe_held
 from rollout.planning.eligibility.memory import all_paused
@@ -67,11 +68,12 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """The limits for a cluster of these nodes, by name."""
+    """The limits for a cluster of these nodes, by name; `now` is the API server's time."""
 
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
+    now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
         """`Denied` if all slots of the group are held."""
@@ -88,10 +90,8 @@ class SlotLimits:
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` if the node may not be unavailable together with those that are."""
-        away = set(slots.nodes)
-        for name, member in self.nodes.items():
-            if is_away(member):
-                away.add(name)
+        unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
+        away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
         full = limit.why_full(node.name, away)
         if full:
@@ -202,7 +202,8 @@ class SlotAdmission:
         self._check_memory()
 
     def _limits(self, nodes: Mapping[str, Node]) -> SlotLimits:
-        return SlotLimits(nodes, self._settings.selection, self._settings.policy)
+        settings = self._settings
+        return SlotLimits(nodes, settings.selection, settings.policy, self._api.server_time())
 
     def _check_memory(self) -> None:
         memory = self._memory.now()

@@ -12,6 +12,7 @@ from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import obstacle, refusal
 from rollout.wording.words import Words, cause, fix, words
 
+_ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _ALLOW = "or use --allow unhealthy"
 _BESIDE = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
@@ -27,17 +28,30 @@ def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocke
 
 @words.register
 def _(_finding: findings.AwayNotReady) -> Words:
-    return Words("is not Ready")
+    return Words("is not Ready", "fix it")
 
 
 @words.register
 def _(finding: findings.AwayFailed) -> Words:
-    return Words(f"failed in {_rollout(finding.run)} and is still cordoned")
+    return Words(f"failed in {_rollout(finding.run)} and is still cordoned", _ABORT)
 
 
 @words.register
 def _(finding: findings.AwayStarted) -> Words:
-    return Words(f"was started by {_rollout(finding.run)} and is still cordoned")
+    return Words(f"was started by {_rollout(finding.run)} and is still cordoned", _ABORT)
+
+
+@words.register
+def _(finding: findings.AwayCordoned) -> Words:
+    cordon = f"was cordoned by someone else at {printable(finding.since)}"
+    return Words(cordon, "wait until it is uncordoned, at most an hour")
+
+
+@words.register
+def _(finding: findings.AwayMaintained) -> Words:
+    since = f" since {printable(finding.since)}" if finding.since else ""
+    condition = f"has the condition {finding.condition} of someone else{since}"
+    return Words(condition, "wait until that condition is false")
 
 
 def _rollout(run: str) -> str:
@@ -49,20 +63,14 @@ def _(finding: findings.LimitUsedUp) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
-    cause = f"{words(finding.away).cause}, and uses up {limit}"
-    return Words(cause, f"{_return_of(finding.away)}, or raise the limit")
-
-
-def _return_of(away: findings.NodeAway) -> str:
-    if isinstance(away, findings.AwayNotReady):
-        return "fix it"
-    return "`rollout abort` uncordons it once that rollout has ended"
+    away = words(finding.away)
+    return Words(f"{away.cause}, and uses up {limit}", f"{away.fix}, or raise the limit")
 
 
 @words.register
 def _(finding: findings.ControlPlaneAway) -> Words:
-    cause = f"{words(finding.away).cause}, {_BESIDE}"
-    return Words(cause, f"{_return_of(finding.away)}, {_ALLOW}")
+    away = words(finding.away)
+    return Words(f"{away.cause}, {_BESIDE}", f"{away.fix}, {_ALLOW}")
 
 
 @words.register

@@ -64,6 +64,12 @@ def _(finding: findings.CordonedByOther) -> Words:
 
 
 @words.register
+def _(finding: findings.MaintainedByOther) -> Words:
+    condition = f"its condition {finding.condition} is true, which someone else set"
+    return Words(condition, "wait until it is false", note=finding.condition)
+
+
+@words.register
 def _(finding: findings.UnknownMark) -> Words:
     annotation = f"its annotation {finding.annotation}"
     return Words(f"{annotation} is unknown to this version of rollout", _OTHER_VERSION)

@@ -143,3 +143,9 @@ def _(finding: findings.UsersLoggedIn) -> Words:
 @words.register
 def _(_finding: findings.CoversNoPod) -> Words:
     return Words("covers no pod: see its namespace and labels")
+
+
+@words.register
+def _(finding: findings.OtherAtWork) -> Words:
+    away = words(finding.away)
+    return Words(f"{away.cause}, and counts against --max-unavailable: {away.fix}")

@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from msgspec import structs
+
 from rollout.model.cluster import (
     ZONE_LABEL,
     Budget,
@@ -20,7 +22,7 @@ from rollout.model.cluster import (
     Resources,
 )
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
-from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread
+from rollout.model.placement import ANYWHERE, CORDON, Placement, PodTerm, Spread
 from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
@@ -59,6 +61,12 @@ def node(name: str, *, ready: bool = True, **changes: object) -> Node:
 def hosted(name: str, **changes: object) -> Node:
     """One that pods can be tied to, or kept apart by."""
     return node(name, labels={HOSTNAME: name}, **changes)  # type: ignore[arg-type]
+
+
+def cordoned(name: str, since: str, **changes: object) -> Node:
+    """One whose cordon the cluster saw then; empty if it does not say."""
+    taint = structs.replace(CORDON, time_added=since)
+    return node(name, unschedulable=True, taints=(taint,), **changes)  # type: ignore[arg-type]
 
 
 def control_plane(name: str) -> Node:

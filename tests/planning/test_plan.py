@@ -12,7 +12,7 @@ from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOpera
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
 from rollout.model.quantity import Count, Duration
-from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.away import AwayLimit, why_away
 from rollout.planning.plan.build import build_plan
 from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod, waves
 
@@ -218,6 +218,10 @@ def marked(phase: str, *, cordoned: bool = True) -> Node:
         marks.CORDONED_BY_US: "true",
     }
     return node("w-9", annotations=annotations, unschedulable=cordoned)
+
+
+def is_away(given: Node) -> bool:
+    return why_away(given, Policy(), None) is not None
 
 
 @pytest.mark.parametrize(

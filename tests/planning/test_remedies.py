@@ -17,7 +17,18 @@ from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import HOSTNAME, NOW, ago, budget, facts, hosted, inputs, node, pod
+from tests.planning.builders import (
+    HOSTNAME,
+    NOW,
+    ago,
+    budget,
+    cordoned,
+    facts,
+    hosted,
+    inputs,
+    node,
+    pod,
+)
 
 NODES = [hosted("w-1"), hosted("w-2")]
 
@@ -158,6 +169,10 @@ WARNINGS = {
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
         ("1 user logged in", "core (pts/0)", "rollout pause w-1"),
+    ),
+    WarningKind.OTHERS_AT_WORK: (
+        inputs([*NODES, cordoned("w-3", ago(60))], policy=Policy(max_unavailable=Count(2))),
+        ("counts against --max-unavailable", "wait until it is uncordoned, at most an hour"),
     ),
     WarningKind.NOTHING_CRITICAL: (
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),

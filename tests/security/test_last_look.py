@@ -18,7 +18,15 @@ from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
 from tests.ended import Ended
-from tests.security.hands import at_phase, close_ssh, cordon, later, open_ssh, refill
+from tests.security.hands import (
+    at_phase,
+    close_ssh,
+    cordon,
+    cordon_for_good,
+    later,
+    open_ssh,
+    refill,
+)
 from tests.state import PREFIX, is_cordoned, marks_of, unlock
 
 APPLY = (
@@ -198,7 +206,7 @@ def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(
 def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(
     lab: Lab, rollout: Rollout
 ) -> None:
-    at_phase(lab, "draining", lambda _node: cordon(lab, "worker-2", cordoned=True), node="worker-1")
+    at_phase(lab, "draining", lambda _node: cordon_for_good(lab, "worker-2"), node="worker-1")
     ended = rollout(
         lab,
         "apply",

@@ -78,7 +78,7 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     asks: list[tuple[str, str]], most: int, away: int, unready: set[str]
 ) -> None:
     nodes = {name: node(name, ready=name not in unready) for name in "abcdefgh"}
-    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(away)))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(away)), None)
     slots = Slots()
     for name, group in asks:
         try:
@@ -94,16 +94,18 @@ def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_a
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
     assert slots.taken("default") == 0
-    two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)))
+    two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)), None)
     assert take_slot(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
-        take_slot(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy()))
+        take_slot(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy(), None))
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
 def test_nodes_of_two_zones_wait_for_each_other() -> None:
     nodes = {name: node(name) for name in ("a1", "b1", "c2")}
-    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"))
+    limits = SlotLimits(
+        nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"), None
+    )
     slots = take_slot(Slots(), slot("a1"), GroupRules(Count(3)), limits)
     slots = take_slot(slots, slot("b1"), GroupRules(Count(3)), limits)
     with pytest.raises(Denied) as denied:
@@ -114,7 +116,7 @@ def test_nodes_of_two_zones_wait_for_each_other() -> None:
 def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
-    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
     slots = take_slot(
         take_slot(Slots(), slot("a"), GroupRules(Count(3)), limits),
         slot("c"),

@@ -36,7 +36,7 @@ from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.soft_taint import Patch, without_soft_taint
-from rollout.planning.eligibility.away import is_away, is_only_marked
+from rollout.planning.eligibility.away import away_reasons, is_only_marked
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
@@ -173,7 +173,7 @@ def _read_when_admitted(
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
         limit = context.engine.limit(nodes.values())
-        away = {node.name for node in nodes.values() if is_away(node)}
+        away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         giving_way = {other for other in away if other > name and is_only_marked(nodes[other])}
         # The limit is full even if all later rollouts withdraw from their nodes.
         full_for_good = limit.why_full(name, away - giving_way)

@@ -39,7 +39,7 @@ from rollout.model.finding import ApiUnavailable, Finding, Unsettled
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
-from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.away import AwayLimit, away_reasons
 from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import NodeEnd
@@ -272,7 +272,8 @@ class Rollout:
                     " lock.namespace: its nodes count as unavailable here. Give every command the"
                     " same lock.namespace"
                 )
-        return frozenset(node.name for node in nodes if is_away(node))
+        now = self.engine.cluster.api.server_time()
+        return frozenset(away_reasons(nodes, self.plan.policy, now))
 
     def _run_node(self, planned: PlannedNode) -> NodeResult:
         engine = self.engine

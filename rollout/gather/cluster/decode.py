@@ -32,6 +32,7 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.model.json_text import NOT_READ
+from rollout.model.node_lifecycle import Lifecycle, LifecycleCondition
 from rollout.model.timestamps import parse_timestamp
 
 _OK = 200
@@ -42,6 +43,7 @@ _NODE_CRITICAL = "system-node-critical"
 _NO_CONDITION = wire.Condition()
 _STATES = frozenset(ReadyState)
 _PHASES = frozenset(PodPhase)
+_LIFECYCLE = frozenset(Lifecycle)
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -125,6 +127,20 @@ def node(read: wire.WireNode) -> Node:
         allocatable=amounts(read.status.allocatable),
         deleting=bool(meta.deletion_timestamp),
         operating_system=info.operating_system,
+        lifecycle=_lifecycle(read.status.conditions),
+    )
+
+
+def _lifecycle(conditions: Iterable[wire.Condition]) -> tuple[LifecycleCondition, ...]:
+    return tuple(
+        LifecycleCondition(
+            type=Lifecycle(condition.type),
+            is_true=condition.status == ReadyState.TRUE,
+            reason=condition.reason,
+            since=condition.last_transition_time or "",
+        )
+        for condition in conditions
+        if condition.type in _LIFECYCLE
     )
 
 

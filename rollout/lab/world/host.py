@@ -8,6 +8,7 @@ import msgspec
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.objects import condition, labels_of, status_of, with_condition, with_status
+from rollout.lab.world.placement import UNSCHEDULABLE
 from rollout.model.quantity import Seconds
 
 # What a node offers unless its settings say otherwise.
@@ -29,10 +30,13 @@ def new_node(host: Machine) -> Json:
     """Return the Node that a kubelet registers for the first time."""
     settings = host.settings
     spec: Json = {"providerID": f"lab://{host.machine_id}"}
-    if settings.taints:
-        spec["taints"] = [dict(taint) for taint in settings.taints]
+    taints = [dict(taint) for taint in settings.taints or ()]
     if settings.cordoned:
         spec["unschedulable"] = True
+        # A kubelet that registers its Node as unschedulable sets the taint too, without a time.
+        taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
+    if taints:
+        spec["taints"] = taints
     labels = {
         "kubernetes.io/arch": "amd64",
         # A label holds 63 characters. The end of a long name tells nodes of one group apart.

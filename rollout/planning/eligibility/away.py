@@ -7,12 +7,15 @@ use these rules, also right before a cordon.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from rollout.model import marks
 from rollout.model.blocker_finding import (
+    AwayCordoned,
     AwayFailed,
+    AwayMaintained,
     AwayNotReady,
     AwayStarted,
     BlockerFinding,
@@ -31,6 +34,7 @@ from rollout.model.plan import Blocker, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import grouped
+from rollout.model.timestamps import seconds_since
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
 from rollout.wording.blockers import blocker
@@ -38,26 +42,45 @@ from rollout.wording.blockers import blocker
 _ETCD = "etcd"
 _API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
+# A drain by someone else is over after this long, in seconds. A longer cordon is there to stay.
+_LONGEST_DRAIN = 3600.0
 
 
-def why_away(node: Node) -> NodeAway | None:
+def why_away(node: Node, policy: Policy, now: datetime | None) -> NodeAway | None:
     """Return why the node counts as unavailable, or None.
 
     A node that any rollout has started counts until it is returned. A failed node counts while it
     is cordoned, because whoever uncordons it returns it.
+
+    `now` is the API server's time. A cordon without a time does not count, and neither does any
+    cordon under `--allow cordoned`, by which the operator says that cordoned nodes may be rebooted.
     """
     if not node.is_ready:
         return AwayNotReady()
-    if not has_marks(node):
-        return None
     run = node.annotations.get(marks.RUN, "")
-    if node.annotations.get(marks.PHASE) != Phase.FAILED:
+    if has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED:
         return AwayStarted(run)
-    return AwayFailed(run) if node.unschedulable else None
+    if has_marks(node) and node.unschedulable:
+        return AwayFailed(run)
+    condition = node.maintenance_by_others
+    if condition:
+        return AwayMaintained(condition.type, condition.since)
+    since = node.cordoned_at
+    if not node.unschedulable or not since or policy.include_cordoned:
+        return None
+    return AwayCordoned(since) if seconds_since(since, now) < _LONGEST_DRAIN else None
 
 
-def is_away(node: Node) -> bool:
-    return why_away(node) is not None
+def away_reasons(
+    nodes: Iterable[Node], policy: Policy, now: datetime | None
+) -> Mapping[str, NodeAway]:
+    """Return why each unavailable node counts, by name; see `why_away`."""
+    reasons = {}
+    for node in nodes:
+        reason = why_away(node, policy, now)
+        if reason:
+            reasons[node.name] = reason
+    return reasons
 
 
 def is_only_marked(node: Node) -> bool:
@@ -92,26 +115,21 @@ class AwayLimit:
         members = {**pools_of(policy).members(nodes), **asked_for}
         return cls(policy.max_unavailable.of(total), limits, members)
 
-    def beside(self, away: Collection[Node]) -> "AwayLimit":
+    def beside(self, away: Collection[str]) -> "AwayLimit":
         """Return what the nodes that are away leave of the limit; it may be negative."""
-        gone = Counter(self.members.get(node.name, "") for node in away)
+        gone = Counter(self.members.get(name, "") for name in away)
         left = {name: most - gone[name] for name, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=left)
 
     def blockers(
-        self, away: Sequence[Node], policy: Policy, planned: Collection[str]
+        self, away: Mapping[str, NodeAway], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
         """Yield the nodes that use up the limit, or that of a pool with `planned` nodes."""
-        reasons: dict[str, NodeAway] = {}
-        for node in away:
-            reason = why_away(node)
-            if reason:
-                reasons[node.name] = reason
         if self.most < 1 and planned:
-            for name, reason in reasons.items():
+            for name, reason in away.items():
                 finding = LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
-        for name, reason in reasons.items():
+        for name, reason in away.items():
             pool = self.members.get(name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
@@ -150,10 +168,12 @@ class ControlPlane:
     pods: tuple[Pod, ...]
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
+    def of(
+        cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy, now: datetime | None
+    ) -> "ControlPlane":
         """Find the nodes and their static pods; static pods that succeeded need not run."""
         members = [node for node in nodes if is_control_plane(node, policy)]
-        reasons = {node.name: why_away(node) for node in members}
+        reasons = {node.name: why_away(node, policy, now) for node in members}
         static_pods = [
             pod
             for pod in pods

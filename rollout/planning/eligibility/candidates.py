@@ -15,6 +15,7 @@ from rollout.model.finding import (
     HostMismatch,
     HostUnreachable,
     LeftCordoned,
+    MaintainedByOther,
     NodeFinding,
     NodeNotReady,
     NoHost,
@@ -139,6 +140,11 @@ def _cordoned(candidate: Candidate) -> NodeFinding | None:
     return CordonedByOther(next(marks_on(node), None))
 
 
+def _maintained(candidate: Candidate) -> NodeFinding | None:
+    condition = candidate.node.maintenance_by_others
+    return MaintainedByOther(condition.type) if condition else None
+
+
 def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
     return annotation_problem(candidate.node)
 
@@ -215,7 +221,10 @@ def _own(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
     return own.finding if own and own.name == candidate.node.name else None
 
 
-_OF_NODES = (_excluded, _unsupported, _deleting, _not_ready, _unknown_marks, _cordoned, _paused)
+_OF_NODES = (
+    *(_excluded, _unsupported, _deleting, _not_ready),
+    *(_unknown_marks, _cordoned, _maintained, _paused),
+)
 _OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _own)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from rollout.model.blocker_finding import AwayCordoned, AwayMaintained, NodeAway
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.finding import DrainBlocked
 from rollout.model.host import HostObservation
@@ -25,16 +26,16 @@ from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
-from rollout.model.warning_finding import CoversNoPod, UsersLoggedIn
+from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedIn
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import (
     AwayLimit,
     ControlPlane,
+    away_reasons,
     copies_spare,
     copies_taken,
-    is_away,
     storage_blockers,
 )
 from rollout.planning.eligibility.candidates import (
@@ -147,7 +148,8 @@ def decide(inputs: PlanInputs) -> Decisions:
     items = {item.node.name: item for item in drainable}
     # A node that is away counts against the limit, unless this rollout takes it.
     taken = inputs.begun.union(items)
-    away = [node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken]
+    reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
+    away = {name: reason for name, reason in reasons.items() if name not in taken}
     included = _included_nodes(inputs)
     left = _limit_of(inputs, included).beside(away)
     quotas = quotas_of(pools, included, left)
@@ -172,7 +174,10 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = layout.limits
     waves = with_reasons(forecast.waves, limits)
     planned = _planned_waves(waves, forecast.arrivals, items)
-    warnings = _warnings(inputs, items, owners, waves=planned, simulated=forecast.warnings)
+    blockers = _blockers(inputs, drainable, left, away)
+    warnings = [*_warnings(inputs, items, owners, waves=planned, simulated=forecast.warnings)]
+    if drainable:
+        warnings += _others_at_work(away, blockers)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -182,7 +187,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         policy=inputs.policy,
         waves=planned,
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
-        blockers=_blockers(inputs, drainable, left, away),
+        blockers=blockers,
         warnings=tuple(warnings),
         summary=_summary(planned, layout.lower_bound),
         estimate=pace.whole(planned) if planned else TimeEstimate(),
@@ -210,7 +215,10 @@ def _drainable_nodes(
 
 
 def _blockers(
-    inputs: PlanInputs, drainable: Sequence[Drainable], left: AwayLimit, away: Sequence[Node]
+    inputs: PlanInputs,
+    drainable: Sequence[Drainable],
+    left: AwayLimit,
+    away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
     if drainable:
@@ -283,6 +291,17 @@ def _warnings(
     yield from _idle_rules(inputs)
 
 
+def _others_at_work(
+    away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
+) -> Iterator[PlanWarning]:
+    """Warn of the nodes that someone else is emptying, unless they are blockers anyway."""
+    blocked = {blocker.object for blocker in blockers}
+    for name, reason in away.items():
+        subject = f"node/{name}"
+        if isinstance(reason, AwayCordoned | AwayMaintained) and subject not in blocked:
+            yield warning(name, subject, OtherAtWork(reason))
+
+
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
@@ -349,8 +368,9 @@ def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
     snapshot = inputs.snapshot
-    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
-    away = {node.name for node in snapshot.nodes if is_away(node)} - inputs.begun
+    now = snapshot.read_at
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
+    away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.begun
     forecasts = list[Drainable]()
     for candidate in candidates:
         if candidate.facts is None:

@@ -1,0 +1,39 @@
+"""Kubernetes' conditions of nodes that are drained or maintained.
+
+https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/ describes them: writers use a
+stable reason, and remove a condition or set it to False when its state is over.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+# The reason of the conditions that rollout sets, by which it finds them again.
+OUR_REASON = "NodeRollout"
+
+
+class Lifecycle(StrEnum):
+    """The type of a condition."""
+
+    MAINTENANCE_PLANNED = "MaintenancePlanned"
+    DRAIN_IN_PROGRESS = "DrainInProgress"
+    DRAINED = "Drained"
+    MAINTENANCE_IN_PROGRESS = "MaintenanceInProgress"
+
+
+# A node with one of these is about to lose its pods, or has lost them.
+AT_WORK = frozenset({Lifecycle.DRAIN_IN_PROGRESS, Lifecycle.MAINTENANCE_IN_PROGRESS})
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleCondition:
+    """A condition of a node; `since` is its last transition (RFC 3339), which may be empty."""
+
+    type: Lifecycle
+    is_true: bool
+    reason: str
+    since: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether rollout has set it."""
+        return self.reason == OUR_REASON
