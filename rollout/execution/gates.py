@@ -14,21 +14,9 @@ from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
+from rollout.model import finding as findings
 from rollout.model.cluster import OSD_APP
-from rollout.model.finding import (
-    AlertsFiring,
-    AlertsNotAsked,
-    AlertsUnreadable,
-    BlockedNow,
-    BlockingPods,
-    CommandRefused,
-    DeadlineTooNear,
-    Finding,
-    GateTimeout,
-    NoWindowFits,
-    WaveNotConfirmed,
-    WindowTooShort,
-)
+from rollout.model.finding import Finding
 from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy
@@ -144,7 +132,7 @@ class PolicyGates:
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
         if self.ports.confirmation and not self.ports.confirmation(question, self._stopped):
-            return WaveNotConfirmed(wave.index)
+            return findings.WaveNotConfirmed(wave.index)
         return self._command("wave", _about(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
@@ -206,12 +194,12 @@ class PolicyGates:
     def _stopped(self) -> bool:
         return self.stop.is_due
 
-    def _command(self, stage: str, about: Mapping[str, str]) -> CommandRefused | None:
+    def _command(self, stage: str, about: Mapping[str, str]) -> findings.CommandRefused | None:
         if self.ports.command is None:
             return None
         environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
         answer = self.ports.command(environment, self._policy.timeout, self._stopped)
-        return CommandRefused(answer) if answer else None
+        return findings.CommandRefused(answer) if answer else None
 
     def _window(self, node: PlannedNode) -> GateAnswer:
         schedule = self._schedules[node.pool]
@@ -220,14 +208,14 @@ class PolicyGates:
         now = self.cluster.clock.now()
         needed = self._estimated(node)
         if not schedule.fits_ever(now, needed):
-            return GateAnswer(NoWindowFits(Duration(round(needed))), final=True)
+            return GateAnswer(findings.NoWindowFits(Duration(round(needed))), final=True)
         finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current(now)
         if opening:
             left = (opening.end - now).total_seconds()
             if left >= needed:
                 return OPEN
-            finding = WindowTooShort(
+            finding = findings.WindowTooShort(
                 left=Duration(round(left)),
                 needed=Duration(round(needed)),
                 ends_in_freeze=bool(schedule.freezing(opening.end)),
@@ -248,14 +236,14 @@ class PolicyGates:
         if deadline is None or deadline.remaining >= needed:
             return OPEN
         left = Duration(round(deadline.remaining))
-        return GateAnswer(DeadlineTooNear(left, Duration(round(needed))), final=True)
+        return GateAnswer(findings.DeadlineTooNear(left, Duration(round(needed))), final=True)
 
     def _blocking_pods(self, node: PlannedNode) -> GateAnswer:
         for selector in self._policy.blocking_pods:
             pods = self.cluster.ask(partial(read_node_pods, node=node.name, selector=selector))
             running = tuple(pod.key for pod in pods if not pod.finished)
             if running:
-                return GateAnswer(BlockingPods(running, selector))
+                return GateAnswer(findings.BlockingPods(running, selector))
         return OPEN
 
     def _blocked(
@@ -265,7 +253,7 @@ class PolicyGates:
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
         for blocker in self.cluster.ask(lambda api: look(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
-                return GateAnswer(BlockedNow(blocker.object, blocker.message))
+                return GateAnswer(findings.BlockedNow(blocker.object, blocker.message))
         return OPEN
 
     def _moving(self, node: PlannedNode) -> GateAnswer:
@@ -281,7 +269,7 @@ class PolicyGates:
         if not url:
             return OPEN
         if self.ports.alerts is None:
-            return GateAnswer(AlertsNotAsked(url), final=True)
+            return GateAnswer(findings.AlertsNotAsked(url), final=True)
         finding = self._alerts.now()
         if finding is None:
             self._patience.pop(_ANY_NODE, None)
@@ -296,7 +284,7 @@ class PolicyGates:
         deadline = self._patience.setdefault(about, self.cluster.deadline(timeout))
         if not deadline.expired:
             return GateAnswer(finding, is_general=is_general)
-        return GateAnswer(GateTimeout(finding, timeout), final=True, is_general=is_general)
+        return GateAnswer(findings.GateTimeout(finding, timeout), final=True, is_general=is_general)
 
     def _report_once(self, about: str, finding: Finding) -> None:
         """Report a reason unless it is the one reported last."""
@@ -305,13 +293,15 @@ class PolicyGates:
             self.report.notice(f"{about or 'no node is started'}: {text(finding)}")
 
 
-def _alerts_of(source: AlertSource | None) -> AlertsFiring | AlertsUnreadable | None:
+def _alerts_of(
+    source: AlertSource | None,
+) -> findings.AlertsFiring | findings.AlertsUnreadable | None:
     """Return why alerts keep nodes from being started, or None."""
     try:
         active = source() if source else ()
     except GateError as error:
-        return AlertsUnreadable(error.message)
-    return AlertsFiring(active) if active else None
+        return findings.AlertsUnreadable(error.message)
+    return findings.AlertsFiring(active) if active else None
 
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:

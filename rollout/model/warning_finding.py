@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import ClassVar
 
+from msgspec import Struct
+
 from rollout.model.blocker_finding import NodeAway
 from rollout.model.cluster import OwnerRef
 from rollout.model.drain_finding import Nowhere, PodFinding
@@ -146,3 +148,10 @@ class OtherAtWork(WarningFinding, frozen=True):
 
     kind = WarningKind.OTHERS_AT_WORK
     away: NodeAway
+
+
+class PlaceWarning(Struct, frozen=True):
+    """A warning about a pod or a budget, `subject`, while certain nodes are away."""
+
+    subject: str
+    finding: WarningFinding

@@ -46,14 +46,14 @@ def test_all_reasons_of_a_refusal_are_told() -> None:
     verdict = judge(pod(owner=None, has_empty_dir=True), rules(delete_emptydir_data=False))
     assert verdict.action == Action.REFUSE
     assert verdict.reason == VerdictReason.LOCAL_STORAGE
-    assert verdict.findings == (LocalStorage(), UnmanagedPod())
-    message = refusal(verdict.findings)
+    assert verdict.because == (LocalStorage(), UnmanagedPod())
+    message = refusal(verdict.because)
     assert "--delete-emptydir-data" in message
     assert "--force" in message
     gone = judge(pod(owner=DS, has_empty_dir=True, mirror=True), rules(delete_emptydir_data=False))
     assert gone.action == Action.REFUSE
     assert gone.reason == VerdictReason.DAEMONSET_GONE
-    assert gone.findings == (DaemonSetGone("agent"), LocalStorage())
+    assert gone.because == (DaemonSetGone("agent"), LocalStorage())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import DaemonSet, Node, OwnerRef, Pod
-from rollout.model.finding import Finding
 from rollout.model.host import (
     Host,
     HostObservation,
@@ -17,9 +16,11 @@ from rollout.model.host import (
     UpdateStatus,
 )
 from rollout.model.memory import Memory, NodeFailures, VersionFailures
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy, Pool, Selection, Strategy
 from rollout.model.progress import RunResult
+from rollout.model.quantity import Count
 from rollout.planning.eligibility.status import NodeStatus, node_statuses
+from rollout.planning.plan import build, explanation
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.explanation import explain
 from rollout.report.plan_screen import blocked_line
@@ -130,17 +131,31 @@ def decisions(made: PlanInputs) -> dict[str, object]:
             for planned in plan.nodes
             for fate in explain(decided, planned.name).pods
         ],
+        "not earlier": [
+            [
+                (entry.wave, len(entry.because))
+                for entry in explain(decided, planned.name).not_earlier
+            ]
+            for planned in plan.nodes
+        ],
         "states": [(row.node, row.state, row.reason, row.judged) for row in statuses],
         "pending": [row.node for row in statuses if row.is_pending],
     }
 
 
-def with_placeholders(monkeypatch: pytest.MonkeyPatch, made: PlanInputs) -> dict[str, object]:
-    def placeholder(_finding: Finding) -> Words:
-        return Words(PLACEHOLDER, PLACEHOLDER)
+def remove_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the words of findings and of waves by a placeholder."""
+    monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER, PLACEHOLDER))
+    for name in ("because", "note", "limit_note"):
+        monkeypatch.setattr(build, name, lambda _reason: PLACEHOLDER)
+    for name in ("title", "crowding"):
+        monkeypatch.setattr(explanation, name, lambda _finding: PLACEHOLDER)
+    monkeypatch.setattr(explanation, "limit_words", lambda _limit: Words(PLACEHOLDER))
 
+
+def with_placeholders(monkeypatch: pytest.MonkeyPatch, made: PlanInputs) -> dict[str, object]:
     with monkeypatch.context() as patched:
-        patched.setattr(wording, "words", placeholder)
+        remove_words(patched)
         return decisions(made)
 
 
@@ -170,6 +185,29 @@ def test_the_placeholder_reaches_each_message(monkeypatch: pytest.MonkeyPatch) -
     assert {left.message for left in plan.excluded} == {PLACEHOLDER}
     assert {found.message for found in plan.blockers} == {PLACEHOLDER}
     assert {found.message for found in plan.warnings} == {PLACEHOLDER}
+
+
+POOLS = (
+    Pool("edge", "zone=a", canary=1),
+    Pool("core", "zone=b"),
+    Pool("late", "zone=c", after=("edge",)),
+)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("pools", [(), POOLS])
+def test_waves_are_laid_out_alike_without_words(
+    monkeypatch: pytest.MonkeyPatch, strategy: Strategy, pools: tuple[Pool, ...]
+) -> None:
+    policy = Policy(
+        max_unavailable=Count(4), canary=1, ramp=(Count(1), Count(3)), strategy=strategy
+    )
+    machines = [node(f"w-{i}", labels={"zone": "abc"[i % 3]}) for i in range(12)]
+    made = inputs(machines, policy=replace(policy, pools=pools))
+    with_words = decisions(made)
+    assert with_placeholders(monkeypatch, made) == with_words
+    remove_words(monkeypatch)
+    assert {wave.because for wave in build_plan(made).waves} == {PLACEHOLDER}
 
 
 @pytest.mark.parametrize("seed", range(5))

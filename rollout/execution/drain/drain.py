@@ -93,7 +93,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     refused = with_action(Action.REFUSE, verdicts)
     if refused:
         reasons = listed(
-            [f"{verdict.pod.key} {refusal(verdict.findings)}" for verdict in refused], NAMED
+            [f"{verdict.pod.key} {refusal(verdict.because)}" for verdict in refused], NAMED
         )
         why = "no pods were evicted: some pods must not be"
         if begun:

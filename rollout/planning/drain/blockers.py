@@ -55,7 +55,7 @@ def drain_findings(
         pod = verdict.pod
         subject = f"pod/{pod.key}"
         if verdict.action is Action.REFUSE:
-            findings.append(blocker(node, subject, PodRefused(verdict.findings)))
+            findings.append(blocker(node, subject, PodRefused(verdict.because)))
             continue
         pod_warnings += [warning(node, subject, finding) for finding in verdict.warnings]
         if verdict.action is Action.EVICT:

@@ -10,16 +10,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
+from rollout.model import drain_finding as findings
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import PodDemand
-from rollout.model.drain_finding import (
-    NoNodeMatches,
-    NoRoom,
-    Nowhere,
-    PlacementRule,
-    RulesExclude,
-    VolumeElsewhere,
-)
+from rollout.model.drain_finding import PlacementRule
 from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
@@ -219,18 +213,18 @@ class Scheduler:
     def _elsewhere(self, pod: Pod) -> list[FreeCapacity]:
         return [free for free in self._matching(pod).nodes if free.name not in self.closed]
 
-    def nowhere(self, pod: Pod) -> Nowhere:
+    def nowhere(self, pod: Pod) -> findings.Nowhere:
         """Return why no node takes the pod, which is on none."""
         elsewhere = self._elsewhere(pod)
         if not elsewhere:
             volumes = self._volumes_of(pod)
             if volumes and all(self._holds(volume, pod.node) for volume in volumes):
-                return VolumeElsewhere(volumes[0].name)
-            return NoNodeMatches()
+                return findings.VolumeElsewhere(volumes[0].name)
+            return findings.NoNodeMatches()
         roomy = [free for free in elsewhere if free.takes(pod.requests)]
         if not roomy:
-            return NoRoom(pod.requests, shortage(pod.requests, elsewhere))
-        return RulesExclude(self._failed_rules(pod, roomy))
+            return findings.NoRoom(pod.requests, shortage(pod.requests, elsewhere))
+        return findings.RulesExclude(self._failed_rules(pod, roomy))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the rules that keep the pod off these nodes: the first that each one fails.

@@ -25,18 +25,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from rollout.model import drain_finding as findings
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
-from rollout.model.drain_finding import (
-    DaemonSetGone,
-    LocalStorage,
-    NotSelected,
-    OfDaemonSet,
-    OverduePod,
-    PodFinding,
-    StaticPod,
-    UnmanagedPod,
-    VerdictReason,
-)
+from rollout.model.drain_finding import VerdictReason
 from rollout.model.policy import DrainPolicy
 from rollout.model.selectors import parse_selector
 from rollout.model.timestamps import seconds_since
@@ -56,12 +47,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """One pod's verdict; `findings` say why it is left or refused."""
+    """One pod's verdict; `because` says why it is left or refused."""
 
     pod: Pod
     action: Action
     reason: VerdictReason
-    findings: tuple[PodFinding, ...] = ()
+    because: tuple[findings.PodFinding, ...] = ()
     warnings: tuple[WarningFinding, ...] = ()
 
 
@@ -92,15 +83,15 @@ class _Ruling:
     """What one filter decides; a pod may be evicted in spite of the finding."""
 
     action: Action
-    finding: PodFinding
+    finding: findings.PodFinding
     warning: WarningFinding | None = None
 
 
-def _leave(finding: PodFinding, warning: WarningFinding | None = None) -> _Ruling:
+def _leave(finding: findings.PodFinding, warning: WarningFinding | None = None) -> _Ruling:
     return _Ruling(Action.LEAVE, finding, warning)
 
 
-def _refuse(finding: PodFinding, *, unless: bool) -> _Ruling:
+def _refuse(finding: findings.PodFinding, *, unless: bool) -> _Ruling:
     if unless:
         return _Ruling(Action.EVICT, finding, PodWarning(finding))
     return _Ruling(Action.REFUSE, finding)
@@ -119,7 +110,7 @@ def _has_ended_or_terminates(pod: Pod) -> bool:
 def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.selector.matches(pod.labels):
         return None
-    finding = NotSelected()
+    finding = findings.NotSelected()
     if pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod):
         return _leave(finding)
     return _leave(finding, PodWarning(finding))
@@ -132,7 +123,7 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     seconds = int(seconds_since(pod.deleted_at, rules.now))
     if seconds <= patience:
         return None
-    finding = OverduePod(seconds, patience)
+    finding = findings.OverduePod(seconds, patience)
     return _leave(finding, PodWarning(finding))
 
 
@@ -143,26 +134,26 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if (pod.namespace, owner.name) in rules.daemon_sets:
         is_unready = pod.node_critical and not pod.ready and not pod.terminating
         warning = CriticalUnready(pod.unready_since) if is_unready else None
-        return _leave(OfDaemonSet(owner.name), warning)
+        return _leave(findings.OfDaemonSet(owner.name), warning)
     if pod.terminating:
         return None
-    return _refuse(DaemonSetGone(owner.name), unless=rules.policy.force)
+    return _refuse(findings.DaemonSetGone(owner.name), unless=rules.policy.force)
 
 
 def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
-    return _leave(StaticPod()) if pod.mirror else None
+    return _leave(findings.StaticPod()) if pod.mirror else None
 
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if not pod.has_empty_dir or _has_ended_or_terminates(pod):
         return None
-    return _refuse(LocalStorage(), unless=rules.policy.delete_emptydir_data)
+    return _refuse(findings.LocalStorage(), unless=rules.policy.delete_emptydir_data)
 
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if _has_ended_or_terminates(pod) or pod.owner is not None:
         return None
-    return _refuse(UnmanagedPod(), unless=rules.policy.force)
+    return _refuse(findings.UnmanagedPod(), unless=rules.policy.force)
 
 
 _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
@@ -173,7 +164,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     if not rules.selector.requirements and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
     warnings = list[WarningFinding]()
-    refusals = list[PodFinding]()
+    refusals = list[findings.PodFinding]()
     reason = _usual_reason(pod)
     for filter_pod in _CHAIN:
         ruling = filter_pod(pod, rules)

@@ -11,22 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from rollout.model import blocker_finding as findings
 from rollout.model import marks
-from rollout.model.blocker_finding import (
-    AwayCordoned,
-    AwayFailed,
-    AwayMaintained,
-    AwayNotReady,
-    AwayStarted,
-    BlockerFinding,
-    ControlPlaneAway,
-    CopiesLacking,
-    EtcdMajorityLost,
-    LastApiServer,
-    LimitUsedUp,
-    NodeAway,
-    StaticPodUnready,
-)
 from rollout.model.cluster import Node, Pod, PodPhase, StoredData
 from rollout.model.finding import UnavailableLimit
 from rollout.model.node_marks import has_marks
@@ -46,7 +32,7 @@ _ETCD_ROLE = "node-role.kubernetes.io/etcd"
 _LONGEST_DRAIN = 3600.0
 
 
-def why_away(node: Node, policy: Policy, now: datetime | None) -> NodeAway | None:
+def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeAway | None:
     """Return why the node counts as unavailable, or None.
 
     A node that any rollout has started counts until it is returned. A failed node counts while it
@@ -56,24 +42,24 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> NodeAway | Non
     cordon under `--allow cordoned`, by which the operator says that cordoned nodes may be rebooted.
     """
     if not node.is_ready:
-        return AwayNotReady()
+        return findings.AwayNotReady()
     run = node.annotations.get(marks.RUN, "")
     if has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED:
-        return AwayStarted(run)
+        return findings.AwayStarted(run)
     if has_marks(node) and node.unschedulable:
-        return AwayFailed(run)
+        return findings.AwayFailed(run)
     condition = node.maintenance_by_others
     if condition:
-        return AwayMaintained(condition.type, condition.since)
+        return findings.AwayMaintained(condition.type, condition.since)
     since = node.cordoned_at
     if not node.unschedulable or not since or policy.include_cordoned:
         return None
-    return AwayCordoned(since) if seconds_since(since, now) < _LONGEST_DRAIN else None
+    return findings.AwayCordoned(since) if seconds_since(since, now) < _LONGEST_DRAIN else None
 
 
 def away_reasons(
     nodes: Iterable[Node], policy: Policy, now: datetime | None
-) -> Mapping[str, NodeAway]:
+) -> Mapping[str, findings.NodeAway]:
     """Return why each unavailable node counts, by name; see `why_away`."""
     reasons = {}
     for node in nodes:
@@ -122,18 +108,18 @@ class AwayLimit:
         return replace(self, most=self.most - len(away), limits=left)
 
     def blockers(
-        self, away: Mapping[str, NodeAway], policy: Policy, planned: Collection[str]
+        self, away: Mapping[str, findings.NodeAway], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
         """Yield the nodes that use up the limit, or that of a pool with `planned` nodes."""
         if self.most < 1 and planned:
             for name, reason in away.items():
-                finding = LimitUsedUp(reason, policy.max_unavailable)
+                finding = findings.LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
         for name, reason in away.items():
             pool = self.members.get(name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
-                yield blocker(name, f"node/{name}", LimitUsedUp(reason, limit, pool))
+                yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
         """Return the limit that the other nodes use up; None if the node may be away as well."""
@@ -163,7 +149,7 @@ class ControlPlane:
     one. k3s has no static pods.
     """
 
-    nodes: Mapping[str, NodeAway | None]
+    nodes: Mapping[str, findings.NodeAway | None]
     voters: frozenset[str]
     pods: tuple[Pod, ...]
 
@@ -201,24 +187,24 @@ class ControlPlane:
         )
         return tuple(blocker(node, subject, finding) for subject, finding in found)
 
-    def _away(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+    def _away(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for name, reason in sorted(self.nodes.items()):
             if reason and name != node:
-                yield f"node/{name}", ControlPlaneAway(reason)
+                yield f"node/{name}", findings.ControlPlaneAway(reason)
 
-    def _unready(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+    def _unready(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for pod in self.pods:
             if pod.node != node and not pod.ready and self.nodes[pod.node] is None:
-                yield f"pod/{pod.key}", StaticPodUnready(pod.node, pod.unready_since)
+                yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
-    def _without_majority(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+    def _without_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         """Yield what etcd would lack. A single member may go, because it never keeps a majority."""
         pods, well = self._members(_ETCD)
         voters = self.voters | pods.keys()
         left = well - {node}
         needed = len(voters) // 2 + 1
         if node in well and len(voters) > 1 and len(left) < needed:
-            finding = EtcdMajorityLost(
+            finding = findings.EtcdMajorityLost(
                 node=node,
                 members=len(voters),
                 needed=needed,
@@ -228,10 +214,10 @@ class ControlPlane:
             )
             yield f"pod/{pods[node].key}", finding
 
-    def _without_api_server(self, node: str) -> Iterator[tuple[str, BlockerFinding]]:
+    def _without_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         pods, well = self._members(_API_SERVER)
         if node in well and len(self.nodes) > 1 and not well - {node}:
-            yield f"pod/{pods[node].key}", LastApiServer()
+            yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
         """Return the component's static pods by node, and the nodes on which they are Ready."""
@@ -256,7 +242,7 @@ def storage_blockers(
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:
             others = tuple(sorted(gone)) if data.spare > 0 else ()
-            yield blocker(node, data.object, CopiesLacking(others, data.problem, data.fix))
+            yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))
 
 
 def is_storage(key: str) -> bool:

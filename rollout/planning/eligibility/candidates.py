@@ -5,33 +5,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from rollout.model import finding as findings
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.demand import PodDemand
 from rollout.model.detection import Source, SourceAnswer
-from rollout.model.finding import (
-    CordonedByOther,
-    ExcludedByFlag,
-    HostMismatch,
-    HostUnreachable,
-    LeftCordoned,
-    MaintainedByOther,
-    NodeFinding,
-    NodeNotReady,
-    NoHost,
-    NoSudo,
-    ProbeFailed,
-    RebootBlocked,
-    RebootNotNeeded,
-    RivalMark,
-    RivalOnHost,
-    RivalPod,
-    ShutdownInhibited,
-    ShutdownScheduled,
-    SourcesSilent,
-    StatusUnreported,
-    held_version,
-)
+from rollout.model.finding import NodeFinding
 from rollout.model.host import (
     HostFacts,
     HostObservation,
@@ -55,9 +34,9 @@ from rollout.wording import brief, fix, text
 # In these a reboot disturbs no update that is under way.
 _RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
 
-_PROBE_FINDINGS: Mapping[ProbeFailureKind, type[ProbeFailed]] = {
-    ProbeFailureKind.WRONG_HOST: HostMismatch,
-    ProbeFailureKind.UNREPORTED: StatusUnreported,
+_PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
+    ProbeFailureKind.WRONG_HOST: findings.HostMismatch,
+    ProbeFailureKind.UNREPORTED: findings.StatusUnreported,
 }
 
 
@@ -109,9 +88,9 @@ def _excluded(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     policy = candidate.policy
     if excluded_by_name(node.name, candidate.inputs.selection):
-        return ExcludedByFlag("--exclude")
+        return findings.ExcludedByFlag("--exclude")
     if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(node, policy):
-        return ExcludedByFlag("--control-plane exclude")
+        return findings.ExcludedByFlag("--control-plane exclude")
     return None
 
 
@@ -127,7 +106,7 @@ def _not_ready(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if node.is_ready:
         return None
-    return NodeNotReady(node.ready is ReadyState.UNKNOWN, node.ready_message)
+    return findings.NodeNotReady(node.ready is ReadyState.UNKNOWN, node.ready_message)
 
 
 def _cordoned(candidate: Candidate) -> NodeFinding | None:
@@ -136,13 +115,13 @@ def _cordoned(candidate: Candidate) -> NodeFinding | None:
         return None
     run = node.annotations.get(marks.RUN)
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
-        return LeftCordoned(run, node.annotations.get(marks.PHASE, "unknown"))
-    return CordonedByOther(next(marks_on(node), None))
+        return findings.LeftCordoned(run, node.annotations.get(marks.PHASE, "unknown"))
+    return findings.CordonedByOther(next(marks_on(node), None))
 
 
 def _maintained(candidate: Candidate) -> NodeFinding | None:
     condition = candidate.node.maintenance_by_others
-    return MaintainedByOther(condition.type) if condition else None
+    return findings.MaintainedByOther(condition.type) if condition else None
 
 
 def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
@@ -156,8 +135,8 @@ def _paused(candidate: Candidate) -> NodeFinding | None:
 def _without_facts(candidate: Candidate) -> NodeFinding:
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
-        return NoHost()
-    failed = _PROBE_FINDINGS.get(observation.kind, HostUnreachable)
+        return findings.NoHost()
+    failed = _PROBE_FINDINGS.get(observation.kind, findings.HostUnreachable)
     return failed(observation.message, observation.hint, observation.brief)
 
 
@@ -170,7 +149,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
     is_annotated = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
     flag = detect_flag(*facts.sources, Source.ANNOTATION) if is_resting and is_annotated else ""
-    return RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
+    return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
 
 
 def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -180,7 +159,9 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | Non
     answers = tuple(sign.detail for sign in silent)
     shows = sources_not_asked(candidate.node, facts)
     flag = detect_flag(*facts.sources, *shows)
-    return SourcesSilent(answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine)
+    return findings.SourcesSilent(
+        answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine
+    )
 
 
 def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -190,12 +171,12 @@ def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
 def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
-        return NoSudo(facts.host.user, facts.reboot_refusal)
+        return findings.NoSudo(facts.host.user, facts.reboot_refusal)
     if facts.inhibited_by:
-        return ShutdownInhibited(facts.inhibited_by)
+        return findings.ShutdownInhibited(facts.inhibited_by)
     if facts.detection.blocked and not by_own_command:
-        return RebootBlocked(facts.detection.blocked)
-    return ShutdownScheduled(facts.shutdown_pending) if facts.shutdown_pending else None
+        return findings.RebootBlocked(facts.detection.blocked)
+    return findings.ShutdownScheduled(facts.shutdown_pending) if facts.shutdown_pending else None
 
 
 def _rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -204,16 +185,18 @@ def _rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     return next(found, None)
 
 
-def _rivals(candidate: Candidate, facts: HostFacts) -> Iterator[RivalMark | RivalPod | RivalOnHost]:
+def _rivals(
+    candidate: Candidate, facts: HostFacts
+) -> Iterator[findings.RivalMark | findings.RivalPod | findings.RivalOnHost]:
     yield from marks_on(candidate.node)
     if candidate.upgraded_by:
-        yield RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
+        yield findings.RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
     if facts.locksmithd_active:
-        yield RivalOnHost(Rival.LOCKSMITHD)
+        yield findings.RivalOnHost(Rival.LOCKSMITHD)
     if facts.zincati_reboots:
-        yield RivalOnHost(Rival.ZINCATI, facts.zincati)
+        yield findings.RivalOnHost(Rival.ZINCATI, facts.zincati)
     for rival in facts.reboots_itself:
-        yield RivalOnHost(rival)
+        yield findings.RivalOnHost(rival)
 
 
 def _own(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
@@ -255,7 +238,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
         pool=candidate.pool,
         update=update_standing(candidate) if is_idle else None,
         fix=fix(finding),
-        version=held_version(finding),
+        version=findings.held_version(finding),
         brief=brief(finding),
     )
 

@@ -8,11 +8,12 @@ pools of different strategies share no wave.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
+
+from msgspec import structs
 
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
-from rollout.model.text import joined
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import Pools, predecessors
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, pool_key
@@ -72,7 +73,7 @@ def lay_out_pools(
 
 
 def _with_pool(wave: Batch, pool: str) -> Batch:
-    return replace(wave, part=joined(", ", f"pool {pool}", wave.part))
+    return replace(wave, parts=tuple(structs.replace(part, pool=pool) for part in wave.parts))
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
@@ -119,17 +120,17 @@ def _take_part(queue: list[Batch]) -> list[Batch]:
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    title = "; ".join(part[0].part for part in parts)
+    common = tuple(chain.from_iterable(part[0].parts for part in parts))
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
         for wave in waves:
             if wave:
-                yield replace(wave, part=title, most=most)
+                yield replace(wave, parts=common, most=most)
 
 
 def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
     """Move nodes of the queue's next part that may join into the wave."""
-    next_part = queue[0].part
+    next_parts = queue[0].parts
     demands = wave.demands
     for index, head in enumerate(_part_ahead(queue)):
         if len(demands) >= limits.size:
@@ -139,9 +140,9 @@ def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
     queue[:] = [other for other in queue if other.demands]
     if len(demands) == len(wave.demands):
         return wave
-    part = wave.part if next_part == wave.part else f"{wave.part}; {next_part}"
-    return replace(wave, part=part, most=limits.size, demands=demands)
+    parts = wave.parts if next_parts == wave.parts else wave.parts + next_parts
+    return replace(wave, parts=parts, most=limits.size, demands=demands)
 
 
 def _part_ahead(queue: Sequence[Batch]) -> list[Batch]:
-    return [wave for wave in queue if wave.part == queue[0].part]
+    return [wave for wave in queue if wave.parts == queue[0].parts]

@@ -1,74 +1,45 @@
-"""Explain the waves of a finished layout, to users."""
+"""Explain the waves of a finished layout."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from rollout.model.cluster import CRITICAL
-from rollout.model.quantity import Duration
-from rollout.model.text import joined
+from rollout.model import wave_finding as findings
 from rollout.planning.drain.controllers import controller_in
 from rollout.planning.eligibility.away import is_storage
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, pool_of, sum_of
 from rollout.planning.layout.waves import Batch, usage_of
 
 
-@dataclass(frozen=True, slots=True)
-class WaveReason:
-    """Why a wave is as it is; `note` is short, and only for what is unexpected."""
-
-    sentence: str
-    note: str = ""
-
-
-_ALONE = WaveReason("one at a time")
-_NO_ROOM = WaveReason(
-    "with more nodes, their pods would not fit on the others", "no room for the pods of more nodes"
-)
-_TOGETHER = "side by side, as far as their limits and the rollout's allow"
-_NOTHING = WaveReason("")
-
-
-def with_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
-    explained = list[Batch]()
+def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.WaveReason, ...]:
+    """Return the reason of each wave of a finished layout."""
+    reasons = list[findings.WaveReason]()
     for wave, following in zip_longest(waves, waves[1:]):
-        is_same_part = following is not None and following.part == wave.part
+        is_same_part = following is not None and following.parts == wave.parts
         next_nodes = following.demands if is_same_part else ()
-        explained.append(_with_reason(wave, next_nodes, limits))
-    return tuple(explained)
+        own = wave.own(limits)
+        delay = None if wave.rolling else _delay(wave.demands, own)
+        reasons.append(findings.WaveReason(wave.parts, _limit(wave, next_nodes, own), delay))
+    return tuple(reasons)
 
 
-def _with_reason(wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits) -> Batch:
+def _limit(wave: Batch, next_nodes: Sequence[NodeDemand], own: WaveLimits) -> findings.WaveLimit:
     """`next_nodes` are those of the following wave in the same part."""
-    own = wave.own(limits)
-    why = _why(wave, next_nodes, own)
-    price = _NOTHING if wave.rolling else _price(wave.demands, own)
-    limit = joined(": ", wave.part, why.note)
-    return replace(
-        wave,
-        because=joined("; ", joined(": ", wave.part, why.sentence), price.sentence),
-        note=joined("; ", limit, price.note),
-        limit=limit,
-    )
-
-
-def _why(wave: Batch, next_nodes: Sequence[NodeDemand], own: WaveLimits) -> WaveReason:
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
-        return _ALONE
+        return findings.OneAtATime()
     if wave.rolling:
-        return _short_reason(f"the next begins as soon as one of {wave.rolling.in_flight} is back")
+        return findings.NextOnReturn(wave.rolling.in_flight)
     if len(wave.demands) >= own.size:
-        return _full(own)
+        return findings.FullWave(own.size)
     if wave.refused:
-        return _NO_ROOM
+        return findings.NoRoomForMore()
     if len({demand.pool for demand in wave.demands}) > 1:
-        return _short_reason(_TOGETHER)
-    return _first_conflict(wave, next_nodes, own) or WaveReason("the remaining nodes")
+        return findings.PoolsTogether()
+    return _first_conflict(wave, next_nodes, own) or findings.RemainingNodes()
 
 
 def _first_conflict(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
-) -> WaveReason | None:
+) -> findings.WaveConflict | None:
     for demand in next_nodes:
         conflicts = _conflicts(wave.demands, demand, limits)
         if conflicts:
@@ -76,82 +47,50 @@ def _first_conflict(
     return None
 
 
-def _short_reason(sentence: str) -> WaveReason:
-    return WaveReason(sentence, sentence)
-
-
-def _full(limits: WaveLimits) -> WaveReason:
-    return WaveReason(f"full wave: at most {limits.size} at once")
-
-
 def obstacles(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
-) -> tuple[str, ...]:
-    reasons = list(_conflicts(wave, demand, limits))
-    if len(wave) >= limits.size:
-        reasons.append(_full(limits))
-    return tuple(reason.sentence for reason in reasons)
+) -> tuple[findings.WaveLimit, ...]:
+    reasons = _conflicts(wave, demand, limits)
+    return (*reasons, findings.FullWave(limits.size)) if len(wave) >= limits.size else reasons
 
 
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
-) -> tuple[WaveReason, ...]:
+) -> tuple[findings.WaveConflict, ...]:
     used = usage_of(wave, limits)
     uses = limits.use(demand.load, demand.holds)
     held = demand.holds.keys() | {key for other in wave for key in other.holds}
-    reasons = list[WaveReason]()
+    reasons = list[findings.WaveConflict]()
     for key, need in sorted(uses.items()):
         if used[key] and used[key] + need > limits.capacity.get(key, 0):
-            reasons.append(_conflict(key, limits, held=key in held))
+            reasons.append(_conflict(key, limits.allowed.get(key, 0), held=key in held))
     return tuple(dict.fromkeys(reasons))
 
 
-def _conflict(key: str, limits: WaveLimits, *, held: bool) -> WaveReason:
-    allowed = limits.allowed.get(key, 0)
-    name = _name(key)
+def _conflict(key: str, allowed: int, *, held: bool) -> findings.WaveConflict:
     pool = pool_of(key)
     if pool:
-        return _short_reason(f"at most {allowed} at once of the pool {pool}")
+        return findings.PoolFull(pool, allowed)
     controller = controller_in(key)
     if controller:
-        return _short_reason(f"one at a time with pods of {controller}")
+        return findings.ControllerBusy(controller)
     if is_storage(key):
-        price = f"{key} would not have enough healthy replicas"
-    elif is_owner(key):
-        price = f"{key} would lose all its {allowed + 1} pods at once"
-    elif held:
-        price = f"more pods of {name} would be unavailable than it allows ({allowed})"
-    else:
-        price = f"drains would wait too long for {name}, which allows {_at_a_time(allowed)}"
-    return WaveReason(f"with more nodes, {price}", f"limited by {name}")
+        return findings.CopiesShort(key)
+    if is_owner(key):
+        return findings.OwnerDown(key, allowed + 1)
+    return findings.BudgetExceeded(key, allowed) if held else findings.BudgetSlow(key, allowed)
 
 
-def _name(key: str) -> str:
-    """Return the name of what limits a wave; only a budget of the cluster is a PDB."""
-    is_budget = not (is_storage(key) or is_owner(key) or key.startswith(CRITICAL))
-    return f"PDB {key}" if is_budget else key
-
-
-def _at_a_time(pods: int) -> str:
-    return "one eviction at a time" if pods == 1 else f"{pods} evictions at a time"
-
-
-def _price(wave: Sequence[NodeDemand], limits: WaveLimits) -> WaveReason:
+def _delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
     """Return which budget delays these drains most, and for how long."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
     over = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
     if not over:
-        return _NOTHING
+        return None
     key = min(over, key=lambda key: (rates[key].permits > 0, -rates[key].seconds(load[key]), key))
     permits = rates[key].permits
     if not permits:
-        note = f"{_name(key)} allows no evictions now"
-        return WaveReason(f"the {note}", note)
+        return findings.BudgetDelay(key, permits)
     seconds = limits.drain(wave) - max(demand.ending for demand in wave)
-    if not seconds:
-        return _NOTHING
-    more = f"+{Duration(seconds)}"
-    name = _name(key)
-    sentence = f"waits for {name}, {_at_a_time(permits)}: {more}"
-    return WaveReason(sentence, f"waits for {name}, {more}")
+    return findings.BudgetDelay(key, permits, seconds) if seconds else None

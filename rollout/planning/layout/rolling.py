@@ -16,6 +16,7 @@ from statistics import median
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.model.text import grouped
+from rollout.model.warning_finding import PlaceWarning
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
@@ -119,7 +120,7 @@ class RollingQueue:
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
     """Join the waves of each part into one rolling wave, in the same order of nodes."""
-    parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
+    parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.parts))
     return tuple(_roll_part(part, limits) for part in parts)
 
 
@@ -139,7 +140,7 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
         capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
         holds=holds,
     )
-    refused = dict[str, str]()
+    refused = dict[str, PlaceWarning]()
     for wave in part:
         refused |= wave.refused
     return replace(first, demands=demands, refused=refused, rolling=rules)

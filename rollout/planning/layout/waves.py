@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
-from rollout.model.text import grouped, joined, natural_key
+from rollout.model.text import grouped, natural_key
+from rollout.model.warning_finding import PlaceWarning
+from rollout.model.wave_finding import WavePart, WaveStage
 from rollout.planning.drain.budgets import Load
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 
@@ -26,25 +28,19 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 class Batch:
     """The nodes of one wave.
 
-    `part` is the part of the rollout that it belongs to, as a clause; empty: all worker nodes.
+    `parts` are those of the rollout that it takes its nodes from.
     `most` is how many nodes of its part may be away at once.
     `refused` says, by name, why nodes had to go in a later wave: their pods found no room.
     `rolling` says how its nodes follow one another; None: all go at once.
     `estimate` is filled in by the play.
-    `because` explains the wave to users; `note` is the part of it that they may not expect, and
-    `limit` is the note without what its drains wait for.
     """
 
     demands: tuple[NodeDemand, ...]
-    part: str = ""
+    parts: tuple[WavePart, ...] = ()
     most: int = 1
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, PlaceWarning] = field(default_factory=dict)
     rolling: Rolling | None = None
     estimate: Estimate = field(default_factory=Estimate)
-    because: str = ""
-    note: str = ""
-    limit: str = ""
-    is_canary: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,7 +48,8 @@ class Batch:
 
     @property
     def goes_alone(self) -> bool:
-        return self.is_canary or any(demand.control_plane for demand in self.demands)
+        is_canary = any(part.stage is WaveStage.CANARY for part in self.parts)
+        return is_canary or any(demand.control_plane for demand in self.demands)
 
     def own(self, limits: WaveLimits) -> WaveLimits:
         return replace(limits, size=self.most)
@@ -78,7 +75,9 @@ def lay_out(
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)
     waves, bound = _workers(workers, limits, policy, ramp)
-    alone = [Batch((demand,), "control plane") for demand in control_plane]
+    alone = [
+        Batch((demand,), (WavePart(stage=WaveStage.CONTROL_PLANE),)) for demand in control_plane
+    ]
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
     return Layout(tuple(ordered), bound + len(alone), limits)
 
@@ -87,30 +86,32 @@ def _workers(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
     ordered = sorted(demands, key=_by_name)
-    waves = [Batch((demand,), "canary", is_canary=True) for demand in ordered[: policy.canary]]
+    canary = (WavePart(stage=WaveStage.CANARY),)
+    waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
     bound = len(waves)
-    for part, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
+    for step, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
         groups = grouped((demand.group, demand) for demand in selected)
         for group in sorted(groups, key=natural_key):
             members = groups[group]
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
-            label = joined(", ", part, zone)
-            waves += [Batch(wave, label, narrower.size) for wave in _pack(members, narrower)]
+            part = WavePart(step=step, group=zone)
+            waves += [Batch(wave, (part,), narrower.size) for wave in _pack(members, narrower)]
             bound += _lower_bound(members, narrower)
     return waves, max(bound, _budget_bound(demands, limits))
 
 
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
-) -> Iterator[tuple[str, Sequence[NodeDemand], WaveLimits]]:
+) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
+    """Yield each step of the ramp with its nodes and limits, then the rest as step 0."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
         narrower = replace(limits, size=min(size, limits.size))
-        yield f"step {number} of the ramp", remaining[:size], narrower
+        yield number, remaining[:size], narrower
         remaining = remaining[size:]
     if ramp:
         limits = replace(limits, size=min(ramp[-1], limits.size))
-    yield "", remaining, limits
+    yield 0, remaining, limits
 
 
 def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:

@@ -27,6 +27,7 @@ from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
 from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedIn
+from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
@@ -50,7 +51,7 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, with_pool_limits
-from rollout.planning.layout.reasons import with_reasons
+from rollout.planning.layout.reasons import wave_reasons
 from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
 from rollout.planning.layout.sharing import (
     MOST_ROUNDS,
@@ -67,6 +68,7 @@ from rollout.planning.play.pace import NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 from rollout.wording import cause
 from rollout.wording.warnings import warning
+from rollout.wording.waves import because, limit_note, note
 
 # How often a wave may use a budget up, in each layout that is tried. More rounds make fewer waves
 # with longer drains. With many nodes, there is only time for two layouts.
@@ -172,8 +174,8 @@ def decide(inputs: PlanInputs) -> Decisions:
         forecaster.scheduler.taint(deferred)
     forecast = simulator.play(layout, forecaster.scheduler)
     limits = layout.limits
-    waves = with_reasons(forecast.waves, limits)
-    planned = _planned_waves(waves, forecast.arrivals, items)
+    waves = forecast.waves
+    planned = _planned_waves(waves, wave_reasons(waves, limits), forecast.arrivals, items)
     blockers = _blockers(inputs, drainable, left, away)
     warnings = [*_warnings(inputs, items, owners, waves=planned, simulated=forecast.warnings)]
     if drainable:
@@ -324,19 +326,22 @@ def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
 
 
 def _planned_waves(
-    waves: Sequence[Batch], arrivals: Mapping[str, int], items: Mapping[str, Drainable]
+    waves: Sequence[Batch],
+    reasons: Sequence[WaveReason],
+    arrivals: Mapping[str, int],
+    items: Mapping[str, Drainable],
 ) -> tuple[Wave, ...]:
     planned = list[Wave]()
-    for index, wave in enumerate(waves, start=1):
+    for index, (wave, reason) in enumerate(zip(waves, reasons, strict=True), start=1):
         planned.append(
             Wave(
                 index=index,
                 nodes=tuple(items[name].planned(arrivals[name]) for name in wave.names),
-                because=wave.because,
-                note=wave.note,
+                because=because(reason),
+                note=note(reason),
                 estimate=wave.estimate,
                 rolling=wave.rolling,
-                limit=wave.limit,
+                limit=limit_note(reason),
             )
         )
     return tuple(planned)

@@ -13,6 +13,7 @@ from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
 from rollout.wording import cause
 from rollout.wording.drain import refusal
+from rollout.wording.waves import crowding, limit_words, title
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere,
     demand = next(demand for demand in own.demands if demand.name == name)
     reasons = list[NotThere]()
     for number, wave in enumerate(earlier, start=1):
-        if wave.part == own.part:
+        if wave.parts == own.parts:
             because = _obstacles(wave, demand, decisions.limits)
         else:
-            part = wave.part or "worker nodes"
+            part = title(wave.parts) or "worker nodes"
             because = (f"that wave is for another part of the rollout ({part})",)
         reasons.append(NotThere(number, because))
     return tuple(reasons)
@@ -100,10 +101,11 @@ def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere,
 def _obstacles(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
     if demand.control_plane:
         return ("control-plane nodes go one at a time",)
-    reasons = obstacles(wave.demands, demand, wave.own(limits))
+    limiting = obstacles(wave.demands, demand, wave.own(limits))
+    reasons = [limit_words(limit).cause for limit in limiting]
     if demand.name in wave.refused:
-        reasons = (*reasons, wave.refused[demand.name])
-    return reasons or ("it could go there too, but that would not save a wave",)
+        reasons.append(crowding(wave.refused[demand.name]))
+    return tuple(reasons) or ("it could go there too, but that would not save a wave",)
 
 
 def _fates(item: Drainable) -> tuple[PodFate, ...]:
@@ -115,7 +117,7 @@ def _fates(item: Drainable) -> tuple[PodFate, ...]:
                 pod=verdict.pod.key,
                 action=verdict.action,
                 reason=verdict.reason,
-                message=refusal(verdict.findings),
+                message=refusal(verdict.because),
                 warnings=tuple(map(cause, verdict.warnings)),
                 budgets=tuple(budget.key for budget in budgets),
             )

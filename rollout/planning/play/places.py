@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import Pod, budget_subject
 from rollout.model.drain_finding import NoRoom
-from rollout.model.plan import PlanWarning, WarningKind
-from rollout.model.warning_finding import BudgetCrowded, DownMeanwhile, StaysHere
+from rollout.model.plan import PlanWarning
+from rollout.model.warning_finding import BudgetCrowded, DownMeanwhile, PlaceWarning, StaysHere
 from rollout.planning.drain.budgets import guards
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
 from rollout.wording.warnings import warning
 
-_WarningsOf = Mapping[str, Sequence[PlanWarning]]
+_WarningsOf = Mapping[str, Sequence[PlaceWarning]]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class PodPlaces:
         late = list[NodeDemand]()
         if waiting:
             demands, late = join_wave(demands, waiting, wave.own(limits))
-        refused = dict[str, str]()
+        refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._leave(names)
         while crowded := self._crowded(names, warnings):
@@ -71,10 +71,12 @@ class PodPlaces:
     def _note(self, names: Sequence[str], warnings_of: _WarningsOf) -> None:
         for name in names:
             self.arrivals[name] = sum(pod.node != name for pod in self._pods(name))
-        for warnings in warnings_of.values():
-            self.warnings += warnings
+        for name, found in warnings_of.items():
+            self.warnings += [warning(name, entry.subject, entry.finding) for entry in found]
 
-    def _crowded(self, names: Sequence[str], warnings_of: _WarningsOf) -> Mapping[str, str]:
+    def _crowded(
+        self, names: Sequence[str], warnings_of: _WarningsOf
+    ) -> Mapping[str, PlaceWarning]:
         """Return why nodes have more pods that stay than they would have alone.
 
         If there are such nodes, all pods are put back. Which of a node's pods stay is chance.
@@ -82,12 +84,12 @@ class PodPlaces:
         if not warnings_of or len(names) == 1:
             return {}
         self.put_back(names)
-        crowded = dict[str, str]()
+        crowded = dict[str, PlaceWarning]()
         for name, warnings in warnings_of.items():
             alone = self._leave([name])
             self.put_back([name])
             if len(warnings) > len(alone.get(name, ())):
-                crowded[name] = f"beside these nodes, {_clause(warnings[0])}"
+                crowded[name] = warnings[0]
         if not crowded:
             self._leave(names)
         return crowded
@@ -96,14 +98,12 @@ class PodPlaces:
         """Move the pods off these nodes; return the warnings by node."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
-        warnings_of = dict[str, Sequence[PlanWarning]]()
+        warnings_of = dict[str, Sequence[PlaceWarning]]()
         for name, pods in staying.items():
-            warnings_of[name] = list(self._warnings(name, leaving[name], pods))
+            warnings_of[name] = list(self._warnings(leaving[name], pods))
         return warnings_of
 
-    def _warnings(
-        self, node: str, leaving: Sequence[Pod], staying: Sequence[Pod]
-    ) -> Iterator[PlanWarning]:
+    def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
         """Warn of pods that stay, and of budgets whose permits they could use up.
 
         If room is short, which pods stay is chance, so every budget of the node's pods counts.
@@ -115,22 +115,17 @@ class PodPlaces:
         for pod in homeless:
             nowhere = scheduler.nowhere(pod)
             is_room_short = is_room_short or isinstance(nowhere, NoRoom)
-            yield warning(node, f"pod/{pod.key}", DownMeanwhile(nowhere))
+            yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(nowhere))
         if homeless:
             homeless_keys = {key for pod in homeless for key in guards(pod, index)}
             counts = Counter(key for pod in leaving for key in guards(pod, index))
             for key, number in counts.items():
                 most = self.allowed.get(key, 0)
                 if number > most and (is_room_short or key in homeless_keys):
-                    yield warning(node, budget_subject(key), BudgetCrowded(most, number))
+                    yield PlaceWarning(budget_subject(key), BudgetCrowded(most, number))
         for pod in staying:
             if scheduler.returns(pod):
-                yield warning(node, f"pod/{pod.key}", StaysHere())
+                yield PlaceWarning(f"pod/{pod.key}", StaysHere())
 
     def _pods(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())
-
-
-def _clause(warning: PlanWarning) -> str:
-    verb = "is " if warning.kind is WarningKind.FITS_NOWHERE else ""
-    return f"{warning.object} {verb}{warning.message}"

@@ -89,7 +89,7 @@ class Simulator:
         waiting = list[NodeDemand]()
         while ahead or waiting:
             # Nodes that wait get a wave of their own at the end of their part.
-            if waiting and not (ahead and ahead[0].part == played[-1].part):
+            if waiting and not (ahead and ahead[0].parts == played[-1].parts):
                 ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
             if wave.rolling is None:

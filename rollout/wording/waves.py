@@ -1,0 +1,119 @@
+"""Why a wave is as it is, in words."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from rollout.model import wave_finding as findings
+from rollout.model.cluster import CRITICAL
+from rollout.model.quantity import Duration
+from rollout.model.text import joined
+from rollout.model.warning_finding import DownMeanwhile, PlaceWarning
+from rollout.wording.words import Words, cause
+
+
+def because(reason: findings.WaveReason) -> str:
+    """Return the sentence about a wave: its part, why it is no larger, what its drains wait for."""
+    limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
+    return joined("; ", limit, _delay(reason.delay).cause)
+
+
+def note(reason: findings.WaveReason) -> str:
+    """Return what of the sentence users may not expect; empty for nothing."""
+    return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
+
+
+def limit_note(reason: findings.WaveReason) -> str:
+    """Return the note without what the drains wait for."""
+    return joined(": ", title(reason.parts), limit_words(reason.limit).note or "")
+
+
+def title(parts: Sequence[findings.WavePart]) -> str:
+    """Return the name of what a wave belongs to; empty if all worker nodes are one part."""
+    return joined("; ", *map(_part, parts))
+
+
+def _part(part: findings.WavePart) -> str:
+    pool = f"pool {part.pool}" if part.pool else ""
+    stage = "" if part.stage is findings.WaveStage.WORKERS else part.stage.value
+    step = f"step {part.step} of the ramp" if part.step else ""
+    return joined(", ", pool, stage, step, part.group)
+
+
+def limit_words(limit: findings.WaveLimit) -> Words:
+    """Return why a wave has no more nodes; the note is empty if users expect it."""
+    match limit:
+        case findings.OneAtATime():
+            said = Words("one at a time", note="")
+        case findings.FullWave(size=size):
+            said = Words(f"full wave: at most {size} at once", note="")
+        case findings.RemainingNodes():
+            said = Words("the remaining nodes", note="")
+        case findings.NextOnReturn(in_flight=nodes):
+            said = _noted(f"the next begins as soon as one of {nodes} is back")
+        case findings.PoolsTogether():
+            said = _noted("side by side, as far as their limits and the rollout's allow")
+        case findings.NoRoomForMore():
+            room = "no room for the pods of more nodes"
+            said = Words("with more nodes, their pods would not fit on the others", note=room)
+        case _:
+            said = _conflict(limit)
+    return said
+
+
+def _conflict(conflict: findings.WaveConflict) -> Words:
+    match conflict:
+        case findings.PoolFull(pool=pool, allowed=allowed):
+            return _noted(f"at most {allowed} at once of the pool {pool}")
+        case findings.ControllerBusy(controller=controller):
+            return _noted(f"one at a time with pods of {controller}")
+        case findings.CopiesShort(data=data):
+            return _limited(data, f"{data} would not have enough healthy replicas")
+        case findings.OwnerDown(owner=owner, pods=pods):
+            return _limited(owner, f"{owner} would lose all its {pods} pods at once")
+        case findings.BudgetExceeded(budget=budget, allowed=allowed):
+            name = _budget(budget)
+            away = f"more pods of {name} would be unavailable than it allows ({allowed})"
+            return _limited(name, away)
+        case findings.BudgetSlow(budget=budget, allowed=allowed):
+            name = _budget(budget)
+            wait = f"drains would wait too long for {name}, which allows {_at_a_time(allowed)}"
+            return _limited(name, wait)
+        case _:
+            assert_never(conflict)
+
+
+def _noted(sentence: str) -> Words:
+    return Words(sentence, note=sentence)
+
+
+def _limited(name: str, price: str) -> Words:
+    return Words(f"with more nodes, {price}", note=f"limited by {name}")
+
+
+def _delay(delay: findings.BudgetDelay | None) -> Words:
+    if delay is None:
+        return Words("")
+    name = _budget(delay.budget)
+    if not delay.permits:
+        note = f"{name} allows no evictions now"
+        return Words(f"the {note}", note=note)
+    more = f"+{Duration(delay.seconds)}"
+    return Words(
+        f"waits for {name}, {_at_a_time(delay.permits)}: {more}",
+        note=f"waits for {name}, {more}",
+    )
+
+
+def _budget(key: str) -> str:
+    """Return the budget's name; only one of the cluster is a PDB."""
+    return key if key.startswith(CRITICAL) else f"PDB {key}"
+
+
+def _at_a_time(pods: int) -> str:
+    return "one eviction at a time" if pods == 1 else f"{pods} evictions at a time"
+
+
+def crowding(crowded: PlaceWarning) -> str:
+    """Return why a node goes in a later wave than others."""
+    verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
+    return f"beside these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"
