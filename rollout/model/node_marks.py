@@ -22,11 +22,12 @@ from rollout.model.finding import (
     PausedByAnnotation,
     UnknownMark,
 )
+from rollout.model.host import NO_VERSION, UpdateOperation
 from rollout.model.json_text import read_json
 from rollout.model.memory import Pause
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
-from rollout.model.text import is_run_id
+from rollout.model.text import is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 
 # In characters: an annotation may hold the key of a label, which is up to 317 long.
@@ -78,6 +79,14 @@ def last_result(node: Node) -> Mapping[str, str]:
 def is_returned_by(node: Node, run: str) -> bool:
     """Whether this rollout was the last one that started the node, and has returned it."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == run
+
+
+def announced_version(node: Node) -> str:
+    """Return the staged version that FLUO's agent wrote on the Node; empty without one."""
+    if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
+        return ""
+    version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
+    return version if version != NO_VERSION and is_version(version) else ""
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:

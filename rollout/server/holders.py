@@ -23,7 +23,12 @@ from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run, zincati_id
-from rollout.model.node_marks import annotation_problem, is_returned_by, last_result
+from rollout.model.node_marks import (
+    annotation_problem,
+    announced_version,
+    is_returned_by,
+    last_result,
+)
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
@@ -34,7 +39,6 @@ from rollout.server.nodes import (
     node_of,
     plan_node,
     select_nodes,
-    staged_version_of,
 )
 from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
 from rollout.server.state import PATIENCE, ServerContext
@@ -131,7 +135,7 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
     limit = settings.policy.failures_allowed(len(nodes))
     include_held = settings.policy.include_held
     inputs = EligibilityInputs(memory=memory, limit=limit, include_held=include_held)
-    staged_version = staged_version_of(node) or None
+    staged_version = announced_version(node) or None
     objection = boot_objection(node.name, slot.version, staged_version, inputs)
     if objection:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")

@@ -17,12 +17,12 @@ from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot, zincati_id
-from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.node_marks import announced_version
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
 from rollout.model.selectors import parse_selector
-from rollout.model.text import is_version
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
@@ -59,7 +59,7 @@ def facts_of(node: Node) -> HostFacts:
     """Return the facts of a host that asks: it needs a reboot, into FLUO's version if known."""
     return HostFacts(
         host=Host(node.name, ""),
-        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_version_of(node)),
+        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
         os_id="",
         running_version=version_of(node),
         group="",
@@ -68,14 +68,6 @@ def facts_of(node: Node) -> HostFacts:
         locksmithd_active=False,
         may_reboot=True,
     )
-
-
-def staged_version_of(node: Node) -> str:
-    """Return the staged version that FLUO's agent wrote on the Node; empty without one."""
-    if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
-        return ""
-    version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
-    return version if version != NO_VERSION and is_version(version) else ""
 
 
 def node_of(api: ClusterApi, slot: Slot) -> Node | None:

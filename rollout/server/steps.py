@@ -43,12 +43,13 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
 from rollout.model.host import Host
+from rollout.model.node_marks import announced_version
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
-from rollout.server.nodes import facts_of, node_of, staged_version_of, version_of
+from rollout.server.nodes import facts_of, node_of, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
 from rollout.server.state import SlotBook
 
@@ -99,7 +100,7 @@ class HeldSlot:
         if node is None:
             return None
         if node.boot_id in ("", planned.boot_id) or node.machine_id != planned.machine_id:
-            return replace(planned, staged_version=staged_version_of(node))
+            return replace(planned, staged_version=announced_version(node))
         version = version_of(node)
         return planned if version == self.slot.version else replace(planned, staged_version=version)
 
@@ -338,7 +339,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.check_may_act()
     node = _read_node(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    version = staged_version_of(node)
+    version = announced_version(node)
     objection = context.engine.objection(context.planned, version or None)
     if objection:
         raise NotStartedError(finding=objection)
@@ -415,4 +416,4 @@ class _Refill:
         except ApiError as error:
             self.context.cluster.notice(error)
             return
-        check_version(self.context, staged_version_of(node) or None)
+        check_version(self.context, announced_version(node) or None)

@@ -83,6 +83,8 @@ def test_a_version_that_is_staged_after_the_grant_is_blamed_for_its_boot(
     assert OTHER in running(client)
     assert remembered(lab)["versions"].keys() == {OTHER}
     assert remembered(lab)["versions"][OTHER]["nodes"] == [client.node]
+    result = json.loads(marks_of(lab, client.node)["last-result"])
+    assert result["failed_version"] == OTHER
 
 
 def test_a_host_that_never_returns_blames_the_version_that_it_staged_last(
@@ -97,6 +99,9 @@ def test_a_host_that_never_returns_blames_the_version_that_it_staged_last(
     lab.call(lab.machines[client.node].cut_power)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
     assert remembered(lab)["versions"].keys() == {OTHER}
+    result = json.loads(marks_of(lab, client.node)["last-result"])
+    assert result["failed_version"] == OTHER
+    assert result["failed_as"] == "not-back"
 
 
 def test_a_success_ends_the_hold_of_the_version_that_was_booted_and_of_no_other(

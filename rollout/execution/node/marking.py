@@ -26,6 +26,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source, targets_text
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import (
+    announced_version,
     ineffective_reboots,
     ineffective_reboots_before,
     is_returned_by,
@@ -229,8 +230,8 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
         is_rolled_back = outcome is Outcome.ROLLED_BACK
         failed = node.annotations.get(marks.STAGED_VERSION)
         if not failed and not is_rolled_back:
-            # A host that asks FleetLock for its reboot does not tell what it has staged.
-            failed = version
+            # The Node of a host that asks FleetLock for its reboot has no mark of what is staged.
+            failed = version or announced_version(node)
         if failed and not (is_rolled_back and failed == version):
             return {"failed_version": failed, "failed_as": outcome.value}
     before = last_result(node)
