@@ -1,7 +1,7 @@
 """Tables that fit their terminal, at any width.
 
-If a table is too wide, its note is wrapped first, then its lists. Then the note moves to lines
-below its row. Then columns are left out, in the order that they state. No value is cut off.
+A table that is too wide wraps its note, then its lists. Then the note moves below its row, and then
+columns are left out in their stated order. No value is cut off.
 """
 
 import re
@@ -42,7 +42,6 @@ def wrap(text: str, width: int | None, hang: int = 2) -> str:
 
 
 def is_command(text: str) -> bool:
-    """Whether the text is a command to copy, which stands alone on its line."""
     return text.startswith(_PROGRAMS)
 
 
@@ -75,7 +74,6 @@ def _fill_lines(words: str, width: int, first_indent: str = "", indent: str = ""
 
 
 def _join_commands(text: str) -> str:
-    """Replace the spaces within commands by no-break spaces."""
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 

@@ -1,9 +1,8 @@
 """A console with colors and progress, which many threads can use.
 
-Rich writes a line where the board stands that was drawn before: of two who write at once, one takes
-the same board for it, and parts of boards are left standing between the lines. So all that goes
-there takes turns. Colours are laid over text that says the same without them; only whole cells and
-the beginnings of lines are coloured, and names of nodes and words of hosts are not looked into.
+Rich erases the board that was drawn before, so two threads that write at once would leave parts of
+it behind. A lock prevents that. Colors are added to text that says the same without them, and only
+to whole cells and the beginnings of lines.
 """
 
 import sys
@@ -51,7 +50,6 @@ class SharedConsole(Console):
         )
         self.turn = threading.RLock()
 
-    # The signature is that of rich.
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
         """Leave the cursor visible, because a stopped or killed process could not restore it."""
         return False

@@ -64,7 +64,6 @@ def _figures(checks: Sequence[Check], *, every: bool) -> str:
 
 
 def _group(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
-    """Yield the lines of one check. Findings that differ only in names and figures are grouped."""
     if every:
         for check in checks:
             if check.verdict is Verdict.PASS:

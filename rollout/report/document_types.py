@@ -1,8 +1,7 @@
 """The JSON documents of commands that print one object each, a type each.
 
-The schemas that the documents publish are made from these types, as from those of `lines`. Fields
-may be added within a major version; what stands here stays. What each means: docs/json.md. Times
-are RFC 3339 in UTC.
+The published schemas are made from these types. Fields may be added within a major version, and
+none may change. docs/json.md explains them. Times are RFC 3339 in UTC.
 """
 
 from collections.abc import Sequence

@@ -135,7 +135,6 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -
 
 
 def check_text(run: RunReport, check: JournalCheck) -> str:
-    """Say what was verified, then each violation with its line."""
     limit = "an unknown limit" if check.limit is None else f"limit {check.limit}"
     verified = (
         f"Checked {counted(check.lines, 'line')} of run {printable(run.run)}:"
@@ -150,7 +149,6 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Yield lines with the time of day, and a line with the date when a day starts."""
     day = ""
     for line in lines:
         at = line.at.astimezone()
@@ -164,7 +162,6 @@ def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
 
 
 def _sentences(line: AnyLine) -> Iterator[str]:
-    """Yield what a line says in words; nothing where it is nothing to tell."""
     match line:
         case JournalHeader():
             yield f"{line.command} by {line.by}"

@@ -1,4 +1,4 @@
-"""Render the host keys, as text to compare with the consoles, or as JSON."""
+"""The host keys, as text to compare with the consoles, or as JSON."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -41,10 +41,7 @@ class HostKeysReport:
 
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
-    """Render a row per host, the keys from before, the errors, and the counts.
-
-    `width` in columns, None for no limit.
-    """
+    """`width` in columns, None for no limit."""
     cells = [
         (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)
         for row in rows

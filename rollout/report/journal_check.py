@@ -1,8 +1,7 @@
 """Verifies a journal against the transition table and the safety rules that a journal shows.
 
-A journal tells what one or more processes did for one rollout. The moves of a node are verified
-edge by edge. The safety rules are checked on their own, so that a wrong table is found as well. A
-process that was killed leaves a journal that ends early, which is no violation.
+The moves of a node are verified edge by edge. The safety rules are checked on their own, so that a
+wrong table is found as well. The journal of a killed process ends early, which is no violation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -86,7 +85,6 @@ class CheckedJournal:
 
 
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
-    """Check the records of a journal, each with its line number; unknown records are skipped."""
     numbered = tuple(records)
     lines = entries(record for _, record in numbered)
     check = _Check()
@@ -138,7 +136,6 @@ class _Process:
         }
 
     def begin(self, plan: RolloutPlan | None) -> None:
-        """Take the plan, None if it is not understood."""
         if plan is None:
             return
         policy = plan.policy
@@ -321,10 +318,7 @@ class _Check:
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    """Whether an edge leads from the phase to the target.
-
-    The phase from which a node is taken up is that of its annotation, which a journal may not tell.
-    """
+    """The phase from which a node is taken up is that of its annotation, unknown to a journal."""
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

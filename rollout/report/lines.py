@@ -1,9 +1,8 @@
 """The JSON lines of a run, as `apply -o json` and journals have them.
 
-Most are the engine's events as they are (`model/progress`); here are the others. The schema that
-the documents publish is made from these types, and reports read journals by them. Fields and types
-may be added within a major version; what stands here stays. What each field means: docs/json.md.
-Times are RFC 3339 in UTC, durations seconds.
+Most are the engine's events (`model/progress`); here are the others. The published schema is made
+from these types. Fields and types may be added within a major version, and none may change.
+docs/json.md explains them. Times are RFC 3339 in UTC, durations seconds.
 """
 
 import threading
@@ -178,7 +177,6 @@ def journal_record(line: AnyLine) -> Record:
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
-    """Yield the line of each record, None if it is unknown. Unknown fields are ignored."""
     for record in records:
         try:
             entry = msgspec.convert(record, AnyLine)

@@ -60,7 +60,6 @@ class LiveProgress:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Draw on the console. `rephrase` changes the sentences above the board."""
         self._rephrase = rephrase
         self._console = console
         self._monotonic = monotonic
@@ -117,7 +116,6 @@ class LiveProgress:
             return Group(*lines)
 
     def _rows(self) -> list[Text]:
-        """Return the lines of as many nodes as fit the terminal, and a count of the others."""
         nodes = self._view.in_flight
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)
@@ -167,7 +165,6 @@ class LiveProgress:
             yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _detail(self, node: NodeView) -> str:
-        """Return what a node waits for. A host that reboots does not answer, as expected."""
         if not is_down(node):
             return node.detail
         plans = self._view.plans
@@ -175,7 +172,6 @@ class LiveProgress:
         return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
 
     def _total(self) -> Text:
-        """Return the wave at the left, and how far the run is at the right."""
         view = self._view
         if view.planned_at is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"

@@ -1,7 +1,7 @@
 """Render a plan and a run as Markdown, for GitHub and GitLab.
 
-What a cluster or a host wrote stands in spans of code alone, unless it is a mere number: there it
-is no link, no HTML, no mention of a person and no reference to an issue, whoever shows it.
+Text from a cluster or a host stands in code, unless it is a number, so that it is never a link,
+HTML, a mention or a reference to an issue.
 """
 
 import re
@@ -37,7 +37,6 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a number, share, time or duration unchanged, and anything else as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 

@@ -90,7 +90,6 @@ class Metrics(Collector):
                     shown.cluster.reboot_required(node).set(seen.detection.needs_reboot)
 
     def observe_memory(self, memory: Memory) -> None:
-        """Take the versions that are held now, by what is remembered of earlier rollouts."""
         if memory.problem:
             return
         with self._changing() as shown:
@@ -111,11 +110,11 @@ class Metrics(Collector):
             self._shown.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
-        """Note that the pass under way is to do nothing, which is no success of it either."""
+        """Note that the current pass does nothing, so that it does not count as a success."""
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
-        """End a pass, with or without a rollout, however it went: nothing is under way."""
+        """End a pass; no rollout is in progress after it."""
         with self._changing() as shown:
             skipped = self._is_skipped
             self._is_skipped = False
@@ -152,8 +151,7 @@ class Metrics(Collector):
     def _plan(self, event: PlanReady) -> None:
         """Start over, but keep the nodes in flight of other plans, as FleetLock has them.
 
-        Of an operating process there are none: what an earlier pass has left, the new plan takes
-        up.
+        In `operate` there are none: the new plan takes up what an earlier pass has left.
         """
         shown = self._shown
         plan = event.plan
@@ -185,7 +183,6 @@ class Metrics(Collector):
         return sorted(set(self._pools.values())) or [""]
 
     def _step(self, event: NodeStep) -> None:
-        """Measure the drain or the reboot that a new phase ends."""
         before = self._view.nodes.get(event.node, NodeView(event.node)).phase
         self._view.take(event)
         if event.phase is before:
@@ -206,7 +203,7 @@ class Metrics(Collector):
             self._shown.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _show_run(self) -> None:
-        """How the rollout stands; zeros are said, for what is absent cannot be compared."""
+        """Set the values of the rollout. Zeros are set too, so that they can be compared."""
         shown = self._shown
         view = self._view
         if not view.plans:
@@ -268,7 +265,6 @@ class Metrics(Collector):
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
-        """Return one moment's metrics, which the library asks for at each exposition."""
         with self._lock:
             self._show_run()
             return [self._or_before(family) for family in self._shown.all]

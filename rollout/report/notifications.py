@@ -45,7 +45,6 @@ class NoteMaker:
     _is_over: bool = False
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
-        """Yield the notifications about an event; `stopped`: someone asked the run to stop."""
         for note in self._notes(event, stopped=stopped):
             yield self._stamped(note, event.at)
 
@@ -112,7 +111,6 @@ class NoteMaker:
         return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[Note]:
-        """Yield one notification for all pods of a node that the same budget or webhook holds."""
         key = (event.node, event.holder or event.pod)
         held = (event.at - event.since).total_seconds()
         if held < self.held_after or key in self._held:
@@ -151,7 +149,6 @@ class NoteMaker:
 
 
 def _describe_command(event: PodBlocked) -> str:
-    """Return the command that shows what holds the pod: its budget if there is exactly one."""
     is_one = bool(event.budget) and "," not in event.budget
     kind = "pdb" if is_one else "pod"
     namespace, _, name = (event.budget if is_one else event.pod).partition("/")
@@ -197,7 +194,6 @@ def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def error_note(error: BaseException) -> Note:
-    """Return the notification about a run that an error ended; an unexpected one shows its type."""
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
@@ -209,7 +205,6 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
-    """Whether nodes are left only for reasons that pass by themselves."""
     passing = all(node.is_for_later for node in result.not_started)
     return bool(result.not_started) and passing and not (result.failed or result.not_done)
 

@@ -1,8 +1,7 @@
 """A run as plain lines, each with its time: for CI logs, pipes and dumb terminals.
 
-A line for everything that an operator would want to find there later, and none for what only moves:
-a log of thirty nodes at once has to stay readable. Where nothing is told for a while, one line says
-how the whole stands.
+Only events that an operator wants to find later get a line, so that the log of thirty nodes stays
+readable. After a silence, one line says how far the run is.
 """
 
 import shutil
@@ -51,7 +50,6 @@ class LogFilter:
         self._told: dict[tuple[str, str], float] = {}
 
     def take(self, event: StepEvent | AnyLine, now: float) -> bool:
-        """Take an event, heard at this many seconds; whether it is worth a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # of a server that takes one host after another through its reboot nothing adds up
             self.view = RunView()
@@ -98,7 +96,6 @@ class PlainLines:
         names_pods: bool = False,
         rephrase: Callable[[str], str] = str,
     ) -> None:
-        """Write to the stream. `rephrase` changes each line before it is written."""
         self._stream = stream
         self._rephrase = rephrase
         self._monotonic = monotonic

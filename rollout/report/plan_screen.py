@@ -56,9 +56,7 @@ _MOST_NAMED = 8
 _MOST_NOTES = 3
 # Nodes that are up to date need no word, and the others are shown as findings.
 _WITHOUT_WORD = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
-# If no wave is planned, this is the next command anyway.
 _SEE = " → rollout doctor"
-# The rows of the table show this rule.
 _IN_THE_TABLE = "--max-unavailable"
 # Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
@@ -124,10 +122,10 @@ def brief_text(
     whole: str = "",
     control_plane: Container[str] = (),
 ) -> str:
-    """Render a plan above a question: all of it if it fits in `height` lines, or without a `width`.
+    """Render a plan above a question, in at most `height` lines, or whole without a `width`.
 
-    Otherwise waves share rows, but those of the `control_plane` have their own, and `whole` is the
-    command that shows everything. The caller reports what prevents the start.
+    If it is too long, waves share rows, but those of the `control_plane` have their own, and
+    `whole` is the command that shows everything.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
@@ -154,7 +152,6 @@ def brief_text(
 
 
 def consequence(plan: RolloutPlan) -> str:
-    """Say how many nodes are rebooted, how many at once, and how long that takes."""
     most = max(_most_at_once(wave) for wave in plan.waves)
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -175,7 +172,6 @@ def _relaxed_flags(plan: RolloutPlan) -> str:
 
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
-    """Name a saved plan and the rules that it relaxes, before it runs."""
     name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
     lines = [f"{name} on {printable(plan.cluster.server)}"]
     lines += [f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)]
@@ -204,7 +200,6 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
-    """Yield a sentence and the node of each host whose last update or check failed."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:
@@ -222,7 +217,6 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Yield the nodes that have nothing to do or are held back: a line a cause, or one for all."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
@@ -258,9 +252,9 @@ def _wave_rows(
 ) -> Sequence[Row]:
     """Return the rows of the table: one for each wave without a `width`.
 
-    Otherwise consecutive waves of one node that are equal share a row. If there are more rows than
-    `most`, waves of the same size share one, and last, if `control_plane` names its nodes, all
-    consecutive waves with such nodes, or without.
+    Otherwise equal consecutive waves of one node share a row. If there are more rows than `most`,
+    waves of the same size share one, and last, all consecutive waves with nodes of the
+    `control_plane`, or without.
     """
     if width is None:
         return [_wide_row(wave, zones) for wave in plan.waves]
@@ -367,7 +361,6 @@ def _in_order(wave: Wave) -> Sequence[PlannedNode]:
 
 
 def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
-    """Name the nodes of a row, or tell how many there are if they are too many to read."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MANY, " ")
@@ -394,7 +387,6 @@ _HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
-    """Say how long the plan takes, what the estimate assumes, and how many pods move."""
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
@@ -436,7 +428,6 @@ def no_nodes_text(plan: RolloutPlan) -> str:
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
-    """Say that no update is staged, and that all nodes are up to date only if each one is."""
     nodes = counted(len(excluded), "node")
     if all(entry.update and entry.update.is_current for entry in excluded):
         return f"Nothing to do: {nodes} {'is' if len(excluded) == 1 else 'are'} up to date."
@@ -496,7 +487,6 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """Name the objects; several pods by their owners."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"
@@ -561,7 +551,6 @@ NOT_REHEARSED = (
 
 
 def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
-    """Return a line for each objection of the API server, and a sentence that counts them."""
     lines = []
     for node in nodes:
         lines += [f"✘ {printable(node.node)}  {printable(text)}" for text in node.objections]

@@ -65,7 +65,6 @@ def _far(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
-# Where the setting has not the name of the field.
 _KEYS = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -101,7 +100,6 @@ _KEYS = {
 # had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]"}
-# What says which nodes or pods a table is about.
 _WHICH = ("name", "namespace", "selector")
 
 

@@ -66,7 +66,6 @@ class NodeView:
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, now: float) -> None:
-        """Enter a phase or stay in it, at a monotonic time."""
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun = now
@@ -82,7 +81,6 @@ class NodeView:
         self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
 
     def leave(self, at: datetime) -> None:
-        """End the phase, and whatever holds its pods."""
         if self.phase and self.since and self.phase in PART_OF:
             # A clock may be set back, but no phase ends before it begins.
             self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
@@ -207,7 +205,6 @@ class RunView:
             self.interruptions.append(Stretch(self.last_at, event.at))
 
     def _interrupt(self, at: datetime) -> None:
-        """End what is in progress, because no other process continues it."""
         for node in self.nodes.values():
             node.leave(at)
         self._settled(at)
@@ -278,7 +275,6 @@ class RunView:
             self.waves[-1].waited_for.append(event.waiting_for)
 
     def _settled(self, at: datetime) -> None:
-        """End the settling of the wave whose last node has ended."""
         self.settling = None
         if self._settles:
             wave = self.waves[-1]

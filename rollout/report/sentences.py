@@ -98,7 +98,6 @@ def progress_text(view: RunView, now: float) -> str:
 
 
 def is_down(node: NodeStep | NodeView) -> bool:
-    """Whether its host does not answer, as expected during a reboot."""
     return node.phase is Phase.REBOOTING and node.activity is Activity.HOST_DOWN
 
 
@@ -122,10 +121,7 @@ def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
 
 
 def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
-    """Return the same in at most `width` columns, without the least important parts.
-
-    If even the shortest form does not fit, it takes two lines.
-    """
+    """Return the same within `width`, in two lines at most, without less important parts."""
     left = elapsed(max(0.0, event.seconds_left - since))
     holder = printable(event.held_by)
     pod = printable(event.pod)
@@ -169,7 +165,6 @@ def why_held(event: PodBlocked) -> str:
 
 
 def _who_acts(event: PodBlocked) -> str:
-    """Return whose controller has to open the budget; empty if it opens by itself."""
     return f"{printable(event.controller)} has to act" if event.controller else ""
 
 

@@ -42,7 +42,6 @@ _WIDE = (
 )
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
 _CORDONED = (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
-# Someone has to fix these on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 # When to release a held version, if no failed node is named.
 AFTER_THE_CAUSE = "After fixing the cause"
@@ -79,7 +78,6 @@ class FollowUp:
 
     @classmethod
     def of_ways(cls, sentence: str, ways: Sequence[Way], *, is_first: bool) -> "FollowUp":
-        """Return the alternatives; the first is the recommended one."""
         first = ways[0]
         return cls(sentence, command=first.command, is_first=is_first, lead=first.lead, ways=ways)
 
@@ -181,7 +179,6 @@ def _brief_lines(
 
 
 def _most_common(notes: Sequence[str]) -> tuple[str, int]:
-    """Return the most common note that is not empty, and how many nodes have it."""
     common = Counter(filter(None, notes)).most_common(1)
     return common[0] if common else ("", 0)
 
@@ -242,7 +239,6 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 def _next(
     statuses: Sequence[NodeStatus], asked: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> str:
-    """Return the command to run next; empty if there is nothing to do."""
     if any(_needs_doctor(status) for status in statuses):
         return "rollout doctor"
     urgent = [follow_up.command for follow_up in follow_ups if follow_up.is_first]
@@ -283,14 +279,12 @@ def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
 
 
 def _may_find_an_update(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
-    """Whether a check may stage another version than one that was rolled back from."""
     if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
         return False
     return status.update.newest_version not in rolled_back
 
 
 def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
-    """Say why no check for updates is advised; empty if no version was rolled back from."""
     rolled_back = rolled_back_versions(statuses)
     if not rolled_back:
         return ""
@@ -301,7 +295,7 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
     """Return what the state does not say: progress, problem, and when the node is tried again.
 
-    A narrow table leaves out fixes, and causes that a sentence below the table gives.
+    A narrow table leaves out what a sentence below the table says.
     """
     if status.is_rebooting:
         return printable(status.progress)
@@ -325,7 +319,6 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
 
 
 def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
-    """Whether a sentence below the table names the cause: all paused, or version held."""
     if status.error:
         return False
     if status.is_paused:
@@ -380,7 +373,6 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 def _remembered(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
-    """Yield what is remembered and holds many nodes back, each with the command that ends it."""
     pause = all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")

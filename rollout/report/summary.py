@@ -146,7 +146,6 @@ def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
 
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
-    """Say what would be left after the real run; empty if nothing would."""
     lines = []
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
@@ -180,10 +179,7 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[Step]:
-    """Yield what to look at, and how to continue after it is fixed.
-
-    A lost lock comes before everything else, and a held version before a failed node.
-    """
+    """A lost lock comes before everything else, and a held version before a failed node."""
     if _is_fenced(result):
         yield ("see", "rollout status --run")
         yield ("then", "rollout resume")
@@ -232,7 +228,6 @@ def _has_new_trouble(result: RunResult) -> bool:
 
 
 def _failed_names(result: RunResult) -> str:
-    """Name the nodes that failed in this process or before; empty if none did."""
     names = [node.node for node in result.failed]
     names += [node.node for node in result.failed_before]
     return shortened(list(dict.fromkeys(names)), most=2)
@@ -273,7 +268,6 @@ def _go_on(result: RunResult) -> str:
 
 
 def _release(result: RunResult) -> str:
-    """Return the command that releases the held versions; empty if none keeps a node back."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     words = [shell_word(version) for version in versions if version]

@@ -42,7 +42,6 @@ _PASSES_STOPPED = (
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
-    """Say which run it is, who started it, since when, and how far it has come."""
     if unfinished.is_only_taints:
         return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
     run = printable(unfinished.run)
@@ -87,7 +86,6 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 
 
 def _wave(unfinished: Unfinished) -> str:
-    """Return the latest wave in progress; empty if no node is, or the waves are unknown."""
     waves = _waves_by_node(unfinished)
     in_progress = [
         waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
@@ -206,10 +204,6 @@ def resume_text(
 
 
 def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: float) -> str:
-    """Say what abort will do with each node; `wait` is how many seconds a reboot may take.
-
-    `unfinished` is None if only FleetLock slots are left.
-    """
     if unfinished is None:
         return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
@@ -310,7 +304,6 @@ def _lines(
 
 
 def _idle_text(unfinished: Unfinished) -> str:
-    """Say that no process works on it, and how to continue or end it."""
     if not unfinished.blocks:
         return f"  {ways_out(unfinished)}"
     operate = ""

@@ -61,7 +61,6 @@ _KINDS = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
-    """Return how many nodes may be unavailable; `nodes` are all nodes of the cluster."""
     meant = pools_of(policy).members(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(meant), meant, nodes)
 
@@ -100,7 +99,6 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        """`Denied` if the node may not reboot while the other holds a slot."""
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
@@ -180,7 +178,6 @@ class SlotAdmission:
         return self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
-        """Check what is known already; only the slots and the Lease are read now and then."""
         slots = self._context.book.seen(_FRESH / 2)
         nodes = self._machines.nodes
         limits = self._limits(nodes)
@@ -290,7 +287,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.DRAIN_BLOCKED, f"the drain of {name} would fail: {why}")
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
-        """`Denied` if a gate holds the node: a window, blocking pods or alerts."""
         policy = self._settings.policy
         clock = self._context.clock
         plan = plan_of(node, slot, self._settings.selection, policy=policy, now=clock.now())

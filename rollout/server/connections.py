@@ -1,9 +1,8 @@
 """The listening socket, and limits on connections: in total, and per address.
 
 Connections count from when they are accepted, because the server needs file descriptors for the API
-server, too. A connection that has not sent a whole request is silent. It is closed after a while,
-because aiohttp itself waits for a head without an end. At the limit, a new connection closes the
-one that is silent for longest.
+server, too. A connection that has not sent a whole request is closed after a while. At the limit, a
+new connection closes the one that is silent for longest.
 """
 
 import asyncio
@@ -103,7 +102,6 @@ class OpenConnections:
         self._asking: set[web.RequestHandler] = set()
 
     def opened(self, server: web.Server) -> web.RequestHandler:
-        """Return a handler for a new connection; close the longest silent ones at the limit."""
         handler = server()
         self._open[handler] = self._now
         # Many are accepted at once: the addresses of the earlier ones are known in the next cycle.
@@ -128,7 +126,6 @@ class OpenConnections:
         handler.force_close()
 
     def _forget(self) -> None:
-        """Remove closed connections. A connection in its TLS handshake has no transport yet."""
         for handler, since in list(self._open.items()):
             if handler.transport is None and self._now - since > _HANDSHAKE:
                 del self._open[handler]
@@ -156,7 +153,6 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return the peer's address; empty before it is known."""
     peer = handler.transport.get_extra_info("peername") if handler.transport else None
     return normalize_address(str(peer[0])) if peer else ""
 

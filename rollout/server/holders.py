@@ -4,9 +4,9 @@ A grant must be safe while another server may return the same node. So a grant i
 Node first; then the node is checked, then the slot and the Lease. A server that returns a node
 closes the slot first, and reads the Node's phase after that. So one of the two sees the other.
 
-A host that reports steady state is told that it is released once its node is returned. The server
-that holds the Lease proves the reboot and returns the node. This module records the report, and
-waits some seconds for that. The slot is freed later, when the cluster has settled and soaked.
+A host that reports steady state is released once its node is returned. The server with the Lease
+proves the reboot and returns the node. This module waits some seconds for that. The slot is freed
+later, when the cluster has settled and soaked.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +142,6 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_owner(slot: Slot, node: Node) -> None:
-    """`Denied` if the slot is about another Node of this name, or about a node that was returned."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -156,7 +155,6 @@ def _check_owner(slot: Slot, node: Node) -> None:
 
 
 def _check_slot(slot: Slot, node: Node) -> None:
-    """`Denied` if this slot grants no reboot any more."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
@@ -167,7 +165,6 @@ def _check_slot(slot: Slot, node: Node) -> None:
 
 
 def _record_next_request(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Record that a host asks from a new boot: it has reached steady state after its reboot."""
     if not node.boot_id or zincati_id(node.machine_id) != slot.id:
         return
     if slot.state is SlotState.HELD and not slot.has_reported:
@@ -184,7 +181,6 @@ def _is_ending(slot: Slot) -> bool:
 
 def record_report(context: ServerContext, ask: Ask) -> Slot | None:
     """Record that the host has reported steady state; return its slot, None if it holds none."""
-    # Empty if no node, or no single node, has this ID.
     name = ""
     try:
         name = context.machines.name_of(ask.id)
@@ -265,11 +261,6 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
-    """Return the slot of the host that reports as the Node `name`, if it has one.
-
-    A disk that is moved to another Node takes the host's ID along, and both Nodes may hold a slot.
-    Then the slot of the Node that the host reports as now counts.
-    """
     slot = slots.of_node(name) if name else None
     if slot is not None and slot.id == ask.id:
         return slot

@@ -50,8 +50,6 @@ _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind
 
 
 class _Front:
-    """The requests that are under way."""
-
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._metrics_now = metrics
@@ -157,7 +155,6 @@ def _json(answer: FleetLockAnswer) -> web.Response:
 async def _in_protocol_form(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer requests that aiohttp itself refuses as JSON, too."""
     try:
         return await handler(request)
     except web.HTTPNotFound:

@@ -56,7 +56,6 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return the facts of a host that asks: it needs a reboot, into FLUO's version if known."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
@@ -80,7 +79,6 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Return the planned node, with the boot ID and version from before its reboot."""
     cordoned = node.unschedulable
     machine_id = node.machine_id
     if node.annotations.get(marks.RUN) == slot.run:

@@ -1,8 +1,8 @@
 """Waits for a host whose Node was deleted during its reboot.
 
 Some cloud controllers delete the Node of a machine that is down. Its kubelet registers a Node with
-another UID when it starts. Until then the host may be booting, so it keeps its slot. If it stays
-away, the machine was removed: that is no failure, and its slot is freed.
+another UID when it starts, so the host keeps its slot until then. If it stays away, the machine was
+removed: that is no failure, and its slot is freed.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,6 @@ def await_reregistration(
 
 
 def _find_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the Node if it is the slot's machine, with any UID; else None."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:

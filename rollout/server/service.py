@@ -65,7 +65,6 @@ class AskLog:
         self.notice(f"{name} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
     def _remember(self, ask: Ask, answer: FleetLockAnswer) -> bool:
-        """Remember the answer; return whether it is new."""
         if answer.kind not in _FOR_ALL:
             previous = self._kinds.get(ask.id)
             self._kinds[ask.id] = answer.kind
@@ -79,8 +78,6 @@ class AskLog:
 
 
 class Service:
-    """Answers requests, in any thread."""
-
     def __init__(self, context: ServerContext, stop: StopRequest) -> None:
         self.context = context
         self.worker = Worker(context, stop)

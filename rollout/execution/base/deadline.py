@@ -1,8 +1,8 @@
 """What ends a wait: a deadline, too long an outage of the API server, or a request to stop.
 
-Every wait has a deadline. An outage is reported and waited out. All steps of a run share the time
-that they wait for one outage, so that the steps that follow do not each wait for it again. After a
-request to stop, no further node is started, and nodes that are not rebooting yet may be returned.
+An outage is reported and waited out. All steps of a run share the time that they wait for one
+outage. After a request to stop, no further node is started, and nodes that are not rebooting yet
+may be returned.
 """
 
 import threading
@@ -57,7 +57,6 @@ class Deadline:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
@@ -105,7 +104,6 @@ def _failure(state: RetryCallState) -> BaseException:
 
 
 def _pause(state: RetryCallState) -> float:
-    """Return the pause that the server asks for, or one that doubles with each attempt."""
     failure = _failure(state)
     if isinstance(failure, ApiError) and failure.retry_after is not None:
         return min(failure.retry_after, _LONGEST_RETRY_AFTER)
@@ -117,8 +115,8 @@ class PatientApi:
     """An API server whose outages are waited out. For many threads.
 
     `notice` is called for each error that is waited out. `seconds` is how long requests without a
-    deadline of their own wait together, from the first failed request in a row. Each asker, such as
-    `STEPS` or the lock, has its own row: an answer to one says nothing about another's requests.
+    deadline wait together, from the first failed request in a row. Each asker, such as `STEPS` or
+    the lock, has its own row.
     """
 
     api: ClusterApi
@@ -229,7 +227,6 @@ class StopRequest:
 
     @property
     def why(self) -> StopRequested | DeadlineReached:
-        """Return why further nodes are not started, once the stop is due."""
         if self.is_requested or self.deadline is None:
             return StopRequested()
         return DeadlineReached()

@@ -27,7 +27,6 @@ class CachedValue(Generic[T]):
     _fresh_until: float = float("-inf")
 
     def forget(self) -> None:
-        """Have the value read again when it is next needed."""
         with self._lock:
             self._fresh_until = float("-inf")
 

@@ -82,7 +82,6 @@ class LiveView(Generic[T]):
 
     @property
     def news(self) -> int:
-        """Return a number that grows with each message of the server."""
         return self._generation
 
     def _list(self, api: ClusterApi) -> None:

@@ -1,14 +1,12 @@
 """Checks around a node's reboot: those of other tools, as with FLUO, and the operator's playbooks.
 
-A label on the Node requests the checks of other tools, and annotations answer. The label is set and
-earlier answers are removed in one write, so that no old answer counts as a new one. An annotation
-names the label, so that a process that returns the node can remove it. Checks run before anything
-is evicted, as with FLUO: a node that fails them has lost nothing.
+A label on the Node requests checks, and annotations answer. One write sets the label and removes
+earlier answers, so that no old answer counts as new. An annotation names the label, so that a
+process that returns the node can remove it. Checks run before anything is evicted.
 
 Playbooks run on a drained node before its reboot, and on a Ready one after it. If the first fails,
-the node works as before and is returned. If the second fails, the node is not what its operator
-wants in service, so it stays cordoned and is reported. A run that is resumed before the reboot runs
-the first playbook again, which has to allow for that.
+the node is returned. If the second fails, the node stays cordoned and is reported. A run that is
+resumed before the reboot runs the first playbook again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,10 +31,9 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks of this name, and return once they have set these annotations to true.
+    """Request the checks of this name, and wait until these annotations are true.
 
-    Raises:
-        NodeFailure: they have not in time.
+    Raises `NodeFailure` if they are not in time.
     """
     if not annotations:
         return
@@ -86,11 +83,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook for a drained node, or for a node that is Ready in this boot.
-
-    Raises:
-        NodeFailure: the playbook failed.
-    """
+    """Raises `NodeFailure` if the playbook fails."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return

@@ -4,12 +4,12 @@ Between admission and cordon there is one write and nothing slow. An outage of t
 repeats both. The mark is written before the other Nodes are read, so of two rollouts that do not
 know each other, the later one to mark sees both marks. A rollout that sees too many nodes
 unavailable does not cordon. Among nodes that are only marked, those later by name give way, and the
-earlier ones wait until they have. So the rollouts never both continue, and never both give up.
+earlier ones wait for that. So the rollouts never both continue, and never both give up.
 
-A node that an earlier process has started is taken up where that process left it. The mark on the
-Node says which act was about to begin, not whether it happened; the host's boot ID says whether it
-has rebooted. The node enters the state machine at a phase from which everything is proven again,
-and no host is asked to reboot in a boot other than the planned one.
+A node that an earlier process has started is taken up where that process left it. The mark says
+which act was about to begin, not whether it happened; the boot ID says whether the host has
+rebooted. Everything from there on is proven again, and no host is asked to reboot in a boot other
+than the planned one.
 """
 
 from collections.abc import Mapping
@@ -53,16 +53,12 @@ def claim(
 ) -> None:
     """Mark the node, admit it, then annotate and cordon it in one write, without the soft taint.
 
-    A node that was cordoned before is marked as not ours to uncordon. The same holds for the label
-    that excludes it from load balancers. `detected` is the mark of what requires the reboot.
+    A cordon or a load balancer label from before is marked as not ours to remove. `detected` is the
+    mark of what requires the reboot.
 
-    Raises:
-        RefusedError: the node is not admitted now. It waits, and is tried again.
-        NotStartedError: the node is not as it was planned, or no longer eligible. It is skipped.
-            `RefusedError` is a subclass, so catch that one first.
-
-    These two errors leave no mark on the Node. After any other error, `end_without_success` looks
-    whether a mark is left.
+    Raises `RefusedError` if the node has to wait and is tried again, and `NotStartedError`, its
+    base class, if the node is skipped. These leave no mark on the Node. After any other error,
+    `end_without_success` looks whether a mark is left.
     """
     _check_admission(context)
     ready = ready_of(context.pods())
@@ -118,7 +114,6 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _mark(task: NodeTask) -> Node:
-    """Mark the Node; return it as it was before the mark."""
     # A write whose answer was lost is repeated. It then finds its own mark, which is left out here.
     unmarked: list[Node] = []
 
@@ -161,9 +156,8 @@ def _read_when_admitted(
 ) -> Node:
     """Wait until the node may be cordoned; return its Node as read for that.
 
-    Raises:
-        RefusedError: the rollout may not cordon it now, or the limit has no room for it.
-        NotStartedError: the Node is gone, or a plan made now would leave it out.
+    Raises `RefusedError` if the rollout may not cordon it now, and `NotStartedError` if the Node is
+    gone or a plan made now would leave it out.
     """
     name = context.name
     while True:
@@ -189,13 +183,10 @@ def _read_when_admitted(
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """Return the host's facts if a plan made now would take the node.
+    """Return the host's facts; `NotStartedError` if a plan made now would leave the node out.
 
     Cordons are left to the claim. A node that was planned for its update is not rebooted without
     one.
-
-    Raises:
-        NotStartedError: a plan made now would leave the node out.
     """
     may_be_idle = context.policy.reboot_idle and not context.planned.staged
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
@@ -208,16 +199,11 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout may undo the cordon.
-
-    It may undo a cordon of any run, such as that of a node that failed earlier. The cordon of this
-    claim can be on the Node already, if the answer to its write was lost.
-    """
+    """Whether rollout set the cordon, in any run, or in a write of this claim with a lost answer."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
 def _check_planned(task: NodeTask, node: Node) -> None:
-    """Raise `NotStartedError` if the Node is not as it was planned."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
@@ -233,7 +219,6 @@ def _check_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_cordon(before: Node, node: Node) -> None:
-    """Raise `NotStartedError` if someone else has cordoned the Node after it was marked."""
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 
@@ -247,8 +232,7 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where the run of a node continues that an earlier process has started.
 
-    Raises:
-        NodeFailure: someone else has finished the node, or has changed its marks.
+    Raises `NodeFailure` if someone else has finished the node or changed its marks.
     """
     context.check_may_act()
     node = context.node()

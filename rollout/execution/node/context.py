@@ -60,20 +60,13 @@ class NodeEngine(Protocol):
     def stop(self) -> StopRequest: ...
 
     @property
-    def playbooks(self) -> NodePlaybooks | None:
-        """The operator's playbooks, None if there are none."""
-        ...
+    def playbooks(self) -> NodePlaybooks | None: ...
 
     def run_node_command(self, context: "NodeContext") -> None:
-        """Run gates.command for a node; `NotStartedError` if the command refuses it.
-
-        `why_refused` checks the other gates.
-        """
+        """`NotStartedError` if the command refuses the node. `why_refused` checks the other gates."""
         ...
 
-    def is_shut(self, planned: PlannedNode) -> bool:
-        """Whether the node's windows are closed now, for example after a long wait."""
-        ...
+    def is_shut(self, planned: PlannedNode) -> bool: ...
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         """Return why the node may not be cordoned now, None if it may. May raise `ApiError`."""
@@ -81,9 +74,7 @@ class NodeEngine(Protocol):
 
     def limit(self, nodes: Collection[Node]) -> AwayLimit: ...
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node may not boot into this staged version; None if it may."""
-        ...
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None: ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
         """Store for later rollouts how the node ended, a failure before its marks are removed."""
@@ -104,9 +95,7 @@ class HostAccess(Protocol):
         """Why the host did not answer when it was last asked, None if it did."""
         ...
 
-    def boot_now(self) -> BootFacts | None:
-        """Return facts of the boot that the host is in, None if it does not tell."""
-        ...
+    def boot_now(self) -> BootFacts | None: ...
 
     def at_end(self, planned: PlannedNode) -> PlannedNode | None:
         """Return the node with the version that its end is about; None if it is about none."""
@@ -132,17 +121,13 @@ class NodeContext(NodeTask):
 class Progress:
     """The phase of a node, and what its run has learned so far.
 
-    staged_version: the version that the node was last admitted for.
-    boot: the boot after the reboot; unknown before it was seen.
-    marked: rollout's marks are on the Node.
-    in_doubt: an earlier process may have requested the reboot.
-    drains: how often new pods have sent the node back to draining.
-    restagings: how often its host has staged another version.
-    targets: what each source that asked for the reboot must show after it.
-    note: what to report of a node that succeeds.
-    ineffective_reboots: how many reboots in a row, including this one, have changed nothing.
-    endings: seconds that pods took to end in the last drain, by owner.
-    edge: the move by which the node entered the phase, None if it was reported before.
+    staged_version: the version that the node was last admitted for. boot: the boot after the
+    reboot. marked: rollout's marks are on the Node. in_doubt: an earlier process may have requested
+    the reboot. drains: how often new pods have sent the node back to draining. restagings: how
+    often the host has staged another version. targets: what each source that asked for the reboot
+    must show after it. note: what to report of a node that succeeds. ineffective_reboots: how many
+    reboots in a row have changed nothing. endings: seconds that pods took to end in the last drain,
+    by owner. edge: the move into the phase, None if it was reported before.
     """
 
     phase: Phase = Phase.PENDING
@@ -159,7 +144,7 @@ class Progress:
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":
-        """Return the progress after this move; a move that is not in the table is a defect."""
+        """A move that is not in the table is a defect."""
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
     @property
@@ -181,8 +166,8 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
 def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
     """Return the context whose `check` suits a step in this phase.
 
-    Until the reboot is requested, the node can still be returned. So the check also raises
-    `GivenUpError` when a stop returns nodes, and `NodeRemovedError` when the Node is removed.
+    Until the reboot is requested, the check also raises `GivenUpError` when a stop returns nodes,
+    and `NodeRemovedError` when the Node is removed.
     """
     if phase not in BEFORE_REBOOT:
         return context

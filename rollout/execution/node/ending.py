@@ -85,9 +85,9 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 
 
 def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted meanwhile, for example by an autoscaler.
+    """Return what an error means if the Node was deleted meanwhile.
 
-    A deleted Node is not a failure. A reboot that cannot be proven is a failure if the same machine
+    A deleted Node is not a failure. A reboot that cannot be proven is one if the same machine
     registers its Node again.
     """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
@@ -120,7 +120,6 @@ def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> R
 
 
 def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
-    """Write the end on the Node. A Node without marks of this run is left as it is."""
     if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
@@ -142,10 +141,7 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether marks of this run are on the Node.
-
-    The write of a claim may have been carried out although its answer was lost.
-    """
+    """Whether this run's marks are on the Node, also if the claim's write was not answered."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context)

@@ -1,4 +1,4 @@
-"""How a node's run fails, and the outcome of each failure. It decides what is left on the node."""
+"""How a node's run fails, and the outcome of each failure, which decides what stays on the node."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,7 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """Not admitted right before its cordon. Nothing is left on the node, and it is tried again.
+    """Not admitted right before its cordon, and tried again. Nothing is left on the node.
 
     Handle it before `NotStartedError`, which skips the node for the rest of the rollout.
     """
@@ -114,7 +114,7 @@ def is_update_cleared(
 ) -> bool:
     """Whether a failure says nothing against the staged update.
 
-    The host runs that `version` now, or keys or credentials keep rollout out (`is_refused`).
+    The host runs `version` now, or keys or credentials keep rollout out (`is_refused`).
     """
     runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
     return runs_update or is_refused

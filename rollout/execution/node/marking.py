@@ -1,7 +1,7 @@
 """Writes rollout's marks on a Node, and removes them.
 
-Every write names the version of the Node that it was decided on. So a cordon or uncordon by someone
-else in between is seen and not overwritten. Only what carries this run's ID is ever undone.
+Every write names the version of the Node that it was decided on, so that it never overwrites a
+cordon or uncordon by someone else. Only what carries this run's ID is undone.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +70,6 @@ def is_excluded_by_us(node: Node) -> bool:
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
-    """Write the phase; return the Node as it was before."""
     return change_node(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
 
 
@@ -84,10 +83,9 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 
 
 def mark_granted(task: NodeTask) -> None:
-    """Write that the host of a drained node may reboot.
+    """Write that the host may reboot; `DrainError` if its node is not drained or cordoned.
 
-    `DrainError` if it is not drained or not cordoned. If one process grants the reboot while
-    another returns the node, the first to write wins.
+    If one process grants the reboot while another returns the node, the first to write wins.
     """
 
     def change(node: Node) -> Patch:
@@ -165,7 +163,6 @@ def leave_aborted(task: NodeTask) -> None:
 def fluo_labels(
     policy: Policy, version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return the labels that FLUO's agent would set, if the policy wants them."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
@@ -194,11 +191,10 @@ def _result(
 
 
 def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
-    """Return how many requested reboots in a row have brought no other version.
+    """Return how many requested reboots in a row, with the last, have brought no other version.
 
-    The last reboot is included. 0 if it has brought another version, if a version or deployment was
-    its proof, or if nothing had requested it.
-    `node` is the Node before it was returned.
+    0 if a version or deployment was the proof, or if nothing had requested the reboot. `node` is
+    the Node before it was returned.
     """
     if is_returned_by(node, task.rollout):
         return ineffective_reboots(node)
@@ -212,7 +208,6 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
-    """Return the version that was rolled back, or how many reboots have changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}
@@ -294,7 +289,6 @@ def stays_cordoned(task: NodeTask) -> bool:
 def change_node(
     task: NodeTask, change: Change, read: Callable[[ClusterApi], Node] | None = None
 ) -> Node:
-    """Change a task's Node as `write_node` does; return it as it was before."""
     return write_node(task.cluster, task.check_may_act, task.name, change, read=read)
 
 
@@ -309,8 +303,8 @@ def write_node(
 ) -> Node:
     """Read a Node, decide, and write; return the Node as it was before the write.
 
-    If it changed in between, or after an outage, all three are repeated, because what was read may
-    no longer be true. `read` may read more than the Node.
+    If it changed in between, or after an outage, all three are repeated. `read` may read more than
+    the Node.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)

@@ -1,16 +1,16 @@
 """Proves a reboot in three parts, each of which is waited for.
 
-First, the kubelet of the new boot reports Ready. No clocks are compared and no NotReady is awaited,
-because a fast reboot may never show one.
+First, the kubelet of the new boot reports Ready. No NotReady is awaited, because a fast reboot may
+never show one.
 
-Second, what required the reboot no longer does. Versions, deployments and marker files are settled
-by the boot. An operator's command and another tool's annotation may take a while. The annotation is
+Second, what required the reboot no longer does. The boot settles versions, deployments and marker
+files. An operator's command and another tool's annotation may take a while. The annotation is
 awaited only if the tool's agent runs on the node, because nobody else would remove it. If this part
 fails, the node works as it did before.
 
 Third, the node's own pods (static pods and those of DaemonSets) that were ready before are ready
-again. A DaemonSet that is gone, or no longer wants the node, is not awaited. Right after a boot the
-API may still show a pod as it was before: a pod whose Ready has the same time as then is not back.
+again, unless their DaemonSet is gone or no longer wants the node. Right after a boot the API may
+still show a pod as it was: a pod whose Ready has the same time as then is not back.
 """
 
 from collections.abc import Mapping
@@ -69,10 +69,8 @@ class MissingProof:
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
     """Return once each source that required the reboot shows that it worked.
 
-    The version comes first. It alone suffices if update_engine alone required the reboot.
-
-    Raises:
-        NodeFailure: a source does not show it in time.
+    The version comes first, and suffices if update_engine alone required the reboot. Raises
+    `NodeFailure` if a source does not show it in time.
     """
     targets = progress.targets
     if not targets or Source.UPDATE_ENGINE in targets:
@@ -91,7 +89,6 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
-    """Return the first source without a proof; None if all have one."""
     missing = _missing_on_host(host, progress)
     if missing is None and Source.ANNOTATION in progress.targets:
         names = requests(context.node(), marks.OTHERS_REQUESTS)
@@ -216,11 +213,8 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Return once the node's own pods that were ready before are ready again.
 
-    This comes before the uncordon, so that no pod lands on a node without its network. The cordon
-    does not stop the node's own pods.
-
-    Raises:
-        NodeFailure: some are not ready in time.
+    This comes before the uncordon, so that no pod lands on a node without its network. Raises
+    `NodeFailure` if some are not ready in time.
     """
     before = ready_before(task.node())
     deadline = task.cluster.deadline(timeout)

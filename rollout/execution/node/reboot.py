@@ -1,10 +1,9 @@
 """Requests a reboot, and waits until the machine has another boot ID, the first part of the proof.
 
-Each request, by any process, is made in the same way. First the node is checked: it is cordoned,
-the pods that had to leave are gone, and its volumes are detached. Then the phase is written on the
-Node. Then, while the connection to the host is open, the host must be the node's machine in the
-planned boot, and everything that can change at any moment is checked again. Then the command is
-sent, with nothing in between.
+Before each request, the node is cordoned, the pods that had to leave are gone, and its volumes are
+detached. The phase is written on the Node. While the connection to the host is open, the host must
+be the node's machine in the planned boot, and everything that can change is checked again. Then the
+command is sent, with nothing in between.
 """
 
 from collections.abc import Mapping
@@ -89,12 +88,9 @@ def last_look(task: NodeTask) -> None:
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
     """Check what can change at any moment, and return the Node.
 
-    Raises:
-        RefilledError: pods have arrived that can be evicted.
-        DrainError: the node was uncordoned, its marks are gone, or a pod arrived that must not be
-            evicted.
-        FencedError: this process may no longer act.
-        ApiError: the Node or its pods cannot be read in time.
+    Raises: RefilledError: pods have arrived that can be evicted. DrainError: the node was
+    uncordoned, its marks are gone, or a pod must not be evicted. FencedError: this process may no
+    longer act. ApiError: the Node or its pods cannot be read in time.
     """
     node = task.node(deadline)
     if not node.unschedulable:
@@ -134,7 +130,6 @@ def _await_detached(task: NodeTask) -> None:
 
 
 def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
-    """Return the volumes on the node; none if this user may not list them."""
     try:
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
@@ -146,16 +141,13 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
     """Send the reboot command until the host has received it, or has rebooted by itself.
 
-    A connection that ends before the command's answer counts as an answer, and so does a timeout:
-    the command may have been carried out, and the proof decides. If the connection was never made,
-    or broke, the command is sent again only after the host has answered in the planned boot. So no
-    host is ever asked to reboot twice.
+    A broken connection or a timeout counts as an answer: the command may have been carried out, and
+    the proof decides. Otherwise the command is sent again only after the host has answered in the
+    planned boot. So no host is ever asked to reboot twice.
 
-    Raises:
-        RebootError: the host refuses to reboot.
-        DrainError: the last check has found something that forbids the reboot.
-        RestagedError: the host has staged another version than the one with these `targets`.
-        WithheldError: the staged version is no longer admitted.
+    Raises: RebootError: the host refuses to reboot. DrainError: the last check forbids the reboot.
+    RestagedError: the host has staged another version than the one with these `targets`.
+    WithheldError: the staged version is no longer admitted.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while _try_request(context, host, targets) is _Request.NOT_SENT:
@@ -186,17 +178,15 @@ def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, s
 
 
 def _may_be_accepted(result: CommandResult) -> bool:
-    """Whether the host accepts the command, or its connection has ended without an exit status."""
     return result.exit_status in (0, None)
 
 
 def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the node's machine in its planned boot, and return the answer.
+    """Send the reboot command to the node's machine in its planned boot; None if that boot is over.
 
-    None if that boot is over. The last checks come after the connection is open, because reaching a
-    host can take long. On the same connection the host tells what it has staged.
+    The last checks come after the connection is open, because reaching a host can take long.
     """
     started = context.cluster.deadline(_REQUEST_SECONDS)
 
@@ -243,7 +233,6 @@ def _check_may_reboot(
 
 
 def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
-    """Wait until the host answers; whether it is still in the planned boot."""
     wait = "it did not answer"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
@@ -258,12 +247,11 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with another boot ID, and return the facts of that boot.
 
-    `in_doubt`: the process that has marked the node may not have requested its reboot. Then the
-    reboot is requested as by `ask_for_reboot` once the host answers in the planned boot.
+    If it is `in_doubt` whether an earlier process has requested the reboot, it is requested once
+    the host answers in the planned boot.
 
-    Raises:
-        NodeFailure: the host does not reboot in time, or its machine is gone.
-        DrainError, WithheldError: the reboot may not be requested, and was not requested before.
+    Raises `NodeFailure` if the host does not reboot in time or its machine is gone, and what
+    `ask_for_reboot` raises if the reboot was not requested before.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
@@ -307,9 +295,9 @@ class _Doubt:
     def request_reboot(self) -> str:
         """Request the reboot; return why it may not be requested, else an empty text.
 
-        A host that is going down may refuse, which tells nothing. `RefilledError` is raised at
-        once, because draining does no harm to a host that was asked before. Other reasons are
-        raised once the host has surely not been asked before.
+        A refusal by a host that is going down tells nothing. `RefilledError` is raised at once,
+        because draining does no harm to a host that was asked before. Other reasons are raised once
+        the host has surely not been asked.
         """
         try:
             result = _request_reboot(self.context, self.host, self.targets)

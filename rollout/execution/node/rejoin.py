@@ -1,14 +1,13 @@
 """Continues the run of a node whose Node is deleted during the reboot and registered again.
 
-Before the reboot is requested, a Node that is gone, or about to go, is left at once to whatever
-removes it. During the reboot it may come back: some cloud controllers delete the Node of a machine
-that is down, and its kubelet registers a new Node when it starts, with another UID and without
-rollout's cordon and marks.
+Before the reboot, a Node that is gone is left to whatever removes it. During the reboot it may come
+back: some cloud controllers delete the Node of a machine that is down, and its kubelet registers a
+new Node, with another UID and without rollout's cordon and marks.
 
-So the host gets some time to come back, much less than with a Node. Once the same machine answers
-over SSH in another boot, its kubelet has `--ready-timeout` to register the Node, which is then
-cordoned and marked as the earlier one was. If neither happens, the machine was removed, which is
-not a failure of the node or its version.
+So the host gets some time to come back, much less than with a Node. Once the machine answers in
+another boot, its kubelet has `--ready-timeout` to register the Node, which is then cordoned and
+marked as before. If neither happens, the machine was removed, which is no failure of the node or
+its version.
 """
 
 from collections.abc import Callable, Mapping
@@ -122,7 +121,6 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
 
 
 def absence_seconds(timeout: float) -> float:
-    """Return how many seconds a host may stay away if its Node is gone."""
     return min(_GONE_SECONDS, timeout / _GONE_PART)
 
 

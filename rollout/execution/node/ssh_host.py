@@ -73,7 +73,6 @@ class SshHost:
         return self.shell.error
 
     def boot_now(self) -> BootFacts | None:
-        """Return facts of the current boot; None if the planned machine does not answer."""
         try:
             facts, _ = look(self)
         except NodeFailure:
@@ -97,10 +96,8 @@ def is_login_refused(error: SshError | None) -> bool:
 def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
     """Return facts of the current boot, None if there is no answer; and what to wait for.
 
-    `left` is the number of seconds until a deadline.
-
-    Raises:
-        NodeFailure: another machine answers. Waiting does not help, and it cannot be trusted.
+    `left` is the number of seconds until a deadline. Raises `NodeFailure` if another machine
+    answers, which cannot be trusted.
     """
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))
@@ -134,7 +131,6 @@ def other_machine(host: SshHost, facts: BootFacts) -> str:
 
 
 def in_boot_before(host: SshHost, facts: BootFacts) -> bool:
-    """Whether the host is still in the boot that the node was planned in."""
     return facts.boot_id == host.planned.boot_id
 
 

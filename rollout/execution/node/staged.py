@@ -1,9 +1,8 @@
 """What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment. So the version that a node was admitted for is
-compared with the host's answer three times: before the cordon, after the drain, and on the
-connection that requests the reboot. A new version is judged like a planned one, and then replaces
-it.
+A host may stage another version at any moment. So the admitted version is compared with the host's
+answer before the cordon, after the drain, and on the connection that requests the reboot. A new
+version is judged like a planned one, and then replaces it.
 """
 
 from collections.abc import Mapping

@@ -58,7 +58,7 @@ _TICK = 0.5
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
     """Run one node from its phase to its end; `steps` has each phase but done and failed.
 
-    A failure of the node is returned and not raised.
+    A failure of the node is returned, not raised.
     """
     progress = Progress()
     with ExitStack() as stack:
@@ -115,11 +115,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
-    """Report the phase that the node has entered, and the move that has led there.
-
-    The report has the staged version if it is not the planned one, and how long pods took to
-    terminate once the node is drained.
-    """
+    """Report the phase and the move into it, a staged version that was not planned, and endings."""
     context.step(
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
@@ -129,11 +125,7 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return what the next step works with.
-
-    The staged version is the one that the node was last admitted for. Until the reboot is
-    requested, `check` raises an error on a stop that returns nodes, too.
-    """
+    """Return what the next step works with: the version last admitted, and the phase's `check`."""
     return with_check_of_phase(_as_admitted(context, progress), progress.phase)
 
 
@@ -195,19 +187,16 @@ def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    """Return the Node and the observation of its host, which is checked to be the Node's."""
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.node()
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
-    """Return the progress with the version that is staged now; unchanged if it is still the same.
+    """Return the progress with the version that is staged now, unless it is the same.
 
-    A host that does not answer now is asked again right before its reboot.
-
-    Raises:
-        WithheldError: the node may not be rebooted into the version.
+    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is
+    asked again right before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
@@ -275,10 +264,9 @@ def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
 
 
 def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait as the settings ask; a request to stop ends the wait.
+    """Wait as the settings ask. A stop returns the node at once, whatever `waves.stop` is.
 
-    Then the node is returned at once, whatever `waves.stop` is. A process that takes the node up
-    does not know how much of the wait had passed, and waits anew.
+    A process that takes the node up waits anew.
     """
     context.step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
@@ -327,10 +315,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Return to draining; `refilled` is raised again after too many drains.
-
-    The host is still in the planned boot, so its reboot is requested anew after the drain.
-    """
+    """Return to draining; `refilled` is raised again after too many drains."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.step(Phase.DRAINING, f"draining again: {refilled.message}")
@@ -358,7 +343,6 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:
-    """Run the operator's playbook, then wait for the checks, which may look at its effects."""
     run_playbook(context, boot)
     await_checks(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
@@ -376,7 +360,7 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
     """Return what to report of reboots that have changed nothing; empty if that is nothing new.
 
-    One such reboot is no news if the source that required it names no version.
+    The first is no news if the source that required it names no version.
     """
     same_version = f"still runs {context.planned.running_version}"
     if reboots >= MOST_UNMOVED:

@@ -50,8 +50,8 @@ def abort(
     """Take the Lease, then undo whatever rollout has left on the cluster.
 
     `wait` is how many seconds to watch a node that may be rebooting. A node without a host is
-    judged by its kubelet alone. A request to `stop` leaves the remaining nodes for another `abort`;
-    it raises `InterruptedRunError` if the Lease is not held yet.
+    judged by its kubelet alone. A `stop` leaves the remaining nodes for another `abort`; it raises
+    `InterruptedRunError` if the Lease is not held yet.
     """
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
@@ -88,7 +88,6 @@ class _Undoing:
     stop: StopRequest
 
     def undo(self, unfinished: Unfinished) -> Aborted:
-        """Undo the nodes, then the taints and the record, unless the abort is stopped."""
         results = [*self._report_stranded(unfinished), *self._undo_nodes(unfinished)]
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
@@ -216,7 +215,6 @@ class _Undoing:
         )
 
     def _version_now(self, task: NodeTask) -> str:
-        """Return the version that the host runs; empty if it is unknown."""
         if task.node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:

@@ -43,28 +43,23 @@ class Continuation:
 
 
 def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
-    """Whether a node is left to continue, or the record is not marked as ended."""
     failed = retry_failed and (unfinished.failed or unfinished.given_back)
     nodes = unfinished.in_flight or unfinished.unclear or unfinished.untouched_nodes or failed
     return bool(nodes) or unfinished.is_garbled or not unfinished.record.ended
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Return the policy in the rollout's record, or the default if there is no plan.
-
-    `restrict_rules` puts a stricter policy than the original one there.
-    """
+    """Return the policy in the rollout's record, or the default if there is no plan."""
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """Return the rollout with only the nodes `meant` today, and a stricter policy in its record.
 
-    Each rule is the stricter one of the rollout's own and those of `today`.
-
-    Nodes in flight are finished in any case. The others are left to a new plan if the pools have
-    changed, or if as many nodes have failed as may. If no node is in flight, today's gates apply: a
-    gate whose Prometheus is gone would hold the rest forever.
+    Each rule is the stricter one of the rollout's own and those of `today`. Nodes in flight are
+    finished in any case. The others are left to a new plan if the pools have changed, or if as many
+    nodes have failed as may. If no node is in flight, today's gates apply: a gate whose Prometheus
+    is gone would hold the rest forever.
     """
     known = unfinished.record.plan
     if known is None:
@@ -229,8 +224,8 @@ def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
     """Return how many earlier failures count towards the limit.
 
-    None count if they are retried, or if they have reached the limit: the rollout stopped for them,
-    and the operator has decided to continue.
+    None count if they are retried, or if they have reached the limit: then the operator has decided
+    to continue.
     """
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
@@ -248,7 +243,7 @@ def _with_counts(
     """Return the rollout's rules for the nodes that were never begun.
 
     Percentages become counts of all the rollout's nodes. Nodes that are done or in flight have used
-    up the first canaries, and the workers among them the first steps of the ramp.
+    up the first canaries and steps of the ramp.
     """
     plan = unfinished.record.plan
     pools = pools_of(policy)

@@ -56,10 +56,10 @@ class Engine:
         taken_up_from: str = "",
         own: OwnNode | None = None,
     ) -> NodeResult:
-        """Run one node through these steps, one for each phase that is not the last.
+        """`steps` has each phase that is not the last.
 
-        `taken_up_from` is the rollout whose marks a node carries that an earlier process has
-        started. `own` is the node under this process.
+        `taken_up_from` is the rollout in the marks of a node that an earlier process has started.
+        `own` is the node under this process.
         """
         context = NodeContext(
             planned=planned,

@@ -75,11 +75,10 @@ class Inheritance:
     """What an earlier process has left of this rollout.
 
     `begun` maps nodes to the run ID in their marks. `left_cordoned` are nodes that failed and stay
-    cordoned. `health` was measured before the interrupted wave, None if unknown. `failures` is how
-    many failures count towards the limit; `failed` are the nodes that are not retried, `retried`
-    those that are. `stranded` are the ends of begun nodes that this process cannot continue.
-    `left_over` are nodes of the earlier plan that the new plan leaves out. `blocked` is why no
-    other node may be started.
+    cordoned. `health` is from before the interrupted wave. `failures` count towards the limit;
+    `failed` are the nodes that are not retried, `retried` those that are. `stranded` are the ends
+    of begun nodes that this process cannot continue. `left_over` are nodes that the new plan leaves
+    out. `blocked` is why no other node may be started.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)

@@ -76,11 +76,7 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A plan that is carried out, or the rest of one that an earlier process has left.
-
-    `own_node` is the node under this process. `unattended`: nobody watches, and the next pass
-    continues with the nodes that are left.
-    """
+    """A plan that is carried out, or the rest of one. See `RunRequest`."""
 
     hosts: RolloutHosts
     engine: Engine
@@ -172,7 +168,6 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run one wave as far as its gates allow it; return why no other wave may follow."""
         is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
         if refusal:
@@ -197,10 +192,7 @@ class Rollout:
         return progress.wait_until_settled(self.engine.stop)
 
     def _give_up_untouched(self, wave: Wave, why: Finding) -> Wave:
-        """Return the wave with the nodes that an earlier process has started.
-
-        These are finished in any case. The others are given up.
-        """
+        """Return the wave with the nodes that an earlier process has started."""
         begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
         self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
         return replace(wave, nodes=begun)
@@ -218,7 +210,6 @@ class Rollout:
             self.record.keep(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Wait until the cluster has settled, then soak; return why no other wave may follow."""
         unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
         finished = {result.node for result in self.ledger.finished}
         soak = self.plan.policy.gates.soak
@@ -231,7 +222,6 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
-        """Wait until the cluster is as healthy as `before`; return what is missing, or None."""
         missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
         if not missing or self.engine.stop.is_due:
             return None
@@ -256,7 +246,7 @@ class Rollout:
         )
 
     def _read_unavailable(self) -> frozenset[str]:
-        """Return the nodes that count as unavailable, whichever rollout has them in flight.
+        """Return the unavailable nodes, whichever rollout has them in flight.
 
         Another rollout under another lock is reported once.
         """
@@ -302,7 +292,6 @@ class Rollout:
         return result
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Keep the soft taint on waiting nodes until the end, if the policy asks for it."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
@@ -315,7 +304,6 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
-        """Return the node under this process if it is left for another process to reboot."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
@@ -329,10 +317,7 @@ class Rollout:
         self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
 
     def _is_over(self, *, is_new: bool) -> bool:
-        """Whether nothing is left to continue, now or once a temporary trouble is over.
-
-        A new rollout that has started no node leaves nothing to continue.
-        """
+        """Whether nothing is left to continue, or the rollout is new and has started no node."""
         troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
         is_anything_left = self.inherited.failed or troubled.intersection(self.inherited.left_over)
         if self.ledger.complete and not is_anything_left:

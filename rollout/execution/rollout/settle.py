@@ -98,7 +98,7 @@ class Settler:
     ) -> Mapping[str, Before]:
         """Return the health before each of these nodes starts.
 
-        A workload with pods on nodes in flight counts as it was before them: those pods come back.
+        A workload with pods on nodes in flight counts as before them: those pods come back.
         """
         deadline = self.cluster.deadline()
         pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}

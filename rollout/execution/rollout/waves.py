@@ -70,7 +70,6 @@ class WaveProgress:
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """Return the waiting nodes that may start beside those in flight, in the plan's order."""
         if self.wave.rolling is None:
             return iter(waiting)
         nodes = {node.name: node for node in waiting}
@@ -95,7 +94,6 @@ class WaveProgress:
             )
 
     def check_settling(self, running: frozenset[str]) -> Finding | None:
-        """Check the cluster after the nodes that have ended; return why no other may start."""
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
             return self.why
@@ -153,8 +151,8 @@ class WaveProgress:
 class NodeThreads:
     """Runs nodes, a thread per node. Its exit waits for running nodes.
 
-    After an interruption, such as KeyboardInterrupt, the exit does not wait: a host whose
-    connection hangs may take very long. The running nodes then stop at the lock.
+    After an interruption, such as KeyboardInterrupt, it does not: a host whose connection hangs may
+    take very long. The running nodes then stop at the lock.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
@@ -197,7 +195,6 @@ class StopRule:
     most_failures: int
 
     def why_none_continues(self) -> Finding | None:
-        """Return why not even nodes that an earlier process has started may continue."""
         if self.ledger.fenced:
             return LeaseLost()
         return self.stop.why if self.stop.is_due else None
@@ -275,11 +272,7 @@ class WaveRunner:
     begun: frozenset[str] = frozenset()
 
     def run(self, progress: WaveProgress) -> None:
-        """Return when every node of the wave has finished, or will not be started.
-
-        Each pass starts and gives up waiting nodes. It then waits for a running node to finish, or
-        for a moment if none is running.
-        """
+        """Return when every node of the wave has finished, or will not be started."""
         waiting = _WaitingNodes(list(progress.wave.nodes), self.begun)
         with NodeThreads(self.run_node, self.notice) as running:
             while waiting.nodes or running.nodes:

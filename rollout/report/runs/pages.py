@@ -1,9 +1,8 @@
 """Render a run as a page: one file without scripts or links to other files.
 
-Whatever a template prints is escaped, and its control and direction characters are made visible;
-the page's own policy forbids every source but its one style. The timeline's bars, marks and ticks
-stand in percent of its width. It spans the work: what is waited for before the first node and after
-the last one has no room in it.
+Every text is escaped, and its control and direction characters are made visible. The page's policy
+forbids every source but its one style. The timeline's positions are percentages of its width. It
+begins with the first node and ends with the last.
 """
 
 import base64
@@ -71,7 +70,6 @@ class Chart(NamedTuple):
 
 
 def timeline(report: RunReport) -> Chart:
-    """Draw a row a node, by wave; of many, those that failed and those that took longest."""
     begun = [node for node in report.nodes if node.phases]
     longest = sorted(
         begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds)
@@ -178,7 +176,6 @@ _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "w
 
 
 def run_page(report: RunReport) -> str:
-    """Render the page: first the timeline, then the failures, then figures."""
     begun = report.begun_at.astimezone()
     return _rendered(
         title=f"{tables.title(report)}: {tables.headline(report)}",

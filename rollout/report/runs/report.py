@@ -1,9 +1,7 @@
-"""Make a report of a run from the records of its journal.
+"""Make a report of a run from the records of its journal, and durations for the forecast.
 
-And how long things took, for the forecast: drains, reboots, and until a wave had settled. Moments
-are a wall clock's, which is set back or on at times, and goes on while a machine sleeps. What spans
-such a step teaches nothing: phases that begin before those that they follow, a turn that took
-longer than its process has counted, a wave that settled for longer than it may.
+Times are those of a wall clock, which may be changed. A span in which it was changed is not used as
+a duration.
 """
 
 from collections import Counter, defaultdict
@@ -168,7 +166,6 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 
 def _nodes(view: RunView) -> Iterator[NodeReport]:
-    """Those that were begun, in the order of their waves, then those that were only planned."""
     planned = {
         node.name: node
         for plan in reversed(view.plans)
@@ -233,11 +230,6 @@ def _parts(
     openings: Sequence[Stretch] | None,
     interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
-    """Yield each part that took time, in order; `openings` is None without windows.
-
-    The run is cut at every moment at which anything changes; nodes that do several things at once
-    share that time.
-    """
     changes = defaultdict[datetime, Counter[Part]](Counter)
     for phase in (phase for node in nodes for phase in node.phases):
         changes[phase.begin][PART_OF[phase.phase]] += 1
@@ -367,7 +359,6 @@ def _node_times(
 ) -> tuple[datetime, datetime, datetime] | None:
     """Return the times of start, drained and reboot in one process; None if a clock was changed."""
     phases = [phase for phase in node.phases if phase.begin >= process]
-    # waits between cordon and drain are reckoned by their flags
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,

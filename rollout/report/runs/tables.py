@@ -29,7 +29,6 @@ def clock(at: datetime) -> str:
 
 
 def day(at: datetime) -> str:
-    """Write day, time and timezone, by the reader's clock."""
     return f"{at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}"
 
 
@@ -56,7 +55,6 @@ def headline(report: RunReport) -> str:
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield what the head says: who did what, when, by which rules, and what came of it."""
     server = report.cluster.removeprefix("https://")
     cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Cluster", cluster
@@ -180,7 +178,6 @@ def wave_table(report: RunReport) -> ReportTable:
 
 
 def hold_table(report: RunReport) -> ReportTable:
-    """Show what held evictions back, the longest first."""
     longest = sorted(report.holds, key=lambda hold: -hold.seconds)
     groups = grouped((hold.event.held_by, hold) for hold in longest)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
@@ -200,7 +197,6 @@ def hold_table(report: RunReport) -> ReportTable:
 
 
 def figure_tables(report: RunReport) -> Iterator[ReportTable]:
-    """Yield the tables that say something only where there was a hold, or more than one wave."""
     if report.holds:
         yield hold_table(report)
     if len(report.waves) > 1:
@@ -263,7 +259,6 @@ def outcome_text(node: NodeReport) -> str:
 
 
 def failure_table(report: RunReport) -> ReportTable:
-    """Show what failed, and was asked for and not done, with why and what to do: a row each."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
