@@ -38,20 +38,20 @@ from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
-from rollout.server.nodes import NOWHERE, facts_of, name_of, plan_of, select_nodes, version_of
-from rollout.server.protocol import AnswerKind, Ask, Denied
+from rollout.server.nodes import NOWHERE, facts_of, node_of_host, plan_of, select_nodes, version_of
+from rollout.server.protocol import AnswerKind, Denied, HostRequest
 from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
 
 _NAMED = 3
-_FRESH_FORECAST = 2.0
+_FORECAST_FRESH = 2.0
 # The share of a core that reading the cluster may take: 30,000 pods take 4 s.
 _SHARE = 0.1
 
-# Seconds for which an answer of the cluster is fresh enough for a denial.
-_FRESH = 2.0
+# Seconds for which the memory and the record are fresh enough for a denial.
+_DOCUMENTS_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
-_FRESH_COORDINATORS = 60.0
+_COORDINATORS_FRESH = 60.0
 _KINDS = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
@@ -76,16 +76,17 @@ class SlotLimits:
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
         """`Denied` if all slots of the group are held."""
-        members = 0
-        if rules.slots.is_share:
-            selector = parse_selector(rules.selector)
-            for node in select_nodes(self.nodes.values(), self.selection):
-                members += selector.matches(node.labels)
-        most = rules.slots.of(members)
+        most = rules.slots.of(self._members(rules) if rules.slots.is_share else 0)
         if slots.taken(group) >= most:
             holders = shortened([slot.node for slot in slots.held if slot.group == group], _NAMED)
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
+
+    def _members(self, rules: GroupRules) -> int:
+        """Return how many nodes the group has, which a percentage of slots refers to."""
+        selector = parse_selector(rules.selector)
+        nodes = select_nodes(self.nodes.values(), self.selection)
+        return sum(1 for node in nodes if selector.matches(node.labels))
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` if the node may not be unavailable together with those that are."""
@@ -105,11 +106,14 @@ class SlotLimits:
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} is under way",
             )
+        # The nodes under way are as the nodes of one wave: they share one value of the label.
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
             there = other.labels.get(label, "none")
             raise Denied(
-                AnswerKind.NOT_NOW, f"--spread-by {label}: {other.name} of {there} is under way"
+                AnswerKind.NOT_NOW,
+                f"--spread-by {label}: nodes of one value reboot at a time, and {other.name} of"
+                f" {there} is under way",
             )
 
 
@@ -128,60 +132,63 @@ class SlotAdmission:
     def __init__(self, context: ServerContext) -> None:
         self._settings = settings = context.settings
         self._context = context
-        self._machines = context.machines
+        self._nodes = context.nodes
         self._api = context.patient_api
         policy = settings.policy
         clock = context.clock
         namespace = settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
-        self._memory = CachedValue(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record = CachedValue(lambda: read_record(self._api, namespace), _FRESH, clock)
+        self._memory = CachedValue(
+            lambda: read_memory(self._api, namespace), _DOCUMENTS_FRESH, clock
+        )
+        self._record = CachedValue(
+            lambda: read_record(self._api, namespace), _DOCUMENTS_FRESH, clock
+        )
         self._coordinators = CachedValue(
-            lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
+            lambda: read_coordinators(self._api)[0], _COORDINATORS_FRESH, clock
         )
         self._forecaster = CachedValue(
             lambda: DrainForecaster.of(read_snapshot(self._api), policy),
-            _FRESH_FORECAST,
+            _FORECAST_FRESH,
             clock,
             _SHARE,
         )
         # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
 
-    def take(self, ask: Ask, name: str, rules: GroupRules) -> Slots:
+    def take(self, request: HostRequest, name: str, rules: GroupRules) -> None:
         """Take a slot for this node, or raise `Denied`. Raises `ApiError`."""
-        self._check_cheaply(ask, name, rules)
+        self._check_cheaply(request, name, rules)
         # A cached memory may deny but not admit: a pause or a failure may have come since.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, name)
         candidate = self._eligible(node)
         self._check_rivals()
-        run = f"{RUN_PREFIX}{secrets.token_hex(6)}"
-        since = timestamp(self._context.now)
         slot = Slot(
-            group=ask.group,
+            group=request.group,
             node=node.name,
             node_uid=node.uid,
-            id=ask.id,
-            run=run,
-            since=since,
+            id=request.id,
+            run=f"{RUN_PREFIX}{secrets.token_hex(6)}",
+            since=timestamp(self._context.now),
             boot_id=node.boot_id,
             version=version_of(node),
         )
         self._check_gates(node, slot)
         self._check_drain(candidate)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        if name_of(ask.id, nodes.values()) != name:
+        if node_of_host(request.id, nodes.values()).name != name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {name} any more")
         limits = self._limits(nodes)
-        return self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
+        self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
-    def _check_cheaply(self, ask: Ask, name: str, rules: GroupRules) -> None:
-        slots = self._context.book.seen(_FRESH / 2)
-        nodes = self._machines.nodes
+    def _check_cheaply(self, request: HostRequest, name: str, rules: GroupRules) -> None:
+        """Check what is known already; only the slots and the Lease are read now and then."""
+        slots = self._context.book.recent()
+        nodes = self._nodes.by_name
         limits = self._limits(nodes)
-        limits.check_group(slots, ask.group, rules)
+        limits.check_group(slots, request.group, rules)
         if not select_nodes((nodes[name],), self._settings.selection):
             raise Denied(
                 AnswerKind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
@@ -191,7 +198,7 @@ class SlotAdmission:
         closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
         if closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
-        other = self._context.leadership.other
+        other = self._context.leadership.other_rollout()
         if other:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
@@ -217,7 +224,7 @@ class SlotAdmission:
         policy = self._settings.policy
         facts = facts_of(node)
         selection = self._settings.selection
-        limit = policy.failures_allowed(len(select_nodes(self._machines.nodes.values(), selection)))
+        limit = policy.failures_allowed(len(select_nodes(self._nodes.by_name.values(), selection)))
         inputs = EligibilityInputs(
             now=self._api.server_time(),
             memory=self._memory.now(),
@@ -253,7 +260,7 @@ class SlotAdmission:
 
     def _check_rivals(self) -> None:
         """`Denied` if another reboot coordinator is at work."""
-        nodes = tuple(self._machines.nodes.values())
+        nodes = tuple(self._nodes.by_name.values())
         snapshot = ClusterSnapshot(
             NOWHERE,
             nodes=nodes,

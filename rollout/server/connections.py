@@ -99,7 +99,7 @@ class OpenConnections:
         self._most_of_one = max(1, most // PART_OF_ONE)
         # The loop's time since when each is silent, the longest silent first.
         self._open: dict[web.RequestHandler, float] = {}
-        self._asking: set[web.RequestHandler] = set()
+        self._busy: set[web.RequestHandler] = set()
 
     def opened(self, server: web.Server) -> web.RequestHandler:
         handler = server()
@@ -111,7 +111,7 @@ class OpenConnections:
     def _make_room(self) -> None:
         self._forget()
         crowds = Counter(map(_address, self._open))
-        for handler in [handler for handler in self._open if handler not in self._asking]:
+        for handler in [handler for handler in self._open if handler not in self._busy]:
             address = _address(handler)
             if len(self._open) > self._most or crowds[address] >= self._most_of_one:
                 crowds[address] -= 1
@@ -131,14 +131,14 @@ class OpenConnections:
                 del self._open[handler]
 
     @contextmanager
-    def asking(self, request: web.BaseRequest) -> Iterator[None]:
+    def busy(self, request: web.BaseRequest) -> Iterator[None]:
         """Keep the request's connection open, which counts as silent from the exit on."""
         handler = request.protocol
-        self._asking.add(handler)
+        self._busy.add(handler)
         try:
             yield
         finally:
-            self._asking.discard(handler)
+            self._busy.discard(handler)
             if self._open.pop(handler, None) is not None:
                 self._open[handler] = self._now
 
@@ -148,7 +148,7 @@ class OpenConnections:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget()
             for handler, since in list(self._open.items()):
-                if handler not in self._asking and self._now - since > IDLE_SECONDS:
+                if handler not in self._busy and self._now - since > IDLE_SECONDS:
                     self._close(handler)
 
 

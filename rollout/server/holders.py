@@ -35,12 +35,12 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objec
 from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import (
     UNGRANTED,
-    name_of,
     node_of,
+    node_of_host,
     plan_node,
     select_nodes,
 )
-from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
+from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
 
@@ -51,7 +51,7 @@ _PAUSE = 0.5
 
 
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
-    """Grant the reboot, or raise `Denied`. `detail` describes the drain.
+    """Grant the reboot, or raise `Denied`. `detail` describes the drain; empty if unknown.
 
     Raises `ApiError` or `FencedError` if the slot or the Lease cannot be confirmed.
     """
@@ -67,11 +67,11 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     _check_slot(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
     if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
-        raise Denied(
-            AnswerKind.WAITING_FOR_DRAIN,
-            f"{slot.node} is {phase or 'waiting for its drain'}{detail}",
-        )
-    if name_of(slot.id, read_nodes(api)) != slot.node:
+        message = f"{slot.node} is {phase or 'waiting for its drain'}"
+        if detail:
+            message += f": {detail}"
+        raise Denied(AnswerKind.WAITING_FOR_DRAIN, message)
+    if node_of_host(slot.id, read_nodes(api)).name != slot.node:
         message = f"another Node than {slot.node} has its machine ID by now"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     # A denial before the grant is written leaves no grant that other servers must wait for.
@@ -88,7 +88,7 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
     """
     until = context.leadership.safe_until
     with ThreadPoolExecutor(1, thread_name_prefix="lease") as executor:
-        lease = executor.submit(context.leadership.check)
+        lease = executor.submit(context.leadership.require_server)
         held = context.book.read().of_run(slot.run)
         if held is None or _is_ending(held) or held.state is not slot.state:
             raise _about_to_be_freed(slot)
@@ -112,7 +112,7 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
             entry,
             rollout=slot.run,
             cluster=cluster,
-            check_may_act=context.leadership.check,
+            check_may_act=context.leadership.require_server,
             report=report,
             policy=rules,
         )
@@ -131,7 +131,7 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
-    nodes = select_nodes(context.machines.nodes.values(), settings.selection)
+    nodes = select_nodes(context.nodes.by_name.values(), settings.selection)
     limit = settings.policy.failures_allowed(len(nodes))
     include_held = settings.policy.include_held
     inputs = EligibilityInputs(memory=memory, limit=limit, include_held=include_held)
@@ -179,26 +179,11 @@ def _is_ending(slot: Slot) -> bool:
     return slot.closing or slot.is_given_up or slot.has_reported
 
 
-def record_report(context: ServerContext, ask: Ask) -> Slot | None:
+def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
     """Record that the host has reported steady state; return its slot, None if it holds none."""
-    name = ""
-    try:
-        name = context.machines.name_of(ask.id)
-    except Denied as denied:
-        if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
-            raise
-    slot = _slot_of(context.book.seen(1.0), ask, name)
-    if slot is None and name:
-        # That a known host holds no slot is a yes, so it needs fresh slots.
-        slot = _slot_of(context.book.read(), ask, name) or _leftover_slot(context, ask, name)
+    slot = _slot_of_host(context, request)
     if slot is None:
         return None
-    if slot.id != ask.id:
-        raise Denied(
-            AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} was another machine when it took its slot:"
-            f" rollout fleetlock release {slot.node}",
-        )
     node = node_of(context.patient_api, slot)
     if node is not None and not is_returned_by(node, slot.run):
         _write_report(context, slot, node)
@@ -209,8 +194,8 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
     """Answer that the node is returned, or its slot free; `Denied` if it is not in some seconds."""
     deadline = Deadline(context.clock, _WAIT)
     while not deadline.expired:
-        node = context.machines.nodes.get(slot.node)
-        is_free = context.book.seen(_PAUSE).of_run(slot.run) is None
+        node = context.nodes.by_name.get(slot.node)
+        is_free = context.book.recent().of_run(slot.run) is None
         if is_free or (node is not None and is_returned_by(node, slot.run)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         context.clock.sleep(_PAUSE)
@@ -218,30 +203,65 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
-def _leftover_slot(context: ServerContext, ask: Ask, name: str) -> Slot | None:
+def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
+    """Return the slot of the host that reports; None if it holds none."""
+    try:
+        node = context.nodes.of_host(request.id)
+    except Denied as denied:
+        if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
+            raise
+        # The host reports as no Node, or as several, but its slot has its ID.
+        return context.book.recent().of_id(request.id)
+    slot = _slot_of(context.book.recent(), request, node.name)
+    if slot is None:
+        # That a known host holds no slot is a yes, so it needs fresh slots.
+        slot = _slot_of(context.book.read(), request, node.name)
+    return slot or _leftover_slot(context, request, node)
+
+
+def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
+    """Return the slot of the host that reports as the Node `name`.
+
+    A disk that is moved to another Node takes the host's ID along, and both Nodes may hold a slot.
+    Then the slot of the Node that the host reports as now counts.
+    """
+    slot = slots.of_node(name)
+    if slot is not None and slot.id == request.id:
+        return slot
+    return slots.of_id(request.id)
+
+
+def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
-    The slot counts towards no limit, and never grants a reboot.
+    The slot counts towards no limit, and never grants a reboot. None without such marks. `Denied`
+    if the node holds a slot for another machine.
     """
-    if not is_fleetlock_run(context.machines.nodes[name].annotations.get(marks.RUN, "")):
+    if not is_fleetlock_run(watched.annotations.get(marks.RUN, "")):
         return None
-    node = read_node(context.patient_api, name)
+    node = read_node(context.patient_api, watched.name)
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or annotation_problem(node):
         return None
     slot = Slot(
-        group=ask.group,
-        node=name,
+        group=request.group,
+        node=node.name,
         node_uid=node.uid,
-        id=ask.id,
+        id=request.id,
         run=run,
         since=timestamp(context.now),
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
-        version="",
         state=SlotState.ABSENT,
         is_given_up=True,
     )
-    return context.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+    held = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
+    if held is not None and held.id != request.id:
+        raise Denied(
+            AnswerKind.WAITING_FOR_PROOF,
+            f"{node.name} was another machine when it took its slot:"
+            f" rollout fleetlock release {node.name}",
+        )
+    return held
 
 
 def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
@@ -258,13 +278,6 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     else:
         change = Slots.report
     context.book.change(partial(change, run=slot.run))
-
-
-def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
-    slot = slots.of_node(name) if name else None
-    if slot is not None and slot.id == ask.id:
-        return slot
-    return slots.of_id(ask.id)
 
 
 def _why_unproven(slot: Slot, node: Node | None) -> str:

@@ -23,11 +23,11 @@ from rollout.server.connections import (
 from rollout.server.protocol import (
     HEADER,
     AnswerKind,
-    Ask,
     Denied,
     FleetLockAnswer,
+    HostRequest,
     check_request,
-    read_ask,
+    read_request,
 )
 from rollout.server.service import Service
 from rollout.threads import in_background
@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 # Clients that hang up or do not speak HTTP are not logged.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
-Act = Callable[[Ask], FleetLockAnswer]
+Act = Callable[[HostRequest], FleetLockAnswer]
 # The connection is closed after these answers, because the rest of the body is not read.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
@@ -91,8 +91,8 @@ class _Front:
         check_request(request.method, request.headers.get(HEADER))
         body = await _body(request)
         address = normalize_address(request.remote or "")
-        with self.connections.asking(request):
-            ask = read_ask(body)
+        with self.connections.busy(request):
+            host_request = read_request(body)
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
             if self._under_way[address] >= MOST_OF_ONE:
@@ -102,17 +102,20 @@ class _Front:
             self._under_way[address] += 1
             try:
                 # The process does not wait for this thread when it ends.
-                return await asyncio.wrap_future(in_background(lambda: act(ask), "ask"))
+                return await asyncio.wrap_future(
+                    in_background(lambda: act(host_request), "request")
+                )
             finally:
                 self._under_way[address] -= 1
-                self._under_way += Counter()
+                if not self._under_way[address]:
+                    del self._under_way[address]
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         why = "this server is about to end" if self.stopping else self._service.why_not_ready()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        with self.connections.asking(request):
+        with self.connections.busy(request):
             async with self._measuring:
                 body = await asyncio.wrap_future(in_background(self._metrics_now, "metrics"))
         return web.Response(

@@ -124,13 +124,13 @@ def plan_of(
     )
 
 
-def name_of(host_id: str, nodes: Iterable[Node]) -> str:
-    """Return the name of the node whose host has this ID; `Denied` if not exactly one has it."""
+def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
+    """Return the node whose host has this ID; `Denied` if not exactly one has it."""
     nodes = tuple(nodes)
-    names = []
+    matching = []
     if host_id:
-        names = sorted(node.name for node in nodes if zincati_id(node.machine_id) == host_id)
-    if not names:
+        matching = [node for node in nodes if zincati_id(node.machine_id) == host_id]
+    if not matching:
         message = "no Node has the machine ID that this ID is made of"
         ambiguities = tuple(ambiguous_machine_ids(nodes))
         for ambiguity in ambiguities:
@@ -138,16 +138,16 @@ def name_of(host_id: str, nodes: Iterable[Node]) -> str:
         if ambiguities:
             message += f". {MACHINE_ID_FIX}"
         raise Denied(AnswerKind.UNKNOWN_ID, message)
-    if len(names) > 1:
+    if len(matching) > 1:
+        names = ", ".join(sorted(node.name for node in matching))
         raise Denied(
-            AnswerKind.DOUBLED_ID,
-            f"several Nodes have this machine ID: {', '.join(names)}. {MACHINE_ID_FIX}",
+            AnswerKind.DOUBLED_ID, f"several Nodes have this machine ID: {names}. {MACHINE_ID_FIX}"
         )
-    return names[0]
+    return matching[0]
 
 
-class Machines:
-    """The watched nodes. `follow` runs the watch; before its first list, no nodes are known."""
+class WatchedNodes:
+    """All nodes, kept current by a watch, which `follow` runs. None are known before its start."""
 
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
@@ -166,12 +166,12 @@ class Machines:
             self._cluster.clock.wait(stop, _FOREVER)
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name. Raises `Denied` before they are known."""
+    def by_name(self) -> Mapping[str, Node]:
+        """All nodes. Raises `Denied` before they are known."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
-    def name_of(self, host_id: str) -> str:
-        """Return the name of the node with this ID; `Denied` if not exactly one has it."""
-        return name_of(host_id, self.nodes.values())
+    def of_host(self, host_id: str) -> Node:
+        """Return the node whose host has this ID; raises as `node_of_host` does."""
+        return node_of_host(host_id, self.by_name.values())

@@ -17,7 +17,6 @@ from rollout.model.text import excerpt
 HEADER = "fleet-lock-protocol"
 _ID = re.compile(r"[0-9a-zA-Z-]{1,128}")
 
-
 _YES = 200
 _LOCKED = 423
 _UNAVAILABLE = 503
@@ -98,7 +97,7 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HostRequest:
     """A request: the host's ID, in lower case without dashes, and its group."""
 
     id: str
@@ -106,7 +105,7 @@ class Ask:
 
 
 class _RequestBody(msgspec.Struct):
-    client_params: Ask
+    client_params: HostRequest
 
 
 def check_request(method: str, header: str | None) -> None:
@@ -117,7 +116,7 @@ def check_request(method: str, header: str | None) -> None:
         raise Denied(AnswerKind.MISSING_HEADER, f"the header {HEADER}: true is missing")
 
 
-def read_ask(body: bytes) -> Ask:
+def read_request(body: bytes) -> HostRequest:
     """Return the decoded request. Raises `Denied`."""
     try:
         parameters = msgspec.json.decode(body, type=_RequestBody).client_params
@@ -131,4 +130,4 @@ def read_ask(body: bytes) -> Ask:
         )
     if not _ID.fullmatch(parameters.id):
         raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the ID is empty, or none")
-    return Ask(parameters.id.replace("-", "").lower(), parameters.group)
+    return HostRequest(parameters.id.replace("-", "").lower(), parameters.group)

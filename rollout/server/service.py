@@ -12,11 +12,10 @@ from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
 from rollout.server.holders import await_return, grant, record_report
-from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
+from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 
-_FRESH = 1.0
 # Logged once an hour: answers that any client can cause with any ID or group, and answers that are
 # the same for every host.
 _OF_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
@@ -41,7 +40,7 @@ _STOP_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class AskLog:
+class AnswerLog:
     """Passes new answers to `notice`, not repeated ones.
 
     `name_of` returns the node of a host's ID, or raises `Denied`.
@@ -54,20 +53,20 @@ class AskLog:
     _kinds: dict[str, AnswerKind] = field(default_factory=dict)
     _logged: dict[str, float] = field(default_factory=dict)
 
-    def note(self, ask: Ask, answer: FleetLockAnswer) -> None:
+    def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
         with self._lock:
-            if not self._remember(ask, answer):
+            if not self._remember(request, answer):
                 return
         try:
-            name = self.name_of(ask.id)
+            name = self.name_of(request.id)
         except Denied:
-            name = ask.id
-        self.notice(f"{name} asks, group {ask.group}: {answer.kind}: {answer.value}")
+            name = request.id
+        self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
 
-    def _remember(self, ask: Ask, answer: FleetLockAnswer) -> bool:
+    def _remember(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
         if answer.kind not in _FOR_ALL:
-            previous = self._kinds.get(ask.id)
-            self._kinds[ask.id] = answer.kind
+            previous = self._kinds.get(request.id)
+            self._kinds[request.id] = answer.kind
             return previous is not answer.kind
         now = self.clock.monotonic()
         key = answer.kind if answer.kind in _OF_STRANGERS else answer.value
@@ -82,67 +81,70 @@ class Service:
         self.context = context
         self.worker = Worker(context, stop)
         self._admission = SlotAdmission(context)
-        self._log = AskLog(context.clock, context.notice, context.machines.name_of)
 
-    def pre_reboot(self, ask: Ask) -> FleetLockAnswer:
-        answer = self._answered(lambda: self._pre_reboot(ask))
-        self._log.note(ask, answer)
+        def name_of(host_id: str) -> str:
+            return context.nodes.of_host(host_id).name
+
+        self._log = AnswerLog(context.clock, context.notice, name_of)
+
+    def pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
+        answer = self._answered(lambda: self._pre_reboot(request))
+        self._log.note(request, answer)
         return answer
 
-    def steady_state(self, ask: Ask) -> FleetLockAnswer:
-        return self._answered(lambda: self._steady_state(ask))
+    def steady_state(self, request: HostRequest) -> FleetLockAnswer:
+        return self._answered(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
         """Return why this server cannot answer, by cached state; empty if it can."""
         try:
-            _ = self.context.machines.nodes
+            _ = self.context.nodes.by_name
         except Denied as denied:
             return denied.answer.value
         return self.context.book.why_unread(_READY_SECONDS)
 
-    def _pre_reboot(self, ask: Ask) -> FleetLockAnswer:
-        rules = self._rules(ask)
-        machines = self.context.machines
-        name = machines.name_of(ask.id)
-        if not parse_selector(rules.selector).matches(machines.nodes[name].labels):
+    def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
+        rules = self._rules(request)
+        node = self.context.nodes.of_host(request.id)
+        if not parse_selector(rules.selector).matches(node.labels):
             raise Denied(
                 AnswerKind.GROUP_MISMATCH,
-                f"{name} is not in the group {ask.group} ({rules.selector})",
+                f"{node.name} is not in the group {request.group} ({rules.selector})",
             )
-        slot = self.context.book.seen(_FRESH).of_node(name)
-        if slot is None:
-            self._admission.take(ask, name, rules)
-            self.worker.wake()
-            raise Denied(
-                AnswerKind.WAITING_FOR_DRAIN,
-                f"{name} holds a slot of the group {ask.group} and is being drained",
-            )
-        return self._answer_holder(ask, slot)
+        slot = self.context.book.recent().of_node(node.name)
+        if slot is not None:
+            return self._answer_holder(request, slot)
+        self._admission.take(request, node.name, rules)
+        self.worker.wake()
+        raise Denied(
+            AnswerKind.WAITING_FOR_DRAIN,
+            f"{node.name} holds a slot of the group {request.group} and is being drained",
+        )
 
-    def _answer_holder(self, ask: Ask, slot: Slot) -> FleetLockAnswer:
-        if slot.id != ask.id or slot.group != ask.group:
+    def _answer_holder(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
+        if slot.id != request.id or slot.group != request.group:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
                 f"{slot.node} holds a slot of the group {slot.group}"
                 " under another ID or group; rollout fleetlock release frees it",
             )
-        detail = self.worker.runner.details.get(slot.node)
-        return grant(self.context, slot, f": {detail}" if detail else "")
+        return grant(self.context, slot, self.worker.detail(slot.node))
 
-    def _steady_state(self, ask: Ask) -> FleetLockAnswer:
-        self._rules(ask)
-        slot = record_report(self.context, ask)
+    def _steady_state(self, request: HostRequest) -> FleetLockAnswer:
+        self._rules(request)
+        slot = record_report(self.context, request)
         if slot is None:
             return FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
         self.worker.wake()
         return await_return(self.context, slot)
 
-    def _rules(self, ask: Ask) -> GroupRules:
-        rules = self.context.settings.groups.rules(ask.group)
+    def _rules(self, request: HostRequest) -> GroupRules:
+        """Return the rules of the group; `Denied` if it is unknown."""
+        rules = self.context.settings.groups.rules(request.group)
         if rules is None:
             raise Denied(
                 AnswerKind.UNKNOWN_GROUP,
-                f"the group {ask.group} is not configured: --group {ask.group}=COUNT",
+                f"the group {request.group} is not configured: --group {request.group}=COUNT",
             )
         return rules
 
@@ -157,6 +159,7 @@ class Service:
             kind = AnswerKind.API_UNAVAILABLE if is_passing(error) else AnswerKind.API_ERROR
             return FleetLockAnswer(kind, error.message)
         except RolloutError as error:
+            # A gate cannot be checked, or the Node changes too often to be written.
             return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect denies the request
             self.context.notice(f"internal error, please report it: {error!r}")
@@ -170,9 +173,7 @@ def under_way(context: ServerContext) -> Iterator[Service]:
     stop = StopRequest()
     service = Service(context, stop)
     threads = (
-        threading.Thread(
-            target=context.machines.follow, args=(stop,), name="machines", daemon=True
-        ),
+        threading.Thread(target=context.nodes.follow, args=(stop,), name="nodes", daemon=True),
         threading.Thread(target=service.worker.run, name="worker", daemon=True),
     )
     for thread in threads:

@@ -27,11 +27,13 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
 from rollout.model.text import name_excerpt
 from rollout.ports import Clock, ClusterApi, Observer
-from rollout.server.nodes import Machines
+from rollout.server.nodes import WatchedNodes
 
 # Seconds to retry requests to the cluster while a host waits for its answer.
 PATIENCE = 10.0
-_FRESH = 2.0
+# Seconds for which slots and the Lease, once read, are good enough to deny a request.
+_SLOTS_FRESH = 1.0
+_LEASE_FRESH = 2.0
 # An answer is sent milliseconds after its last check. After this many seconds it does not hold.
 _MOST_ANSWER_SECONDS = 5.0
 
@@ -68,10 +70,10 @@ class SlotBook:
     _seen_at: float = float("-inf")
     _problem: str = "the slots have not been read yet"
 
-    def seen(self, age: float) -> Slots:
-        """Return slots read at most `age` seconds ago: they may deny, but never grant."""
+    def recent(self) -> Slots:
+        """Return slots read a moment ago: they may deny, but never grant."""
         with self._lock:
-            if self.clock.monotonic() - self._seen_at <= age:
+            if self.clock.monotonic() - self._seen_at <= _SLOTS_FRESH:
                 return self._seen
         return self.read()
 
@@ -116,36 +118,35 @@ class SlotBook:
 class Leadership:
     """The Lease as last read. For many threads.
 
-    `lock` is this server's own lock while it holds the Lease.
+    `own_lock` is this server's lock while it holds the Lease.
     """
 
     api: ClusterApi
     watch: LeaseWatch
     namespace: str
     holder: str
-    lock: LeaseLock | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    own_lock: LeaseLock | None = None
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _seen: LeaseState = NO_LEASE
     _seen_at: float = float("-inf")
 
-    def look(self, age: float = _FRESH) -> HolderState:
+    def holder_state(self, age: float = _LEASE_FRESH) -> HolderState:
         """Return the state of the holder, read at most `age` seconds ago. Raises `ApiError`.
 
         A thread that waited while another read the Lease uses that result, if the read began after
         this call.
         """
         oldest = self.watch.clock.monotonic() - age
-        with self._lock:
+        with self._mutex:
             if self._seen_at < oldest:
                 began = self.watch.clock.monotonic()
                 self._seen = read_lease(self.api, self.namespace)
                 self._seen_at = began
             return self.watch.look(self._seen)
 
-    @property
-    def other(self) -> str:
-        """The holder, if it is a rollout that may be alive, with its run; else empty."""
-        state = self.look()
+    def other_rollout(self) -> str:
+        """Return the holder with its run, if it is a rollout that may be alive; else empty."""
+        state = self.holder_state()
         if state in (HolderState.NOBODY, HolderState.GONE) or is_fleetlock_run(self._seen.run):
             return ""
         run = name_excerpt(self._seen.run) or "unknown"
@@ -160,24 +161,24 @@ class Leadership:
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._seen.renewal)
 
-    def check(self) -> None:
+    def require_server(self) -> None:
         """Raise `FencedError` unless this or another live server holds the Lease.
 
         The Lease is read again, because the clock alone does not show that it was taken by force.
         """
-        state = self.look(age=0.0)
-        lock = self.lock
-        is_own = lock is not None and self._seen.holder == self.holder
-        if lock is not None and is_own:
-            lock.check()
-        if state is HolderState.UNKNOWN and not is_own:
+        state = self.holder_state(age=0.0)
+        own_lock = self.own_lock
+        if own_lock is not None and self._seen.holder == self.holder:
+            own_lock.check()
+            return
+        if state is HolderState.UNKNOWN:
             # A watch that has just started waits for the next renewal.
             state = await_sign(self.watch, self._read_anew, lambda _message: None)
-        if not is_fleetlock_run(self._seen.run) or not (is_own or state is HolderState.ALIVE):
+        if state is not HolderState.ALIVE or not is_fleetlock_run(self._seen.run):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
     def _read_anew(self) -> LeaseState:
-        self.look(age=0.0)
+        self.holder_state(age=0.0)
         return self._seen
 
 
@@ -204,7 +205,7 @@ class Troubles:
 class ServerContext:
     """The settings, ports and shared state of a server.
 
-    `watched` yields the observers of one node's run. `count` counts an answer, by its request
+    `observers_of` yields the observers of one node's run. `count` counts an answer, by its request
     (`pre-reboot` or `steady-state`) and its kind.
     """
 
@@ -212,12 +213,12 @@ class ServerContext:
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
-    watched: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
+    observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
     leadership: Leadership = field(init=False)
-    machines: Machines = field(init=False)
+    nodes: WatchedNodes = field(init=False)
 
     def __post_init__(self) -> None:
         """Create the shared state. Slots and the Lease are read within `PATIENCE`."""
@@ -230,7 +231,7 @@ class ServerContext:
         def wait(error: BaseException) -> None:
             troubles.tell("waiting for the API server", str(error))
 
-        self.machines = Machines(PatientApi(self.api, self.clock, wait))
+        self.nodes = WatchedNodes(PatientApi(self.api, self.clock, wait))
 
     @property
     def now(self) -> datetime:

@@ -63,10 +63,10 @@ _SAFE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSlot:
-    """A slot whose node goes through its run. Writing the slot raises `ApiError`.
+class SlotHost:
+    """The host of a slot, which asks by itself: a `HostAccess`, and the steps of its node.
 
-    `planned` is the node at the start of this run.
+    `planned` is the node at the start of this run. Writing the slot raises `ApiError`.
     """
 
     slot: Slot
@@ -94,7 +94,7 @@ class HeldSlot:
         """
         planned = self.planned
         try:
-            node = node_of(self.api, self.now)
+            node = node_of(self.api, self.latest)
         except ApiError:
             return planned
         if node is None:
@@ -105,7 +105,7 @@ class HeldSlot:
         return planned if version == self.slot.version else replace(planned, staged_version=version)
 
     @property
-    def now(self) -> Slot:
+    def latest(self) -> Slot:
         """The slot as last read. If it is gone, the slot at the start; the guard reports that."""
         return self.book.latest.of_run(self.slot.run) or self.slot
 
@@ -117,7 +117,7 @@ class HeldSlot:
         """Wait for the host again, with a new timeout."""
         self.book.change(partial(Slots.reopen, run=self.slot.run))
 
-    def waited(self, context: NodeContext, awaited: Awaited) -> float:
+    def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return for how many seconds servers have waited for this; start the count if none has."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         run = self.slot.run
@@ -129,28 +129,28 @@ class HeldSlot:
     @property
     def steps(self) -> Mapping[Phase, Step]:
         return {
-            Phase.PENDING: _begin,
+            Phase.PENDING: _check_and_cordon,
             Phase.CORDONED: start_drain,
-            Phase.DRAINING: self._empty,
-            Phase.DRAINED: partial(self._closing, self._await_grant),
-            Phase.REBOOTING: partial(self._closing, self._await_boot),
+            Phase.DRAINING: self._drain,
+            Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
+            Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
             Phase.BOOTED: self._prove_ready,
             Phase.READY: self._finish,
         }
 
-    def _empty(self, context: NodeContext, progress: Progress) -> Progress:
+    def _drain(self, context: NodeContext, progress: Progress) -> Progress:
         """Drain the node and check it for the last time, then mark it drained.
 
         A drained node may be granted its reboot, so the check comes before the mark. The time that
         earlier servers spent on the drain counts, unless the node was drained once already.
         """
         spent = 0.0
-        if self.now.awaited in (Awaited.NOTHING, Awaited.DRAIN):
-            spent = self.waited(context, Awaited.DRAIN)
+        if self.latest.awaited in (Awaited.NOTHING, Awaited.DRAIN):
+            spent = self.seconds_waited(context, Awaited.DRAIN)
         task = replace(context, spent=spent)
         for attempt in range(_MOST_DRAINS):
             drain(task)
-            if not (attempt or progress.drains):
+            if attempt == 0 and progress.drains == 0:
                 delay_reboot(context)
             try:
                 last_look(task)
@@ -162,8 +162,8 @@ class HeldSlot:
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
-    def _closing(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
-        """Take a step during which a reboot may be granted.
+    def _close_on_failure(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
+        """Run a step during which a reboot may be granted.
 
         If the step fails, close the slot before the Node is read and returned: from then on no
         reboot is granted. A grant that was written earlier stands, and its reboot is awaited.
@@ -174,26 +174,42 @@ class HeldSlot:
             raise
         except RolloutError as error:
             self.close()
-            node = self._read_node(context)
-            was_granted = progress.phase is Phase.REBOOTING
-            if not was_granted and _has_grant(node):
+            if progress.phase is Phase.REBOOTING:
+                return self._after_failed_boot(context, progress, error)
+            return self._after_failed_wait(context, progress, error)
+
+    def _after_failed_wait(
+        self, context: NodeContext, progress: Progress, error: RolloutError
+    ) -> Progress:
+        """Await the boot of a host that was granted its reboot, or took it; else raise the error."""
+        node = self._read_node(context)
+        if _has_grant(node):
+            self.reopen()
+            return progress.move(Edge.REBOOT_REQUESTED)
+        if _is_back(context, node):
+            self.reopen()
+            mark_phase(context, Phase.REBOOTING)
+            return progress.move(Edge.REBOOT_REQUESTED)
+        raise error from None
+
+    def _after_failed_boot(
+        self, context: NodeContext, progress: Progress, error: RolloutError
+    ) -> Progress:
+        """Await the boot again if the host goes down or has rebooted; else raise the error."""
+        node = self._read_node(context)
+        if node.is_ready or self.latest.is_given_up:
+            node = self._await_last_grant(context)
+            is_going_down = not (node.is_ready or self.latest.is_given_up)
+            if is_going_down:
                 self.reopen()
-                return progress.move(Edge.REBOOT_REQUESTED)
-            if was_granted and (node.is_ready or self.now.is_given_up):
-                node = self._await_last_grant(context)
-                if not (node.is_ready or self.now.is_given_up):
-                    # The host is going down.
-                    self.reopen()
-                    return replace(progress, edge=None)
-            if _has_rebooted(context, node) and _is_same_machine(context, node):
-                self.reopen()
-                mark_phase(context, Phase.REBOOTING)
-                if was_granted:
-                    return replace(progress, edge=None)
-                return progress.move(Edge.REBOOT_REQUESTED)
-            if isinstance(error, GivenUpError) and was_granted and not node.is_ready:
-                raise _not_rebooted(node, self.timeout) from None
-            raise error from None
+                return progress.again()
+        if _is_back(context, node):
+            self.reopen()
+            mark_phase(context, Phase.REBOOTING)
+            return progress.again()
+        if isinstance(error, GivenUpError) and not node.is_ready:
+            raise _not_rebooted(node, self.timeout) from None
+        raise error from None
 
     def _await_last_grant(self, context: NodeContext) -> Node:
         """Return the Node once a host that was granted its reboot has had time to go down.
@@ -202,7 +218,7 @@ class HeldSlot:
         operator has released the slot, a host that is down does not end the wait.
         """
         for node in self._poll(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
-            if _has_rebooted(context, node) or not (node.is_ready or self.now.is_given_up):
+            if _has_rebooted(context, node) or not (node.is_ready or self.latest.is_given_up):
                 break
         return node
 
@@ -215,25 +231,25 @@ class HeldSlot:
             if deadline and deadline.expired:
                 return
             if deadline is None:
-                remaining = max(0.0, seconds - self.waited(context, awaited))
+                remaining = max(0.0, seconds - self.seconds_waited(context, awaited))
                 deadline = context.cluster.deadline(remaining)
             deadline.pause(_PAUSE)
 
     def _read_node(self, context: NodeContext) -> Node:
         """Return the Node; if it was deleted during its reboot, the one that the host registers."""
         try:
-            return _read_node(context, self.now.node_uid)
+            return _node_with_uid(context, self.latest.node_uid)
         except NodeFailure:
             if not self._may_return(context):
                 raise
         context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
-        slot = self.now
+        slot = self.latest
         node = await_reregistration(
             context.cluster,
             context.check_may_act,
             slot,
             self.timeout,
-            is_released=lambda: self.now.is_given_up,
+            is_released=lambda: self.latest.is_given_up,
         )
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_it(context)})
         # The mark comes first: a server that continues from here finds the node by either.
@@ -243,7 +259,7 @@ class HeldSlot:
 
     def _may_return(self, context: NodeContext) -> bool:
         """Whether the host was granted its reboot, by the slot or by the Node as last watched."""
-        if self.now.awaited in IN_REBOOT:
+        if self.latest.awaited in IN_REBOOT:
             return True
         deleted = context.watched.seen if context.watched else None
         return deleted is not None and _has_grant(deleted)
@@ -254,7 +270,7 @@ class HeldSlot:
         detail = "waiting for its host to ask again"
         context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
-            if self.now.is_given_up:
+            if self.latest.is_given_up:
                 raise GivenUpError
             if _has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
@@ -285,9 +301,9 @@ class HeldSlot:
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
-            if self.now.is_given_up or (node.is_ready and self.now.has_reported):
+            if self.latest.is_given_up or (node.is_ready and self.latest.has_reported):
                 raise GivenUpError("it is not expected any more")
-            if node.is_ready and self.now.closing:
+            if node.is_ready and self.latest.closing:
                 break
             if node.is_ready:
                 try:
@@ -310,8 +326,7 @@ class HeldSlot:
         """Wait until the kubelet of a new boot reports Ready; the host may reboot several times."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
-            is_rebooted = _has_rebooted(context, node) and _is_same_machine(context, node)
-            if node.is_ready and is_rebooted:
+            if node.is_ready and _is_back(context, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).move(Edge.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
@@ -328,16 +343,17 @@ class HeldSlot:
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node when its host has reported steady state, or after the timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
-            if node.is_ready and (self.now.has_reported or self.now.is_given_up):
+            if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break
         if not node.is_ready:
             raise _not_ready(context, "the Node was Ready after its reboot, and is not any more")
         return node
 
 
-def _begin(context: NodeContext, progress: Progress) -> Progress:
+def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
+    """Check the node and its gates, then cordon it; its slot has no part in that."""
     context.check_may_act()
-    node = _read_node(context, context.planned.node_uid)
+    node = _node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
     version = announced_version(node)
     objection = context.engine.objection(context.planned, version or None)
@@ -369,7 +385,7 @@ def _boot_of(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
 
 
-def _read_node(context: NodeContext, uid: str) -> Node:
+def _node_with_uid(context: NodeContext, uid: str) -> Node:
     """Return the Node. Raises `NodeFailure` if it is not the Node with this UID."""
     try:
         node = context.node()
@@ -382,6 +398,11 @@ def _read_node(context: NodeContext, uid: str) -> Node:
 
 def _has_rebooted(context: NodeContext, node: Node) -> bool:
     return bool(node.boot_id) and node.boot_id != context.planned.boot_id
+
+
+def _is_back(context: NodeContext, node: Node) -> bool:
+    """Whether the machine that asked reports as this Node, from another boot."""
+    return _has_rebooted(context, node) and _is_same_machine(context, node)
 
 
 def _has_grant(node: Node) -> bool:

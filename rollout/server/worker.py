@@ -41,7 +41,7 @@ from rollout.server.nodes import node_of, plan_node, plan_of, select_nodes
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import ServerContext, Troubles
-from rollout.server.steps import HeldSlot
+from rollout.server.steps import SlotHost
 from rollout.threads import in_background
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
@@ -57,7 +57,7 @@ class SlotRunner:
     """Runs slots, each in its own thread. `details` is the last step's detail by node."""
 
     context: ServerContext
-    ending: StopRequest
+    server_stop: StopRequest
     details: dict[str, str] = field(default_factory=dict)
     _precedence: Precedence = field(default_factory=Precedence)
 
@@ -93,7 +93,7 @@ class SlotRunner:
             cluster=self._cluster,
         )
         is_taken_up = node.annotations.get(marks.RUN) == slot.run
-        with context.watched(plan) as others:
+        with context.observers_of(plan) as others:
             observers = (*others, self)
             with NodeEvents(
                 context.api,
@@ -190,8 +190,8 @@ class SlotRunner:
         report.plan(plan)
         report.wave(plan.waves[0], 1)
         before = None if is_taken_up else engine.settler.baseline([slot.node])
-        host = HeldSlot(
-            slot,
+        host = SlotHost(
+            slot=slot,
             planned=entry,
             api=self.context.api,
             book=self.context.book,
@@ -205,28 +205,28 @@ class SlotRunner:
             return result
         report.node_finished(result)
         if result.succeeded and before is not None:
-            self._settle(slot, engine, before)
+            self._await_settled(slot, engine, before)
         ledger.add(result)
         report.finished(
             RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
         )
         return result
 
-    def _settle(self, slot: Slot, engine: Engine, before: Health) -> None:
+    def _await_settled(self, slot: Slot, engine: Engine, before: Health) -> None:
         """Wait until the cluster is as healthy as before, within --settle-timeout; then soak."""
         away = self.context.book.latest.nodes - {slot.node}
         try:
-            missing = engine.settler.wait(before, 1, away, self.ending)
+            missing = engine.settler.wait(before, 1, away, self.server_stop)
         except ApiError as error:
             missing = error.message
-        if missing and not self.ending.is_due:
+        if missing and not self.server_stop.is_due:
             timeout = engine.plan.policy.settle_timeout
             engine.report.notice(
                 f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
             )
         soak = engine.plan.policy.gates.soak
         if soak:
-            engine.cluster.deadline(soak).wait_for(self.ending)
+            engine.cluster.deadline(soak).wait_for(self.server_stop)
 
 
 class Worker:
@@ -242,11 +242,15 @@ class Worker:
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
-        self.runner = SlotRunner(context, stop)
+        self._runner = SlotRunner(context, stop)
 
     def wake(self) -> None:
         """Look at the slots now: one was added or has changed."""
         self._woken.set()
+
+    def detail(self, node: str) -> str:
+        """Return the node's last step in words; empty if this server does not work on it."""
+        return self._runner.details.get(node, "")
 
     @property
     def working(self) -> int:
@@ -256,8 +260,8 @@ class Worker:
         """Work until a stop is requested; report each error and try again."""
         while not self._stop.is_due:
             try:
-                self._look()
-                if self._open():
+                self._read_slots()
+                if self._slots_to_work_on():
                     self._try_to_lead()
             except RolloutError as error:
                 self._troubles.tell(_SLOTS, error.message)
@@ -265,18 +269,18 @@ class Worker:
                 self._troubles.tell(_SLOTS, f"internal error, please report it: {error!r}")
             else:
                 self._troubles.end(_SLOTS)
-            self._pause(_TICK if self._open() else _IDLE)
+            self._pause(_TICK if self._slots_to_work_on() else _IDLE)
 
     def _pause(self, seconds: float) -> None:
         self._context.clock.wait(self._woken, seconds)
         self._woken.clear()
 
-    def _look(self) -> None:
+    def _read_slots(self) -> None:
         self._slots = self._context.book.read()
         if self._slots.held:
-            self._leadership.look()
+            self._leadership.holder_state()
 
-    def _open(self) -> list[Slot]:
+    def _slots_to_work_on(self) -> list[Slot]:
         return [slot for slot in self._slots.held if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
@@ -285,7 +289,7 @@ class Worker:
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node is gone, so that no host can report for it any more."""
         try:
-            node = self._context.machines.nodes.get(slot.node)
+            node = self._context.nodes.by_name.get(slot.node)
         except Denied:
             return False
         if node is not None and node.uid == slot.node_uid:
@@ -295,7 +299,7 @@ class Worker:
 
     def _try_to_lead(self) -> None:
         """Take the Lease if nobody holds it or its holder died; then work on all slots."""
-        state = self._leadership.look()
+        state = self._leadership.holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
         cluster = PatientApi(self._context.api, self._context.clock)
@@ -305,28 +309,28 @@ class Worker:
             seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
-        lock = LeaseLock(cluster, request, self._open()[0].run, self._stop)
+        lock = LeaseLock(cluster, request, self._slots_to_work_on()[0].run, self._stop)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
-            self._leadership.lock = lock
+            self._leadership.own_lock = lock
             try:
                 self._lead(lock, tenure)
             finally:
                 tenure.request()
-                self._leadership.lock = None
+                self._leadership.own_lock = None
 
     def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
         """Work on all slots until none is left, the Lease is lost or this server stops."""
-        while not self._stop.is_due and (self._open() or self._runs):
+        while not self._stop.is_due and (self._slots_to_work_on() or self._runs):
             with suppress(ApiError):
-                self._look()
+                self._read_slots()
             self._update_runs()
             try:
                 lock.check()
             except FencedError as error:
                 self._context.notice(error.message)
                 break
-            for slot in self._open():
+            for slot in self._slots_to_work_on():
                 # A slot whose last run failed unexpectedly is not retried at once.
                 retry = self._failed.get(slot.run)
                 if slot.run not in self._runs and (retry is None or retry.expired):
@@ -362,8 +366,8 @@ class Worker:
     def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
         """Run the slot from its node's current phase, then free or update the slot."""
         try:
-            result = self.runner.run(slot, check, stop)
-            self._settle_slot(slot, result)
+            result = self._runner.run(slot, check, stop)
+            self._free_or_keep(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._fail(slot, error.message)
@@ -375,7 +379,7 @@ class Worker:
         self._failed[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
         self._troubles.tell(slot.node, why)
 
-    def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
+    def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:
         """Free the slot if its node is back or gone; keep it if the node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return

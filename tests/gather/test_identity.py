@@ -3,10 +3,10 @@ reports.
 """
 
 from rollout.gather.doctor.cluster import machine_id_checks
-from rollout.gather.hosts.identity import verify_identities
+from rollout.gather.hosts.identity import MACHINE_ID_FIX, verify_identities
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
-from rollout.server.nodes import name_of
+from rollout.server.nodes import node_of_host
 from rollout.server.protocol import Denied
 from tests.planning.builders import facts, node
 
@@ -62,7 +62,7 @@ def test_another_boot_and_another_machine_id_of_its_own_is_the_wrong_host() -> N
 
 def denied_to(asked_as: str, nodes: list[Node]) -> str:
     try:
-        name_of(asked_as, nodes)
+        node_of_host(asked_as, nodes)
     except Denied as denied:
         return str(denied.answer)
     return ""
@@ -80,7 +80,7 @@ def test_fleetlock_names_the_cause_when_a_node_has_no_machine_id() -> None:
 
 
 def test_fleetlock_blames_no_machine_id_that_is_a_nodes_own() -> None:
-    assert "machine ID" not in denied_to("unknown", [node("a"), node("b")])
+    assert MACHINE_ID_FIX not in denied_to("unknown", [node("a"), node("b")])
 
 
 def test_doctor_warns_once_of_a_shared_machine_id_and_of_no_other() -> None:

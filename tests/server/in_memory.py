@@ -18,7 +18,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
-from rollout.server.protocol import Ask
+from rollout.server.protocol import HostRequest
 from rollout.server.service import Service, under_way
 from rollout.server.state import ServerContext, ServerSettings
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
@@ -33,11 +33,11 @@ GROUP = "default"
 QUICK: dict[object, dict[str, float]] = {
     worker: {"_TICK": 0.02, "_IDLE": 0.05, "_STOP_SECONDS": 2.0, "_RETRY_SECONDS": 0.1},
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
-    state: {"_FRESH": 0.05},
+    state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},
     holders: {"_PAUSE": 0.02, "_WAIT": 0.3},
-    admission: {"_FRESH": 0.05},
+    admission: {"_DOCUMENTS_FRESH": 0.05},
 }
 POLICY = Policy(
     max_unavailable=Count(AWAY),
@@ -106,9 +106,9 @@ class Cluster:
             self.add_pod(name)
         self.behind.call(lambda: self.behind.store.subscribe(self._watch))
 
-    def ask_of(self, name: str) -> Ask:
+    def ask_of(self, name: str) -> HostRequest:
         """A request of the host that reports as this Node now."""
-        return Ask(zincati_id(machine_id(self.machines[name])), GROUP)
+        return HostRequest(zincati_id(machine_id(self.machines[name])), GROUP)
 
     def status(self, name: str, boot_id: str) -> Json:
         info = {

@@ -12,9 +12,9 @@ from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.server.admission import SlotLimits, take_slot
-from rollout.server.nodes import name_of
-from rollout.server.protocol import AnswerKind, Ask, Denied, FleetLockAnswer
-from rollout.server.service import AskLog
+from rollout.server.nodes import node_of_host
+from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
+from rollout.server.service import AnswerLog
 from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.execution.simulated import SetClock
@@ -61,10 +61,10 @@ def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
 def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     nodes = [node("a", machine=MACHINE), node("b", machine=MACHINE)]
     with pytest.raises(Denied) as denied:
-        name_of(ASKED_AS, nodes)
+        node_of_host(ASKED_AS, nodes)
     assert denied.value.answer.kind is AnswerKind.DOUBLED_ID
     with pytest.raises(Denied) as denied:
-        name_of("0", nodes)
+        node_of_host("0", nodes)
     assert denied.value.answer.kind is AnswerKind.UNKNOWN_ID
 
 
@@ -148,7 +148,7 @@ def test_a_change_is_not_hidden_by_a_look_that_began_before_it_was_written() -> 
         assert book.read() == slots
         return slots.with_slot(SLOT)
 
-    assert book.change(take).nodes == book.seen(60).nodes == book.latest.nodes == {"a"}
+    assert book.change(take).nodes == book.recent().nodes == book.latest.nodes == {"a"}
 
 
 # What an operator reads at night: each no once, and not a line for each host of a thousand.
@@ -179,15 +179,15 @@ class Written:
 
     clock: SetClock = field(default_factory=SetClock)
     lines: list[str] = field(default_factory=list)
-    log: AskLog = field(init=False)
+    log: AnswerLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = AskLog(self.clock, self.lines.append, shown_name)
+        self.log = AnswerLog(self.clock, self.lines.append, shown_name)
 
     def note(self, asked_as: str, answer: FleetLockAnswer, group: str = "default") -> int:
         """How many lines that makes."""
         before = len(self.lines)
-        self.log.note(Ask(asked_as, group), answer)
+        self.log.note(HostRequest(asked_as, group), answer)
         return len(self.lines) - before
 
 

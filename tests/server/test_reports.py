@@ -41,10 +41,11 @@ def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     request = cluster.ask_of("a")
+    node = replica.server.context.nodes.by_name["a"]
     cluster.swap("a", "b")
     # As of a watch that is late: it still finds the host on its node.
     with monkeypatch.context() as late:
-        late.setattr(replica.server.context.machines, "name_of", lambda _id: "a")
+        late.setattr(replica.server.context.nodes, "of_host", lambda _id: node)
         assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_PROOF
     assert cluster.reported == set()
 

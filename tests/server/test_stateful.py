@@ -23,7 +23,7 @@ from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.hosts import RolloutHosts
-from rollout.server.protocol import Ask, FleetLockAnswer
+from rollout.server.protocol import FleetLockAnswer, HostRequest
 from rollout.server.service import Service
 from tests.execution.fake_cluster import FakeCluster
 from tests.server.in_memory import NAMES, QUICK, SLOTS, Cluster, Replica, start_replica
@@ -66,7 +66,7 @@ class Asking(RuleBasedStateMachine):
         number = len(self.notices) + len(self.replicas)
         self.replicas.append(start_replica(self.cluster, number, self.notices.append))
 
-    def asked(self, name: str, number: int) -> Ask:
+    def asked(self, name: str, number: int) -> HostRequest:
         """By the host that reports as this Node now."""
         return self.cluster.ask_of(name)
 

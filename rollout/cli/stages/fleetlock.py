@@ -61,7 +61,7 @@ def serve(settings: Settings) -> None:
             api=api,
             clock=wiring.system_clock(),
             notice=say,
-            watched=partial(_observers, settings, (metrics, observer)),
+            observers_of=partial(_observers, settings, (metrics, observer)),
             count=tally.count,
             gates=wiring.gates(settings, policy.gates.alerts),
         )

@@ -147,6 +147,10 @@ class Progress:
         """A move that is not in the table is a defect."""
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
+    def again(self) -> "Progress":
+        """Return the progress for the same phase once more, which is not reported again."""
+        return replace(self, edge=None)
+
     @property
     def version(self) -> str:
         """The version that the host is known to run, as far as this run has seen."""

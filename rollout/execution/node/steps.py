@@ -48,6 +48,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
 
+# Runs in the phase of its progress. The phase of the progress that it returns is run next.
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
