@@ -104,7 +104,9 @@ def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
         )
 
 
-def gates(settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None) -> GatePorts:
+def gate_ports(
+    settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
+) -> GatePorts:
     """Return the gates outside the cluster: a command, the terminal, playbooks and Prometheus.
 
     `alerts` are the plan's. The token is sent only to the Prometheus of the settings. The pass

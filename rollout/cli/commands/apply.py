@@ -72,25 +72,27 @@ def apply(
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = _request(settings, file)
-    gates = wiring.gates(settings, request.policy.gates.alerts)
+    gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
-        watch = refusals.refuse_beside_living(api, request.namespace)
+        watch = refusals.lock_watch_unless_held(api, request.namespace)
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
-        run = fresh.run
+        prepared = fresh.prepared
         _show(fresh, api, may_decline=may_decline)
-        refusals.refuse_blocked(run.plan, settings.nodes.allow)
+        refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
-            raise typer.Exit(execute.rehearse(run, api, asks_server=dry_run is DryRun.SERVER))
+            raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))
         # The plan that is shown has these notes; a saved one shows only its file.
         if settings.output.as_json or file is not None:
-            warn(*screens.held_notes(run.plan))
+            warn(*screens.held_notes(prepared.plan))
         if asks:
-            _ask(run, wiring.cluster_place(settings, api))
+            _ask(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
-        execution = execute.Execution(run, connections, stop, gates, watch=watch, metrics=metrics)
+        execution = execute.Execution(
+            prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
+        )
         raise typer.Exit(execute.execute(execution))
 
 
@@ -109,12 +111,12 @@ def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
     from rollout.cli import wiring
     from rollout.cli.stages import screens
 
-    request = fresh.run.request
+    request = fresh.prepared.request
     if request.settings.output.as_json:
         warn(*screens.relaxed_notes(request))
     else:
         place = wiring.cluster_place(request.settings, api)
-        show(screens.run_text(fresh.run, fresh.snapshot, place))
+        show(screens.run_text(fresh.prepared, fresh.snapshot, place))
     if fresh.replaced:
         warn(screens.replacement_text(fresh.replaced, asks=may_decline))
 
@@ -149,11 +151,11 @@ def _request(settings: Given, file: Path | None) -> "Request":
     return Request(settings, saved.selection, saved.policy, Saved(saved, file))
 
 
-def _ask(run: "PreparedRun", place: str) -> None:
+def _ask(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
-    if run.plan.waves:
-        question = f"Reboot {counted(run.plan.summary.nodes, 'node')} of {place}"
-        consent.ask(question, start_notes(run.plan, run.request.policy))
-    elif run.defers_own_node:
+    if prepared.plan.waves:
+        question = f"Reboot {counted(prepared.plan.summary.nodes, 'node')} of {place}"
+        consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
+    elif prepared.defers_own_node:
         consent.ask("Mark the node under this process for the next run")

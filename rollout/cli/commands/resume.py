@@ -66,28 +66,36 @@ def resume(
     api = connections.api
     watch = None
     if not force_unlock:
-        watch = refusals.refuse_beside_living(api, settings.lock.namespace)
+        watch = refusals.lock_watch_unless_held(api, settings.lock.namespace)
     unfinished = _find(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
     request = resumption.resuming_request(settings, unfinished, retry_failed=retry_failed)
-    gates = wiring.gates(settings, request.policy.gates.alerts)
+    gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=as_json)
     with observers.metered(settings, api.server) as metrics, observers.measured_pass(metrics):
-        run = resumption.prepare_resumption(
+        prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
         stop = execute.stop_request(settings)
         execution = execute.Execution(
-            run, connections, stop, gates, watch=watch, force_unlock=force_unlock, metrics=metrics
+            prepared,
+            connections,
+            stop,
+            gate_ports,
+            watch=watch,
+            force_unlock=force_unlock,
+            metrics=metrics,
         )
-        if not (as_json or unfinished.in_flight) and screens.next_without_waves(run.plan, settings):
+        if not (as_json or unfinished.in_flight) and screens.next_without_waves(
+            prepared.plan, settings
+        ):
             # All of it is on the screen, and the next command is its last line.
             execute.nothing_done(execution)
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
-            _ask(run, wiring.cluster_place(settings, api))
+            _ask(prepared, wiring.cluster_place(settings, api))
         raise typer.Exit(execute.execute(execution))
 
 
@@ -115,11 +123,11 @@ def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinis
     return resumption.with_given_settings(unfinished, settings)
 
 
-def _ask(run: "PreparedRun", place: str) -> None:
+def _ask(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
-    nodes = counted(run.plan.summary.nodes, "node")
-    notes = start_notes(run.plan, run.request.policy) if run.plan.waves else ()
+    nodes = counted(prepared.plan.summary.nodes, "node")
+    notes = start_notes(prepared.plan, prepared.request.policy) if prepared.plan.waves else ()
     consent.ask(f"Resume this rollout on {nodes} of {place}", notes)
 
 
@@ -150,7 +158,7 @@ def abort(
     connections = connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
-    watch = None if force_unlock else refusals.refuse_beside_living(api, namespace)
+    watch = None if force_unlock else refusals.lock_watch_unless_held(api, namespace)
     unfinished = find_unfinished(api, namespace, deferred=True)
     if unfinished is None and not _has_slots(connections, namespace):
         output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")

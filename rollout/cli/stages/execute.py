@@ -59,10 +59,10 @@ class Execution:
     once. `repeats` are the notifications of earlier passes.
     """
 
-    run: PreparedRun
+    prepared: PreparedRun
     connections: Connections
     stop: StopRequest
-    gates: GatePorts
+    gate_ports: GatePorts
     watch: LeaseWatch | None = None
     force_unlock: str = ""
     metrics: "Metrics | None" = None
@@ -107,7 +107,7 @@ def execute(execution: Execution) -> ExitCode:
     result = run_and_show(execution)
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
-    confirmation = execution.gates.confirmation
+    confirmation = execution.gate_ports.confirmation
     is_declined = isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined
     if is_declined and not result.finished:
         return ExitCode.DECLINED
@@ -115,24 +115,29 @@ def execute(execution: Execution) -> ExitCode:
 
 
 def run_and_show(execution: Execution) -> RunResult:
-    run = execution.run
-    output = run.request.settings.output
-    if not (run.plan.waves or run.inherited is not None or run.defers_own_node):
+    prepared = execution.prepared
+    plan = prepared.plan
+    output = prepared.request.settings.output
+    if not (plan.waves or prepared.inherited is not None or prepared.defers_own_node):
         return nothing_done(execution)
     began = wiring.system_clock().monotonic()
-    asks = execution.gates.confirmation is not None
+    asks = execution.gate_ports.confirmation is not None
     names_pods = output.verbose > 0
     shown = display(
         as_json=output.as_json, live=not asks, stop=execution.stop, names_pods=names_pods
     )
     with shown as observer, stage("run") as note:
-        result = _run_observed(execution, observer)
+        process = new_process_id()
+        with _observers(execution, observer, process) as observers:
+            ports = _run_ports(execution, observers)
+            lock = _lock_request_of(execution, process)
+            result = run_plan(_run_request(prepared), ports, lock, execution.stop)
         note(result_counts(result))
         # A process that did not notice the lost terminal continues.
         discard_lost_terminals()
-    if not output.as_json and (run.plan.waves or result.not_done or result.left_over):
+    if not output.as_json and (plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
-        show(f"\n{_summary(result, run.request, took)}")
+        show(f"\n{_summary(result, prepared.request, took)}")
     return result
 
 
@@ -146,56 +151,67 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
     )
 
 
-def _run_observed(execution: Execution, shown: Observer) -> RunResult:
-    run = execution.run
-    request = run.request
-    settings = request.settings
-    process = new_process_id()
+@contextmanager
+def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
+    """Yield the observers of a run. Within this context, signals stop the run."""
+    prepared = execution.prepared
+    request = prepared.request
     # An unattended process may run in a pod, whose log outlives its files.
     lines = shown if request.unattended and isinstance(shown, JsonLines) else None
     command: Command = "apply"
     if request.unattended:
         command = "operate"
-    elif run.inherited is not None:
+    elif prepared.inherited is not None:
         command = "resume"
     with (
         run_journal(
-            run.plan,
+            prepared.plan,
             command,
-            settings,
+            request.settings,
             process=process,
-            selected=run.percentage_base,
+            selected=prepared.percentage_base,
             lines=lines,
         ) as journal,
         stopped_by_signals(execution.stop, has_board=isinstance(shown, LiveProgress)),
         _notifications(execution) as notifier,
-        wiring.silences(settings.alerts, run.hosts) or nullcontext() as silences,
+        wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before anyone hears that a node is started.
         observers = _present(silences, journal, execution.metrics, shown, notifier)
-        _report_accepted(run, Reporter(observers, wiring.system_clock()))
-        lock = lock_request(
-            settings,
-            process=process,
-            watch=execution.watch,
-            force_unlock=execution.force_unlock,
-        )
-        run_request = RunRequest(
-            plan=run.plan,
-            percentage_base=run.percentage_base,
-            own_node=run.targets.own_node,
-            unattended=request.unattended,
-            proven=run.proven,
-            inherited=run.inherited,
-        )
-        ports = RunPorts(
-            api=execution.connections.api,
-            hosts=reach_hosts(run.hosts, execution.connections, settings),
-            clock=wiring.system_clock(),
-            gates=execution.gates,
-            observers=observers,
-        )
-        return run_plan(run_request, ports, lock, execution.stop)
+        _report_accepted(prepared, Reporter(observers, wiring.system_clock()))
+        yield observers
+
+
+def _run_request(prepared: PreparedRun) -> RunRequest:
+    return RunRequest(
+        plan=prepared.plan,
+        percentage_base=prepared.percentage_base,
+        own_node=prepared.targets.own_node,
+        unattended=prepared.request.unattended,
+        proven=prepared.proven,
+        inherited=prepared.inherited,
+    )
+
+
+def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
+    prepared = execution.prepared
+    connections = execution.connections
+    return RunPorts(
+        api=connections.api,
+        hosts=reach_hosts(prepared.hosts, connections, prepared.request.settings),
+        clock=wiring.system_clock(),
+        gate_ports=execution.gate_ports,
+        observers=observers,
+    )
+
+
+def _lock_request_of(execution: Execution, process: str) -> LockRequest:
+    return lock_request(
+        execution.prepared.request.settings,
+        process=process,
+        watch=execution.watch,
+        force_unlock=execution.force_unlock,
+    )
 
 
 def _present(*observers: Observer | None) -> Sequence[Observer]:
@@ -203,12 +219,12 @@ def _present(*observers: Observer | None) -> Sequence[Observer]:
 
 
 def _notifications(execution: Execution) -> AbstractContextManager[Observer | None]:
-    request = execution.run.request
+    request = execution.prepared.request
     return run_notifications(
-        execution.run.plan,
+        execution.prepared.plan,
         request.settings,
         is_stopped=lambda: execution.stop.is_due,
-        resumed=execution.run.inherited is not None,
+        resumed=execution.prepared.inherited is not None,
         unattended=request.unattended,
         repeats=execution.repeats,
     )
@@ -220,16 +236,16 @@ def nothing_done(execution: Execution) -> RunResult:
     People have seen all of it in the plan, unless it is unattended. JSON lines still get a plan and
     a summary.
     """
-    run = execution.run
-    request = run.request
+    prepared = execution.prepared
+    request = prepared.request
     as_json = request.settings.output.as_json
-    result = RunResult((), excluded=run.plan.excluded)
+    result = RunResult((), excluded=prepared.plan.excluded)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
     with _notifications(execution) if result.not_done else nullcontext() as notifier:
         observers = _present(execution.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
-        _report_accepted(run, report)
-        report.plan(run.plan)
+        _report_accepted(prepared, report)
+        report.plan(prepared.plan)
         report.finished(result)
     if request.unattended and not as_json:
         if result.not_done:
@@ -246,14 +262,14 @@ def _nothing_text(result: RunResult) -> str:
     return f"Nothing to do: no node waits for a reboot{left_out}."
 
 
-def _report_accepted(run: PreparedRun, report: Reporter) -> None:
+def _report_accepted(prepared: PreparedRun, report: Reporter) -> None:
     """Report the warnings that JSON lines would not show, and the journal with them."""
-    if run.request.settings.output.as_json:
-        for sentence in relaxed_notes(run.request):
+    if prepared.request.settings.output.as_json:
+        for sentence in relaxed_notes(prepared.request):
             report.notice(sentence)
 
 
-def rehearse(run: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
+def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
     """Rehearse the plan without changing anything.
 
     `asks_server`: the API server checks each write in a dry run.
@@ -261,21 +277,23 @@ def rehearse(run: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCod
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
         with show_progress("asking the API server about each write"):
-            rehearsed = rehearse_on_server(api, run.plan)
-    not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
-    pods = run.plan.summary.pods_to_move
-    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
-    output = run.request.settings.output
+            rehearsed = rehearse_on_server(api, prepared.plan)
+    not_started = tuple(NotStarted(node.name, "dry run") for node in prepared.plan.nodes)
+    pods = prepared.plan.summary.pods_to_move
+    result = RunResult(
+        (), not_started=not_started, excluded=prepared.plan.excluded, pods_to_move=pods
+    )
+    output = prepared.request.settings.output
     if output.as_json:
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)
         report = Reporter((lines,), wiring.system_clock())
-        _report_accepted(run, report)
-        report.plan(run.plan)
+        _report_accepted(prepared, report)
+        report.plan(prepared.plan)
         for node in rehearsed:
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
         report.finished(result)
-    elif run.plan.waves:
+    elif prepared.plan.waves:
         text = rehearsal_text(rehearsed, output.width) if asks_server else NOT_REHEARSED
         ending = rehearsal_ending(result, output.width)
         show("\n".join(part for part in (text, ending) if part))

@@ -63,7 +63,7 @@ def serve(settings: Settings) -> None:
             notice=say,
             observers_of=partial(_observers, settings, (metrics, observer)),
             count=tally.count,
-            gates=wiring.gates(settings, policy.gates.alerts),
+            gates=wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()

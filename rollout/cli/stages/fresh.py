@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FreshRun:
     """A new run, the cluster that it is planned for, and the ended rollout that it replaces."""
 
-    run: PreparedRun
+    prepared: PreparedRun
     snapshot: ClusterSnapshot
     replaced: Unfinished | None
 
@@ -41,7 +41,7 @@ def prepare_fresh(
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
     snapshot = read_cluster(api, namespace, warns=False)
     require_memory(snapshot.memory)
-    replaced = refusals.refuse_unfinished(
+    replaced = refusals.replaceable_unfinished(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )
     targets = ask_hosts(connections, request, snapshot.nodes)

@@ -39,7 +39,7 @@ from rollout.cli.stages.observers import (
     notify_of_failed_pass,
 )
 from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan
-from rollout.cli.stages.refusals import lock_watch, refuse_beside_living
+from rollout.cli.stages.refusals import lock_watch, lock_watch_unless_held
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.stages.resumption import prepare_resumption
 from rollout.cli.stages.selection import select
@@ -194,7 +194,7 @@ class _Pass:
     def make(self) -> ExitCode:
         api = self.connections.api
         # This only looks whether the lock is free. `run_plan` takes it, after the plan was made.
-        refuse_beside_living(api, self.request.namespace, self.operation.watch)
+        lock_watch_unless_held(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
         unfinished = self._find_unfinished(nodes)
         code = self._treat_unfinished(unfinished, nodes) if unfinished else None
@@ -265,7 +265,7 @@ class _Pass:
             may_replace_stopped=True,
             proven=proven,
         )
-        run = fresh.run
+        run = fresh.prepared
         if not request.settings.output.as_json and (run.plan.waves or run.defers_own_node):
             place = wiring.cluster_place(request.settings, self.connections.api)
             show(screens.run_text(run, fresh.snapshot, place))
@@ -353,7 +353,7 @@ class _Pass:
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
             alerts = AlertPolicy()
-        return wiring.gates(settings, alerts, self.stop.deadline)
+        return wiring.gate_ports(settings, alerts, self.stop.deadline)
 
     def _execute(self, run: PreparedRun, gates: GatePorts) -> RunResult:
         if self.stop.is_due:

@@ -70,7 +70,7 @@ def has_ended_here(lease: LeaseState) -> bool:
 def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
     """Return who holds the lock and when they last renewed it, as read once.
 
-    An old renewal does not prove that the holder is gone: `refuse_beside_living` watches the lock
+    An old renewal does not prove that the holder is gone: `lock_watch_unless_held` watches the lock
     for that.
     """
     lease = with_patience(read_lease, api, namespace)
@@ -88,13 +88,16 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(
+def lock_watch_unless_held(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Raise `LockedError` while a living process holds the lock.
+    """Return a watch that knows the Lease, for taking the lock later.
 
-    Return the watch, which now knows the Lease, for taking the lock later; a caller's own `watch`
-    is updated. None if this user may not read the Lease: then nothing is refused here.
+    A caller's own `watch` is updated. None if this user may not read the Lease: then the lock is
+    not checked here.
+
+    Raises:
+        LockedError: a living process holds the lock.
     """
     watch = watch or lock_watch()
     try:
@@ -151,15 +154,17 @@ def refuse_without_rights(
         )
 
 
-def refuse_unfinished(
+def replaceable_unfinished(
     api: ClusterApi, namespace: str, nodes: Sequence[Node], *, may_replace_stopped: bool
 ) -> Unfinished | None:
     """Return the ended rollout that the next one replaces, if any.
 
-    Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if it
-    is unknown whether there is one. A rollout that ended by itself with nodes left over, because
-    of a failure or a closed window, is replaced in any case; one that someone stopped between two
-    nodes only if the caller says so.
+    A rollout that ended by itself with nodes left over, because of a failure or a closed window, is
+    replaced in any case; one that someone stopped between two nodes only if the caller says so.
+
+    Raises:
+        LockedError: a rollout has to be resumed or undone first.
+        BlockedError: it is unknown whether there is one.
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
     replaced: Unfinished | None = None

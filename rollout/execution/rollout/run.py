@@ -70,7 +70,7 @@ class RunPorts:
     api: ClusterApi
     hosts: RolloutHosts
     clock: Clock
-    gates: GatePorts
+    gate_ports: GatePorts
     observers: Sequence[Observer]
 
 
@@ -394,7 +394,7 @@ def run_plan(
     rule = StopRule(stop, ledger, memory.limit)
     rollout = Rollout(
         hosts=ports.hosts,
-        engine=_engine(request, rule, ports.gates, cluster=cluster, memory=memory),
+        engine=_engine(request, rule, ports.gate_ports, cluster=cluster, memory=memory),
         rule=rule,
         record=RunRecord(
             cluster, record_document(lock.namespace), report.notice, request.unattended
@@ -414,7 +414,8 @@ def run_plan(
 def _engine(
     request: RunRequest,
     rule: StopRule,
-    gates: GatePorts,
+    gate_ports: GatePorts,
+    *,
     cluster: PatientApi,
     memory: RunMemory,
 ) -> Engine:
@@ -432,7 +433,7 @@ def _engine(
         check_may_act=memory.check_may_act,
         report=report,
         stop=rule.stop,
-        gates=PolicyGates(plan, cluster, report, stop=rule.stop, ports=gates, memory=memory),
+        gates=PolicyGates(plan, cluster, report, stop=rule.stop, ports=gate_ports, memory=memory),
         memory=memory,
         ledger=rule.ledger,
         settler=Settler(cluster, report, plan.policy),
