@@ -29,10 +29,6 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code.
-
-    `program` is typer's application or its root command.
-    """
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)

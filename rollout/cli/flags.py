@@ -81,11 +81,10 @@ def takes(
     """Give a command the flags of these tables or settings, and call it with `settings`.
 
     of_another: the settings file is for another process, so its settings do not apply to this one.
-    formats: what the command can print with `-o`.
-    arguments: NODE_ARGUMENTS, which mean the same as `--node`; or PLAN_OR_NODES, where a saved
-    plan is passed to the command as `file`.
-    reads: settings without flags here whose environment from_environment are read all the same, so that
-    the command can say that they have no effect.
+    formats: what the command can print with `-o`. arguments: NODE_ARGUMENTS, which mean the same as
+    `--node`; or PLAN_OR_NODES, where a saved plan is passed to the command as `file`. reads:
+    settings without flags here whose environment variables are read, so that the command can say
+    that they have no effect.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -188,7 +187,6 @@ def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
 
 
 def _may_be_nodes(word: str) -> bool:
-    """Whether the word can be the name of a node, or several with commas between them."""
     if word.endswith(_PLAN_SUFFIXES):
         return False
     return all(name.startswith(NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
@@ -226,7 +224,6 @@ def _annotation(setting: Setting) -> Any:
 
 
 def _suggestions(setting: Setting) -> Callable[..., list[str]] | None:
-    """Return the function that completes the flag in a shell: with nodes, or with its words."""
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
     if not setting.words:

@@ -103,7 +103,7 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
 
 
 class Group(_HelpAsStarted, TyperGroup):
-    """A command that has commands of its own."""
+    pass
 
 
 class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):

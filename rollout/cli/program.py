@@ -53,7 +53,6 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
-    """Return a text whose commands begin with the name by which the program was started."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

@@ -156,7 +156,6 @@ def _request_on_signals(
 
 
 def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | None) -> None:
-    """Request a stop at the first signal, and end the process at the second."""
     is_stopping = False
     while data := os.read(pipe, 1):
         number = data[0]

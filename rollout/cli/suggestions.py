@@ -27,10 +27,6 @@ _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the nodes that complete the word, or the last part of a list with commas.
-
-    Nodes that the line names already are left out.
-    """
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     line_names = {*before.split(","), *_names_on_line(context)}
@@ -47,7 +43,6 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the runs recorded on this machine, first those of the current cluster."""
     from rollout.adapters.journal import is_server, journals, latest_first, server_of
     from rollout.adapters.kube.kubeconfig import find_login
 
@@ -58,7 +53,6 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
             here = find_login(cluster.kubeconfig, cluster.context or None).server
             files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
         return _starting_with(incomplete, (file.stem for file in files))
-    # An error completes nothing.
     return []
 
 
@@ -103,7 +97,6 @@ def _ask(
 
 
 def _settings(context: typer.Context) -> "Given":
-    """Return the settings that the typed line, its environment and its settings file give."""
     from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 
@@ -123,7 +116,6 @@ def _settings(context: typer.Context) -> "Given":
 
 
 def _expand(word: str) -> str:
-    """Expand `~` as the shell does when it runs the line."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 

@@ -133,7 +133,6 @@ class Echo:
         self.on()
 
     def off(self) -> None:
-        """Keep keys from being shown; Ctrl-C and Ctrl-Z still work."""
         with suppress(ImportError, OSError):
             import termios
 
@@ -146,7 +145,6 @@ class Echo:
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
 
     def on(self) -> None:
-        """Show keys again, if they were shown before."""
         with suppress(ImportError, OSError):
             import termios
 
@@ -157,7 +155,6 @@ class Echo:
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
 
     def pause_process(self) -> None:
-        """Stop this process as Ctrl-Z does, with the echo turned on meanwhile."""
         self.on()
         # A signal to the whole process might stop it only after this thread turned the echo off.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
@@ -175,12 +172,10 @@ class Echo:
 
 
 def columns() -> int | None:
-    """Return the columns of the terminal, or None if there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def height() -> int | None:
-    """Return the lines of the terminal, or None if there is none."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 

@@ -55,8 +55,6 @@ _BY_ANSIBLE = (
 
 @dataclass(frozen=True, slots=True)
 class SshDefaults:
-    """How to reach hosts that have no such variable."""
-
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
     key_file: str | None = None
@@ -99,15 +97,12 @@ def inventory_of(
 
 @dataclass(slots=True)
 class _HostReader:
-    """Reads one host's variables, and collects warnings."""
-
     name: str
     variables: Mapping[str, Any]
     by_ansible: bool
     warnings: list[str] = field(default_factory=list)
 
     def host(self, defaults: SshDefaults) -> Host | None:
-        """Return the host; None if it is this machine."""
         connection = self._text("ansible_connection")
         if connection == "local":
             why = f"host {self.name} is this machine (ansible_connection=local); left out"

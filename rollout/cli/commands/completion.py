@@ -10,8 +10,6 @@ from rollout.cli.terminal import show
 
 
 class Shell(StrEnum):
-    """Shells that can be completed in."""
-
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"

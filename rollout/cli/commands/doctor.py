@@ -99,7 +99,6 @@ class Outlook:
 
 
 def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
-    """Return the next command, which is `doctor` only if something has to be fixed."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", lead="After fixing what failed")
@@ -225,7 +224,6 @@ def _lock(api: ClusterApi, namespace: str) -> Check:
 
 
 def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
-    """Yield the places of notifications; with `test`, whether a notification arrives there."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

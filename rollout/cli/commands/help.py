@@ -130,7 +130,6 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _text(line: str) -> str:
-    """Escape what troff would read as a macro or a hyphen."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

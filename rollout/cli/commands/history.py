@@ -149,7 +149,7 @@ class _RecordedRun:
 
 
 def _read_run(run: str, settings: Given) -> _RecordedRun:
-    """Return the run of this path, or of this ID or its first letters, or else the last run.
+    """Return the run of this path, of this ID or its first letters, or else the last run.
 
     The path `-` is a log with JSON lines on stdin. A journal in the settings is searched instead of
     those on this machine. `InputError` if there is no such run.
@@ -164,7 +164,6 @@ def _read_run(run: str, settings: Given) -> _RecordedRun:
 
 
 def _read_journal(path: Path, run: str = "") -> _RecordedRun:
-    """Return the run that a journal has, or the last one whose ID begins with `run`."""
     from rollout.report.runs.report import report_of
 
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
@@ -231,16 +230,14 @@ def _records_of(
 ) -> Sequence[NumberedRecord]:
     """Return the records of the latest run whose ID begins with `run`.
 
-    Each command of a run begins with a record that names the run. In the log of operate, a pass
-    without a run is between two runs: its records belong to no run, and count only if there is no
-    run at all.
+    Each command of a run begins with a record that names the run. In the log of operate, the
+    records of a pass without a run belong to no run, and count only if there is no run at all.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
     name = ""
     for number, record in records:
         if record.get("type") == "run":
             name = str(record.get("run", ""))
-            # The latest run is the last of the dictionary.
             by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
             name = ""

@@ -280,10 +280,6 @@ def _heading(text: str) -> None:
 
 
 def _scoreboard_text(scores: "Scoreboard") -> str:
-    """Return the figures, and whether the cluster is clean.
-
-    A host on its old version is no harm, because it works as before.
-    """
     from tabulate import tabulate
 
     reboots = Counter(scores.reboots.values())

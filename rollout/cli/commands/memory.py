@@ -149,7 +149,6 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """Say which pauses have ended; `rest` are the other nodes of the command."""
     lines: list[str] = []
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")
@@ -175,7 +174,6 @@ def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Mem
 
 
 def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
-    """Yield the nodes that are still paused by name, with the command that ends their pauses."""
     names: list[str] = []
     for node in nodes:
         pause = pause_on(node)
@@ -251,7 +249,7 @@ def release(
 def _change_memory(
     settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False
 ) -> tuple[Memory, Memory]:
-    """Change the memory and return it as it was before and is after.
+    """Return the memory as it was before and is after.
 
     A memory that cannot be read raises `BlockedError`; `anew` replaces it instead.
     """

@@ -182,7 +182,6 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Whether hosts hold slots of FleetLock, as far as this user may see them."""
     from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

@@ -258,7 +258,6 @@ def assignments(words: Iterable[str]) -> SettingValues:
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Return the name of each setting or table by what someone may write for it."""
     names = [setting.name for table in TABLES for setting in settings_in(table).values()]
     # The first of several settings with the same key wins.
     by_key = {name.partition(".")[2]: name for name in reversed(names)}

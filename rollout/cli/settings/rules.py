@@ -229,7 +229,6 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
 
 
 def _unfit(file: SettingsFile) -> Iterator[str]:
-    """Yield each setting that is only for this machine, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)

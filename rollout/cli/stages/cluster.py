@@ -24,8 +24,6 @@ _START_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """The API server, and the shell of the hosts."""
-
     api: ClusterApi
     shell: HostExecutor
 
@@ -98,15 +96,10 @@ def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
 def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
-    """Return what an interrupted rollout left on the cluster.
-
-    `deferred` includes the marks of nodes that it left for another rollout.
-    """
     return with_patience(lambda: look(api, namespace, deferred=deferred))
 
 
 def find_unfinished_among(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> Unfinished | None:
-    """Return what an interrupted rollout left on these nodes, which were read before."""
     return assess(with_patience(read_record, api, namespace), nodes)

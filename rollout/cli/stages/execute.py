@@ -312,11 +312,7 @@ def tell_nothing(*why: str) -> None:
 def display(
     *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
 ) -> Iterator[Observer]:
-    """Yield the observer that shows a run.
-
-    It writes JSON lines, a `live` display on a terminal, or plain lines. With `names_pods` it
-    shows each evicted pod.
-    """
+    """Yield the observer that shows a run: JSON lines, a `live` display, or plain lines."""
     console = error_console()
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())

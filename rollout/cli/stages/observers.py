@@ -68,9 +68,8 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 class _Journal:
     """Writes each event until writing fails, and then warns once. Safe for many threads.
 
-    Nothing is written before the plan, which only the process that holds the lock announces: until
-    then the file may be the journal of a rollout that another process is working on. `waiting` are
-    the records until then.
+    Nothing is written before the plan: until this process holds the lock, the file may be the
+    journal of another process. `waiting` are the records until then.
     """
 
     path: Path
@@ -109,10 +108,9 @@ def run_journal(
 ) -> Iterator[Observer | None]:
     """Yield an observer that writes the journal, or None if the journal cannot be created.
 
-    The first record says who ran which command, with which policy and which version of rollout.
-    Percentages of the policy are of the `selected` nodes, None if their number is unknown.
-    `process` is the process as named in the lock, if any. `lines` get the same first record: in a
-    pod, its log is the journal that outlives its files.
+    The first record says who ran which command, with which policy. Percentages of the policy are of
+    the `selected` nodes, None if unknown. `process` is the process as named in the lock. `lines`
+    get the same first record: in a pod, its log is the journal that outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = JournalHeader(
@@ -205,7 +203,6 @@ class _Notifier:
             self.post(self.note_maker.notes_of(event, stopped=self.is_stopped()))
 
     def post(self, notes: Iterable[Note]) -> None:
-        """Send the notifications that are wanted and repeat nothing of the previous pass."""
         for note in notes:
             is_repeated = self.repeats.is_repeated(note)
             self.repeats.add(note)
@@ -228,8 +225,7 @@ def run_notifications(
 ) -> Iterator[Observer | None]:
     """Yield an observer that sends notifications of this rollout, or None if no URL is set.
 
-    `is_stopped` tells whether someone has asked the rollout to stop. Leaving the context waits a
-    few seconds for the notifications that are being sent.
+    Leaving the context waits a few seconds for the notifications that are being sent.
     """
     options = settings.notify
     places = destinations(options.url)
@@ -257,7 +253,6 @@ def run_notifications(
 
 
 def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: RepeatFilter) -> None:
-    """Notify that a pass failed without a plan, unless the previous pass failed the same way."""
     note = replace(error_note(error), next="rollout doctor")
     is_repeated = repeats.is_repeated(note)
     repeats.add(note)
@@ -266,7 +261,6 @@ def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: Repe
 
 
 def send(note: Note, settings: Settings) -> None:
-    """Send a notification that belongs to no run, if notifications of its kind are wanted."""
     options = settings.notify
     places = destinations(options.url)
     if not places or NotifyEvent(note.event) not in options.on:
@@ -279,14 +273,12 @@ def send(note: Note, settings: Settings) -> None:
 
 @dataclass(slots=True)
 class MeasuredPass:
-    """The exit code of a pass."""
-
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
 def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """Measure one pass, or one apply or resume. Its result is the code that is set, or that of the raised error."""
+    """Measure one pass, or one apply or resume, by the code that is set or the error raised."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -343,8 +335,6 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
 
 
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
-    """Return a function that writes the metrics, with what earlier processes left in the file."""
-
     @cache
     def read_earlier() -> None:
         # A file that cannot be read, or is not ours, is ignored.

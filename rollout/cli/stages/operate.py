@@ -162,7 +162,6 @@ class Operation:
         say("stopped on request: no more passes will run")
 
     def _idle(self, clock: Clock, until: float) -> None:
-        """Wait until the next pass is due and the lock is free, or until its holder is gone."""
         watch = self.watch
         # The pass has tried to take over this Lease already.
         tried = watch.stale
@@ -184,8 +183,6 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One pass, by the policy of today's settings."""
-
     operation: Operation
     connections: Connections
     request: Request
@@ -218,7 +215,6 @@ class _Pass:
         return None
 
     def _resume_first(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
-        """Resume an unattended rollout; None if this pass may start a new one."""
         if not self._may_resume(unfinished, nodes):
             # No node of it is in flight, so a new rollout may take the nodes that are left.
             return None
@@ -306,7 +302,6 @@ class _Pass:
         return text(finding) if finding else why_aborted(memory)
 
     def _start_nothing(self, why: str) -> ExitCode:
-        """Start no node, but forecast whether the deadline can still be kept."""
         request = self.request
         if request.settings.operate.finish_by:
             try:

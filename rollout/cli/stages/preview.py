@@ -78,7 +78,6 @@ def read_inputs(
 
 
 def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
-    """Plan; with a date, by the smallest limit that finishes by then."""
     if date is None:
         plan = make_plan(inputs)
         return Preview(plan, None, refusing_blockers(plan, allow), is_late=False)
@@ -110,7 +109,6 @@ def finish_text(finish: Finish, date: datetime) -> str:
 
 
 def apply_command(settings: Given, out: Path | None, finish: Finish | None) -> str:
-    """Return the command that runs the plan: from its file, or made again with the same limit."""
     if out is not None:
         return f"rollout apply {shell_word(str(out))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
@@ -124,7 +122,6 @@ def show_preview(
     made: Preview,
     run_command: str,
 ) -> None:
-    """Show a new plan; `run_command` runs it, and is empty if it should not be run as it is."""
     plan = made.plan
     output = request.settings.output
     next_step = run_command or next_without_waves(plan, request.settings)

@@ -78,13 +78,11 @@ def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
-    """Whether a process holds the lock and renews it while this waits for a sign of it."""
     state = await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
 
 def lock_watch() -> LeaseWatch:
-    """Return a watch of the lock that knows the processes of this machine."""
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 

@@ -18,16 +18,12 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A person runs a plan that was saved in a file."""
-
     plan: RolloutPlan
     file: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A person resumes an interrupted rollout."""
-
     unfinished: Unfinished
     retry_failed: bool
 

@@ -97,7 +97,7 @@ def prepare_resumption(
     retry_failed: bool = False,
     proven: Proven | None = None,
 ) -> PreparedRun:
-    """Read the cluster, ask the hosts, and plan what is left; show it, and refuse blocked nodes.
+    """Show the rest of a rollout, and return its run; refuse blocked nodes.
 
     If nodes are started already, blockers do not raise: the returned run finishes those nodes, and
     inherits why no other is started.

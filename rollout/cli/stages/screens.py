@@ -81,7 +81,6 @@ def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
 
 
 def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
-    """Say which ended rollout the new one replaces; `asks` if a question comes first."""
     standing = capitalize(heading(unfinished, RunWord.ENDED))
     if asks:
         return f"{standing}. Answering yes discards it. To continue it instead: rollout resume"

@@ -81,7 +81,6 @@ def _is_pattern(name: str) -> bool:
 
 
 def similar_names(name: str, nodes: Sequence[Node]) -> str:
-    """Return a hint: which nodes have this name or address in another form, or a similar name."""
     if _is_pattern(name):
         return (
             "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
@@ -101,7 +100,6 @@ def _is_same_host(name: str, node: Node) -> bool:
 
 
 def similar_labels(selector: str, nodes: Sequence[Node]) -> str:
-    """Return a hint: the values on the nodes of the selector's first label, or similar labels."""
     key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:

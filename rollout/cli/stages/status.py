@@ -96,7 +96,6 @@ def rollout_beside(
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """Return what to do about a rollout, and about its failed nodes if only those are left."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:

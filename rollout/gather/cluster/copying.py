@@ -1,8 +1,8 @@
 """Copy a cluster into a file to rehearse on: the API objects that a plan was made of.
 
-The copy holds only what planning reads: no Secrets, environments or images, and of the annotations
-only that of mirror pods. It can be anonymous: node names become numbers in their order, other names
-and labels become digests with a key that is thrown away. Names that Kubernetes defines stay.
+The copy holds only what planning reads: no Secrets, environments or images. It can be anonymous:
+node names become numbers, other names and labels become digests with a key that is thrown away.
+Names that Kubernetes defines stay.
 """
 
 import hashlib
@@ -104,7 +104,6 @@ class Hidden:
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """Replace the words in a part of an object, which is the value of this field."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):
@@ -121,7 +120,6 @@ class Hidden:
         return hidden
 
     def _text(self, text: str, field: str) -> str:
-        """Replace the text of a field if it holds a name, a key, a value or an identifier."""
         if field in _NAMES or field == "namespaces":
             return self.name(text)
         if field in _KEYS or field == "key":
@@ -151,8 +149,6 @@ class CopiedPace(msgspec.Struct, frozen=True):
 
 
 class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The file."""
-
     format_version: str = msgspec.field(name="format_version")
     kind: str
     nodes: tuple[Json, ...]

@@ -52,8 +52,6 @@ H = TypeVar("H", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Keeps one object of equal values."""
-
     values: dict[Hashable, Any] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
@@ -189,7 +187,6 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return the seconds from a pod's scheduling until it last became ready, if known."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:

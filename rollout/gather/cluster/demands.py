@@ -51,10 +51,7 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """Decode these parts of a pod's spec, which are empty if absent.
-
-    `ValueError` for JSON that the API does not document.
-    """
+    """`ValueError` for JSON that the API does not document. Absent parts are empty."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=node_terms(
@@ -88,7 +85,6 @@ def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """Return the alternatives of a node selector; None without a selector."""
     if selector is None:
         return None
     return tuple(
@@ -220,7 +216,6 @@ def _host_ports(spec: wire.PodSpec) -> _Others:
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return what the pod needs while it runs, and the most that it needs while it starts."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
@@ -247,7 +242,6 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
 
 
 def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
-    """Combine two amounts with `add` or `max`."""
     # Most pods have no init containers, so one side is usually nothing.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
@@ -257,7 +251,6 @@ def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> 
 
 
 def _join(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
-    """Return the amounts of both sides; `how` combines those that both have."""
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)

@@ -209,7 +209,6 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 def _with_unknown_keys_of_entries(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the entries of a mapping. Those that are objects keep their unknown keys."""
     kept = {}
     for key, entry in entries.items():
         if isinstance(entry, dict) and key in known:
@@ -262,7 +261,6 @@ def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
 
 
 def _impossible(memory: Memory) -> Iterator[str]:
-    """Yield messages about content that rollout never writes."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -308,7 +306,7 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    """Return FleetLock's slots with their ConfigMap; raises like `read_slots`."""
+    """Raises like `read_slots`."""
     document = slots_of(namespace)
     text, body = document.read(api)
     slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)
@@ -316,7 +314,6 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _impossible_slots(slots: Slots) -> str:
-    """Return a message about content that rollout never writes; empty if there is none."""
     for slot in slots.held:
         if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"

@@ -85,15 +85,11 @@ _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
 class Details(wire.Wire, frozen=True):
-    """The details of a Status."""
-
     causes: tuple[ApiCause, ...] = ()
     retry_after_seconds: float | None = None
 
 
 class Status(wire.Wire, frozen=True):
-    """The body of a refusal, and the object of a watch's ERROR event."""
-
     kind: str = ""
     message: str = ""
     reason: str = ""
@@ -102,13 +98,10 @@ class Status(wire.Wire, frozen=True):
 
 
 def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
-    """Return the error for an answer.
+    """Return the error for an answer with this HTTP status.
 
-    Args:
-        status: The HTTP status.
-        body: A Status as JSON, or anything that a proxy wrote.
-        request: Method and path, for answers without a message.
-        retry_after: The header of that name, in seconds; anything else is ignored.
+    `body` is a Status as JSON, or anything that a proxy wrote. `request` is method and path.
+    `retry_after` is the header; it counts only as a number of seconds.
     """
     try:
         answer = decoder_of(Status).decode(body)

@@ -1,8 +1,7 @@
 """Read whole lists from their pages, and decode the lines of a watch.
 
-A continue token expires after a few minutes (410). Pages of two lists must not be mixed, because an
-object could be missing or appear twice. So a list is read completely before it is used, and starts
-again when its token expires.
+A continue token expires after a few minutes (410). Pages of two lists must not be mixed, so a list
+is read completely before it is used, and starts again when its token expires.
 """
 
 from collections.abc import Callable, Iterable
@@ -82,8 +81,6 @@ def read_if_allowed(
 
 
 class WatchEventType(StrEnum):
-    """The type of a watch event."""
-
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"

@@ -57,7 +57,6 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
-    """Return whether this user has a right; `ApiError` if the server does not answer."""
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -95,7 +94,6 @@ def _all(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield each verb on each resource. Both are lists of words, such as `deployments.apps`."""
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
@@ -132,7 +130,6 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """Return the rights for a rollout whose Lease and ConfigMaps are in this namespace."""
     stored = partial(_all, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_all, namespace=_EVENTS_NAMESPACE, optional=True)

@@ -103,8 +103,6 @@ class _KuredHolder(wire.Wire, frozen=True):
 
 
 class _KuredLock(_KuredHolder, frozen=True):
-    """kured's lock, with one holder or several."""
-
     max_owners: int = msgspec.field(default=1, name="maxOwners")
     locks: tuple[_KuredHolder, ...] = ()
 
@@ -128,7 +126,6 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
-    """Yield kured. The DaemonSets of other systems do nothing without their operators."""
     for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
         locks = [name for name in item.metadata.annotations if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
@@ -177,7 +174,6 @@ def _owners(concurrency: str) -> int:
 
 
 def _is_ours(item: _WireCoordinator) -> bool:
-    """Return whether it is rollout's own FleetLock server, whatever its name and image are."""
     label, value = _OURS
     commands = (container.args[:1] for container in item.spec.template.spec.containers)
     return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
@@ -202,7 +198,6 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 
 
 def _has_plans(api: ClusterApi) -> bool:
-    """Return whether the upgrade controller has plans, or this user may not read them."""
     try:
         page = api.get(PLANS, {"limit": "1"})
         return bool(decode.decode(page, wire.Page[_WireCoordinator], PLANS).items)

@@ -132,9 +132,9 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the namespaces with their labels, and a warning if this user may not read them.
+    """Return the labels by namespace, and a warning if this user may not read them.
 
-    Few clusters have pods whose affinities select namespaces by labels. Otherwise nothing is read.
+    Nothing is read unless a pod's affinity selects namespaces by labels.
     """
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
@@ -153,7 +153,6 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
-    """Return all Nodes, or those that match a label selector, by name."""
     query = {"labelSelector": selector} if selector else None
     return read_list(api, NODES, wire.WireNode, decode.node, query=query).items
 
@@ -172,7 +171,6 @@ def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
 
 
 def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod, ...]:
-    """Return the pods of one node in all namespaces, or those that match a label selector."""
     query = dict(on_node(node))
     if selector:
         query["labelSelector"] = selector
@@ -189,7 +187,6 @@ def pod_projection() -> Callable[[wire.WirePod], Pod]:
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
-    """Return a pod; None if there is none."""
     path = pod_path(namespace, name)
     try:
         body = api.get(path)
@@ -213,7 +210,6 @@ def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
 
 
 def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]:
-    """Return the VolumeAttachments of one node, for which the API has no field selector."""
     attachments = read_list(api, ATTACHMENTS, wire.WireAttachment, decode.attachment).items
     return tuple(attachment for attachment in attachments if attachment.node == node)
 

@@ -140,7 +140,6 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
 
 
 def _missing_copies(ceph: _CephHealth) -> str:
-    """Return the health checks that mean missing copies; empty if there are none."""
     if not ceph.health:
         return "its health is not known"
     lacking = [name for name in sorted(ceph.details) if name.startswith(_LACKING)]

@@ -1,12 +1,11 @@
 """The fields of the API's JSON that are used.
 
-The decoder skips other fields without creating objects, which keeps a read of 30,000 pods small.
-Every field may be absent: old servers and hand-made objects omit more than the schema allows. As in
-Go, null means absent; only unusual objects have it, so it costs a second decoding.
+The decoder skips other fields, which keeps a read of 30,000 pods small. Every field may be absent:
+old servers and hand-made objects omit more than the schema allows. As in Go, null means absent;
+only unusual objects have it, so it costs a second decoding.
 
-One thread at a time creates decoders. msgspec prepares a struct when it first sees it, and a thread
-that decodes the same struct meanwhile crashes the process. Commands start by reading several lists
-at once.
+One thread at a time creates decoders: msgspec prepares a struct when it first sees it, and a thread
+that decodes the same struct meanwhile crashes the process.
 """
 
 import threading
@@ -102,20 +101,15 @@ class Meta(Wire, frozen=True):
 
 
 class Object(Wire, frozen=True):
-    """Any object with metadata."""
-
     metadata: Meta
 
 
 class Write(Wire, frozen=True):
-    """When a writer last wrote which fields of an object, by the API server's clock."""
-
     time: str | None = None
     fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    """Return when any writer last wrote this field; None if no writer has."""
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
@@ -156,8 +150,6 @@ class WireNode(Object, frozen=True):
 
 
 class Requirements(Wire, frozen=True):
-    """The resources of a container or a pod."""
-
     requests: dict[str, Quantity] = {}
 
 

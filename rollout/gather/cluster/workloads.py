@@ -59,7 +59,6 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Return the current state of a workload; None if it was deleted or replaced."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

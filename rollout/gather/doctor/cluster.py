@@ -45,7 +45,6 @@ def server_check(identity: ClusterIdentity) -> Check:
 
 
 def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
-    """Warn if this machine's clock, which opens windows, differs from the API server's."""
     ahead = (own - server).total_seconds() if server else 0.0
     if abs(ahead) > _SKEW_SECONDS:
         word = "ahead of" if ahead > 0 else "behind"
@@ -79,15 +78,10 @@ def lock_check(
     ways_out: str = "",
     blocks: bool = False,
 ) -> Check:
-    """Check the lock.
+    """Check the lock `subject`, NAMESPACE/NAME.
 
-    Args:
-        subject: The Lease, as NAMESPACE/NAME.
-        holder: Who holds it; empty if nobody does.
-        is_alive: Whether the holder renews it.
-        unfinished: A clause about an unfinished rollout, if there is one.
-        ways_out: What can be done about it.
-        blocks: Whether it prevents another rollout from starting.
+    `holder` is empty if nobody holds it. `unfinished` is a clause about an unfinished rollout,
+    `ways_out` what to do about it, and it `blocks` if it prevents another from starting.
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
@@ -162,7 +156,6 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    """Warn of a pause of all nodes and of expired pauses; the plan shows other paused nodes."""
     of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
@@ -246,7 +239,6 @@ def exclusion_checks(
 
 
 def _fix(exclusion: Exclusion, node: Node) -> str:
-    """Return what would have the node take part; empty if nothing is to be fixed."""
     if exclusion.reason is not ExclusionReason.PAUSED:
         return _FIXES.get(exclusion.reason, "").format(node=node.name)
     pause = why_paused(node, now=None)

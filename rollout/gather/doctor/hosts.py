@@ -105,7 +105,6 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
 
 
 def _advice_without_engine(facts: HostFacts) -> str:
-    """Return how to know when a host without update_engine needs a reboot."""
     advice = capitalize(how_to_ask(facts))
     if not advice:
         advice = "Name what says that it needs a reboot: --set detect.sources=WORD"

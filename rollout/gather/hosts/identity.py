@@ -102,7 +102,6 @@ def _usable_address(node: Node) -> str:
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the Node of each sign that only one Node has."""
     by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
@@ -121,8 +120,7 @@ def verify_identities(
 ) -> Mapping[str, HostObservation]:
     """Replace answers that are not certainly from the Node's own machine by failures.
 
-    The other answers get the sign of the Node's annotation, if that source is configured. `nodes`
-    must be all Nodes of the cluster, because the machine of another one may have answered.
+    `nodes` must be all Nodes of the cluster, because the machine of another one may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -153,7 +151,6 @@ def verify_identities(
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
-    """Add the sign of the Node's annotation to the facts, if that source is configured."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))

@@ -26,7 +26,6 @@ _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
-    """Return one host's facts, or why there are none, after at most `timeout` seconds."""
     if not host.address:
         return _no_address(host)
     try:

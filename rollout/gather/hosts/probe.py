@@ -50,7 +50,6 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """Return the most specific version in os-release; empty if there is none."""
     for key in _KEYS:
         if running := version(os_release.get(key, "")):
             return running
@@ -59,15 +58,12 @@ def running_version(os_release: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
-    """The kernel's boot ID, systemd's machine ID and the OS version; both may be empty."""
-
     boot_id: str
     machine_id: str
     version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Return the facts in an answer; None if it holds no boot ID."""
     answers = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:

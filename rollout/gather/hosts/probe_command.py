@@ -147,10 +147,7 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked. `detect_command` is the operator's, for the source `command`.
-
-    With `units`, which only `doctor` needs, it also asks for update-engine and locksmithd.
-    """
+    """What a host is asked. `detect_command` is the operator's; `units` asks for units, too."""
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""

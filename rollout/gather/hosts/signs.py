@@ -43,7 +43,6 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
 
 
 def version(text: str) -> str:
-    """Return the text if it has the form of an OS version, else an empty text."""
     return text if _VERSION.fullmatch(text) else ""
 
 

@@ -70,7 +70,6 @@ def sudo_fix(problem: SudoProblem | None, user: str) -> str:
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    """Return what the stderr and the exit status of `sudo -n` mean; None if they say nothing."""
     if exit_status == CUT_OFF:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _SIGNS:
