@@ -64,6 +64,18 @@ def offered(ended: Ended) -> list[str]:
     return ended.stdout.split()
 
 
+def first_offer(ask: Callable[[], list[str]]) -> list[str]:
+    """What is offered in the end.
+
+    Nothing is offered if the cluster takes more than two seconds to answer, as it may on a busy
+    machine: then a user presses Tab again.
+    """
+    for _ in range(4):
+        if names := ask():
+            return names
+    return ask()
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -85,17 +97,27 @@ def offered(ended: Ended) -> list[str]:
 def test_names_of_the_cluster_are_offered(
     words: Sequence[str], names: Sequence[str], complete: Complete, remembering: Lab
 ) -> None:
-    assert offered(complete(*words, lab=remembering)) == names
+    assert first_offer(lambda: offered(complete(*words, lab=remembering))) == names
 
 
 def test_the_cluster_is_the_one_that_the_line_names(
     complete: Complete, remembering: Lab, home: Path
 ) -> None:
-    assert offered(complete("pause", "--kubeconfig", str(remembering.kubeconfig), "")) == WORKERS
     settings = home / "cluster.toml"
     settings.write_text(f'[cluster]\nkubeconfig = "{remembering.kubeconfig}"\n', encoding="utf-8")
-    assert offered(complete("pause", "-c", "~/cluster.toml", "")) == WORKERS
-    assert offered(complete("pause", "", variables={"ROLLOUT_CONFIG": str(settings)})) == WORKERS
+
+    def by_flag() -> list[str]:
+        return offered(complete("pause", "--kubeconfig", str(remembering.kubeconfig), ""))
+
+    def by_settings_file() -> list[str]:
+        return offered(complete("pause", "-c", "~/cluster.toml", ""))
+
+    def by_variable() -> list[str]:
+        return offered(complete("pause", "", variables={"ROLLOUT_CONFIG": str(settings)}))
+
+    assert first_offer(by_flag) == WORKERS
+    assert first_offer(by_settings_file) == WORKERS
+    assert first_offer(by_variable) == WORKERS
 
 
 @pytest.mark.parametrize("command", ["history", "report"])
@@ -174,9 +196,15 @@ def test_kubectl_completes_the_plugin(
         "HOME": str(home),
         **remembering.environment,
     }
-    asked = ["kubectl", "__complete", "node-rollout", *words]
-    ended = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == [*names, ":0"]
+    typed = ["kubectl", "__complete", "node-rollout", *words]
+
+    def complete_in_kubectl() -> list[str]:
+        ended = subprocess.run(typed, env=environment, capture_output=True, text=True, check=True)
+        *offer, directive = ended.stdout.split()
+        assert directive == ":0"
+        return offer
+
+    assert first_offer(complete_in_kubectl) == names
 
 
 def test_a_server_that_never_answers_is_not_waited_for(
