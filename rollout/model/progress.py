@@ -302,8 +302,8 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
     At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the
-    eviction at admission, and then `message` is what they said. `controller` has to open the
-    budget, such as that of a `Cluster db/shop`.
+    eviction at admission, and then `message` is what they said. `budget` has all `budgets` in one
+    text. `controller` has to open the budget, such as that of a `Cluster db/shop`.
     """
 
     node: str
@@ -318,6 +318,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     controller: str = ""
     webhook: str = ""
     admission_policy: str = ""
+    budgets: tuple[str, ...] = ()
 
     @property
     def holder(self) -> str:

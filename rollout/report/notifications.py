@@ -149,9 +149,9 @@ class NoteMaker:
 
 
 def _describe_command(event: PodBlocked) -> str:
-    is_one = bool(event.budget) and "," not in event.budget
+    is_one = len(event.budgets) == 1
     kind = "pdb" if is_one else "pod"
-    namespace, _, name = (event.budget if is_one else event.pod).partition("/")
+    namespace, _, name = (event.budgets[0] if is_one else event.pod).partition("/")
     return f"kubectl describe {kind} -n {namespace} {name}"
 
 

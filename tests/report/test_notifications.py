@@ -35,20 +35,19 @@ def wave(index: int, *nodes: str, in_flight: int | None = None) -> WaveStarted:
     return WaveStarted(AT, index, 2, nodes, "full wave", in_flight)
 
 
-def blocked(
-    pod: str, seconds: float, budget: str = "shop/cart", node: str = "node-1"
-) -> PodBlocked:
+def blocked(pod: str, seconds: float, *budgets: str, node: str = "node-1") -> PodBlocked:
     return PodBlocked(
         AT,
         node,
         pod,
-        budget,
+        ", ".join(budgets),
         AT - timedelta(seconds=seconds),
         "not now",
         100.0,
         2,
         2,
         "ReplicaSet/cart",
+        budgets=budgets,
     )
 
 
@@ -68,7 +67,7 @@ def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(
 
 def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
     held = [
-        replace_struct(blocked(pod, 700, ""), webhook="guard.example.com")
+        replace_struct(blocked(pod, 700), webhook="guard.example.com")
         for pod in ("shop/a", "shop/b")
     ]
     (note,) = notes(*held)
@@ -76,15 +75,15 @@ def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "command"),
+    ("budgets", "command"),
     [
-        ("shop/cart", "kubectl describe pdb -n shop cart"),
-        ("shop/cart, shop/all", "kubectl describe pod -n shop cart-1"),
-        ("", "kubectl describe pod -n shop cart-1"),
+        (["shop/cart"], "kubectl describe pdb -n shop cart"),
+        (["shop/cart", "shop/all"], "kubectl describe pod -n shop cart-1"),
+        ([], "kubectl describe pod -n shop cart-1"),
     ],
 )
-def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: str) -> None:
-    (note,) = notes(blocked("shop/cart-1", 600, budget))
+def test_a_hold_names_the_command_that_shows_its_reason(budgets: list[str], command: str) -> None:
+    (note,) = notes(blocked("shop/cart-1", 600, *budgets))
     assert note.next == command
 
 

@@ -192,5 +192,6 @@ class HeldPods:
                 controller=controller.named_in(hold.pod.namespace) if controller else "",
                 webhook=denier if denial and denial.kind is DenierKind.WEBHOOK else "",
                 admission_policy=denier if denial and denial.kind is DenierKind.POLICY else "",
+                budgets=hold.reason.budgets,
             )
         )
