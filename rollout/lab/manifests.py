@@ -102,7 +102,9 @@ def _controller(workload: ScenarioWorkload, replicas: int) -> Json:
         "template": _template(workload),
         "selector": {"matchLabels": {"app": workload.name}},
     }
-    if workload.kind is not WorkloadKind.DAEMON_SET:
+    if workload.kind is WorkloadKind.DATABASE:
+        spec["instances"] = replicas
+    elif workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
     metadata = {
         "name": workload.name,

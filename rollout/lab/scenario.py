@@ -65,13 +65,17 @@ class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WorkloadKind(StrEnum):
-    """The kind of a workload. A kubelet runs static pods by itself."""
+    """The kind of a workload. A kubelet runs static pods by itself.
+
+    A Cluster is a database, whose operator moves the primary off a cordoned node.
+    """
 
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
     DAEMON_SET = "DaemonSet"
     POD = "Pod"
     STATIC_POD = "StaticPod"
+    DATABASE = "Cluster"
 
 
 class ScenarioBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rollout.lab.api.resources import (
     BUDGETS,
+    CLUSTERS,
     DAEMONSETS,
     DEPLOYMENTS,
     JOBS,
@@ -50,7 +51,7 @@ _BUDGET_STATUS: Final = {
 }
 # The server counts spec changes of these.
 WITH_GENERATION: Final = frozenset(
-    {PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS}
+    {PODS, DAEMONSETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, JOBS, BUDGETS, CLUSTERS}
 )
 _REPLICATED: Final = frozenset({DEPLOYMENTS, REPLICASETS, STATEFULSETS})
 

@@ -87,6 +87,8 @@ LONGHORN_SETTINGS = Resource(
     "longhorn.io", "settings", "Setting", subresources=(), version="v1beta2"
 )
 CEPH_CLUSTERS = Resource("ceph.rook.io", "cephclusters", "CephCluster")
+# Databases as CloudNativePG runs them: the lab has an operator for them.
+CLUSTERS = Resource("postgresql.cnpg.io", "clusters", "Cluster")
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
     "selfsubjectaccessreviews",

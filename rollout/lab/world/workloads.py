@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from rollout.lab.api.lifecycle import admit
 from rollout.lab.api.resources import (
+    CLUSTERS,
     DAEMONSETS,
     DEPLOYMENTS,
     NAMESPACES,
@@ -310,7 +311,7 @@ def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoE
     return not untolerated_taints(spec, spec_of(node).get("taints") or (), effects)
 
 
-OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)
+OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, CLUSTERS)
 
 
 class GarbageCollector:

@@ -22,6 +22,7 @@ from rollout.lab.objects import (
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import SimulatedCluster
+from rollout.lab.world.databases import Databases
 from rollout.lab.world.host import Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
@@ -64,6 +65,7 @@ class World:
         self.kubelets = Kubelets(self.cluster)
         self._scheduler = SimulatedScheduler(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)
+        self._databases = Databases(self.cluster)
         self._budgets = DisruptionController(self.cluster)
         self._lifecycle = NodeLifecycle(self.cluster)
         self._volumes = AttachController(self.cluster)
@@ -73,6 +75,7 @@ class World:
             ReplicaSets(self.cluster),
             StatefulSets(self.cluster),
             self._daemon_sets,
+            self._databases,
         )
         self._controllers = {controller.resource.kind: controller for controller in controllers}
         store.subscribe(lambda change: self.agenda.do(self._observe, change))
@@ -129,6 +132,7 @@ class World:
     def _node_changed(self, change: Change) -> None:
         self._scheduler.node_changed(change)
         self._daemon_sets.node_changed(change)
+        self._databases.node_changed(change)
         self._lifecycle.node_changed(change)
 
     def _owner_changed(self, change: Change) -> None:

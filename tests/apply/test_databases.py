@@ -1,0 +1,159 @@
+"""Databases whose operator moves the primary off a cordoned node: every node is rebooted, and the
+database has a primary all along.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.store import Change, Json
+from rollout.lab.lab import Lab
+from rollout.lab.objects import is_ready, labels_of, name_of, node_name
+from rollout.lab.scenario import Scenario, ScenarioWorkload, WorkloadKind, load_scenario
+from tests.apply.conftest import ONE_LOOK, Rollout
+from tests.conftest import StartLab
+from tests.ended import Ended
+from tests.state import is_cordoned, marks_of, rebooted
+from tests.waiting import wait_until
+
+SCENARIO = Path(__file__).with_name("databases.yaml")
+WORKERS = {"worker-1", "worker-2", "worker-3"}
+ROLE = "cnpg.io/instanceRole"
+APPLY = ("apply", "--yes", "-o", "json", *ONE_LOOK)
+OPERATE = ("operate", "--once", "-o", "json", *ONE_LOOK)
+StartDatabase = Callable[[str], Lab]
+
+
+def scenario(switchover: str, instances: int = 3) -> Scenario:
+    """`switchover` is how many seconds the operator takes, or `never`."""
+    database = ScenarioWorkload(
+        kind=WorkloadKind.DATABASE,
+        name="shop",
+        namespace="db",
+        replicas=instances,
+        spread="kubernetes.io/hostname",
+        lab={"switchover-seconds": switchover},
+    )
+    base = load_scenario(str(SCENARIO))
+    return msgspec.structs.replace(base, workloads=(*base.workloads, database))
+
+
+@pytest.fixture
+def database(start_lab: StartLab) -> StartDatabase:
+    def start(switchover: str, instances: int = 3) -> Lab:
+        return start_lab(scenario(switchover, instances))
+
+    return start
+
+
+def primaries(lab: Lab) -> list[Json]:
+    pods = lab.store.items(PODS, "db")
+    return [pod for pod in pods if labels_of(pod).get(ROLE) == "primary"]
+
+
+def node_of_primary(lab: Lab) -> str:
+    (primary,) = lab.call(lambda: primaries(lab))
+    return node_name(primary)
+
+
+@contextmanager
+def watched(lab: Lab) -> Iterator[tuple[list[str], list[set[str]]]]:
+    """Note at every change of the cluster if no primary is Ready, and which nodes are cordoned."""
+    gaps = list[str]()
+    cordoned = list[set[str]]()
+
+    def look(change: Change) -> None:
+        if not any(is_ready(pod) for pod in primaries(lab)):
+            gaps.append(f"{change.resource.plural} {name_of(change.obj)}")
+        nodes = lab.store.items(NODES)
+        cordoned.append({name_of(node) for node in nodes if node["spec"].get("unschedulable")})
+
+    lab.call(lambda: lab.store.subscribe(look))
+    yield gaps, cordoned
+    lab.call(lambda: lab.store.unsubscribe(look))
+
+
+def managed_warnings(ended: Ended) -> list[str]:
+    warnings = json.loads(ended.stdout)["warnings"]
+    return [entry["object"] for entry in warnings if entry["kind"] == "budget-managed"]
+
+
+def test_a_plan_warns_of_the_primary_and_blocks_nothing(
+    database: StartDatabase, rollout: Rollout
+) -> None:
+    lab = database("5")
+    planned = rollout(lab, "plan", "-o", "json").ends(0)
+    assert json.loads(planned.stdout)["blockers"] == []
+    assert managed_warnings(planned) == ["pdb/db/shop-primary"]
+    shown = " ".join(rollout(lab, "plan").ends(0).stdout.split())
+    assert "opens when the controller of Cluster db/shop moves it" in shown
+
+
+@pytest.mark.parametrize("command", [APPLY, OPERATE])
+@pytest.mark.parametrize("switchover", ["5", "60"])
+def test_every_node_is_rebooted_one_at_a_time_with_a_ready_primary_all_along(
+    command: tuple[str, ...], switchover: str, database: StartDatabase, rollout: Rollout
+) -> None:
+    lab = database(switchover)
+    with watched(lab) as (gaps, cordoned):
+        rollout(lab, *command, "--max-unavailable", "3").ends(0)
+    assert gaps == []
+    assert rebooted(lab) == WORKERS
+    assert max(map(len, cordoned)) == 1
+    score = lab.scoreboard()
+    assert score.budgets_broken == ()
+    assert score.cordons_left == ()
+    assert score.rebooted_undrained == ()
+
+
+def test_a_primary_that_never_moves_fails_its_node_alone(
+    database: StartDatabase, rollout: Rollout
+) -> None:
+    lab = database("never")
+    node = node_of_primary(lab)
+    ended = rollout(lab, *APPLY, "--drain-timeout", "10s", "--max-failures", "2").ends(4)
+    assert rebooted(lab) == WORKERS - {node}
+    assert not is_cordoned(lab, node)
+    assert "phase" not in marks_of(lab, node)
+    (failure,) = [
+        line for line in ended.lines if line["type"] == "node_finished" and line["node"] == node
+    ]
+    assert failure["outcome"] == "drain-failed"
+    assert "held back by db/shop-primary" in failure["message"]
+    assert "the controller of Cluster db/shop did not open it" in failure["message"]
+    assert "kubectl describe cluster.postgresql.cnpg.io -n db shop" in failure["hint"]
+    blocked = [line for line in ended.lines if line["type"] == "blocked"]
+    assert {line["controller"] for line in blocked if line["pod"] == "db/shop-1"} == {
+        "Cluster db/shop"
+    }
+
+
+def test_a_database_of_one_instance_is_returned_and_the_failure_says_why(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
+    lab = start_lab(scenario("5", instances=1))
+    node = node_of_primary(lab)
+    ended = rollout(lab, *APPLY, "--node", node, "--drain-timeout", "10s").ends(4)
+    assert "Cluster db/shop has no other pod to switch to" in ended.stdout
+    assert not is_cordoned(lab, node)
+    assert rebooted(lab) == set()
+
+
+def test_passes_of_operate_take_the_other_nodes_and_leave_the_failed_one_alone(
+    database: StartDatabase, rollout: Rollout
+) -> None:
+    lab = database("never")
+    node = node_of_primary(lab)
+    passes = (*OPERATE, "--drain-timeout", "10s")
+    first = rollout(lab, *passes).ends(4)
+    assert [entry["node"] for entry in first.summary["failed"]] == [node]
+    rollout(lab, *passes)
+    wait_until(lambda: rebooted(lab) == WORKERS - {node})
+    assert not is_cordoned(lab, node)
+    third = rollout(lab, *passes).ends(0)
+    assert third.summary["left_out"] == {"failed-recently": 1, "no-update": 2}
