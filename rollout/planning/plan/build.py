@@ -1,7 +1,7 @@
 """Make a plan from observations. Pure: equal inputs give the same plan, byte for byte."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -138,46 +138,30 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
     return decide(inputs).plan
 
 
-def _limit_of(inputs: PlanInputs, included: Sequence[Node]) -> AwayLimit:
-    members = inputs.pools.members(included)
-    return AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
-
-
 def decide(inputs: PlanInputs) -> Decisions:
-    pools = inputs.pools
+    """Choose the nodes, lay them out in waves, and play the waves to estimate them."""
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable, exclusions = _drainable_nodes(inputs, forecaster)
     items = {item.node.name: item for item in drainable}
-    # A node that is away counts against the limit, unless this rollout takes it.
-    taken = inputs.begun.union(items)
-    reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
-    away = {name: reason for name, reason in reasons.items() if name not in taken}
+    away = _others_away(inputs, items)
     included = _included_nodes(inputs)
-    left = _limit_of(inputs, included).beside(away)
-    quotas = quotas_of(pools, included, left)
+    room = _room(inputs, included, away)
+    quotas = quotas_of(inputs.pools, included, room)
     leaving = {name: item.leaving for name, item in items.items()}
-    index = forecaster.index
-    owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, index)
-    pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    size = max(1, left.most)
-    limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
-    limits = with_pool_limits(limits, quotas)
-    demands = [_node_demand(item, owners, inputs, pace=pace, limits=limits) for item in drainable]
-    nodes = {name: item.node for name, item in items.items()}
-    simulator = Simulator(
-        inputs.policy, pools, pace, limits=limits, index=index, nodes=nodes, leaving=leaving
+    owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
+    size = max(1, room.most)
+    layout, simulator = _lay_out(
+        inputs, drainable, forecaster, owners=owners, quotas=quotas, size=size
     )
-    layout = _roll_layout(_layout(demands, quotas, simulator), simulator, forecaster.scheduler)
     if inputs.policy.prefer_no_schedule_taint:
         deferred = [entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED]
-        forecaster.scheduler.taint(leaving)
-        forecaster.scheduler.taint(deferred)
+        forecaster.scheduler.taint((*leaving, *deferred))
     forecast = simulator.play(layout, forecaster.scheduler)
-    limits = layout.limits
-    waves = forecast.waves
-    planned = _planned_waves(waves, wave_reasons(waves, limits), forecast.arrivals, items)
-    blockers = _blockers(inputs, drainable, left, away)
-    warnings = [*_warnings(inputs, items, owners, waves=planned, simulated=forecast.warnings)]
+    batches = forecast.waves
+    reasons = wave_reasons(batches, layout.limits)
+    waves = _planned_waves(batches, reasons, forecast.arrivals, items)
+    blockers = _blockers(inputs, drainable, room, away)
+    warnings = [*_warnings(inputs, items, owners, waves=waves, simulated=forecast.warnings)]
     if drainable:
         warnings += _others_at_work(away, blockers)
     plan = RolloutPlan(
@@ -187,14 +171,57 @@ def decide(inputs: PlanInputs) -> Decisions:
         cluster=inputs.snapshot.identity,
         selection=inputs.selection,
         policy=inputs.policy,
-        waves=planned,
+        waves=waves,
         excluded=tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         blockers=blockers,
         warnings=tuple(warnings),
-        summary=_summary(planned, layout.lower_bound),
-        estimate=pace.whole(planned) if planned else TimeEstimate(),
+        summary=_summary(waves, layout.lower_bound),
+        estimate=simulator.pace.whole(waves) if waves else TimeEstimate(),
     )
-    return Decisions(with_id(plan), items, waves, limits)
+    return Decisions(with_id(plan), items, batches, layout.limits)
+
+
+def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
+    """Return why nodes are away that this rollout does not take: they count against its limit."""
+    ours = inputs.begun.union(planned)
+    reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
+    return {name: reason for name, reason in reasons.items() if name not in ours}
+
+
+def _room(
+    inputs: PlanInputs, included: Sequence[Node], away: Mapping[str, NodeAway]
+) -> AwayLimit:
+    """Return how many nodes may be unavailable besides those that are away."""
+    members = inputs.pools.members(included)
+    limit = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
+    return limit.beside(away)
+
+
+def _lay_out(
+    inputs: PlanInputs,
+    drainable: Sequence[Drainable],
+    forecaster: DrainForecaster,
+    *,
+    owners: UnbudgetedOwners,
+    quotas: Mapping[str, Quota],
+    size: int,
+) -> tuple[Layout, Simulator]:
+    """Return the layout of the nodes in waves of at most `size`, and what plays it."""
+    pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
+    limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
+    limits = with_pool_limits(limits, quotas)
+    simulator = Simulator(
+        inputs.policy,
+        inputs.pools,
+        pace,
+        limits=limits,
+        index=forecaster.index,
+        nodes={item.node.name: item.node for item in drainable},
+        leaving={item.node.name: item.leaving for item in drainable},
+    )
+    demands = [_node_demand(item, owners, inputs, pace=pace, limits=limits) for item in drainable]
+    fastest = _fastest_layout(demands, quotas, simulator)
+    return _roll_layout(fastest, simulator, forecaster.scheduler), simulator
 
 
 def _drainable_nodes(
@@ -219,29 +246,31 @@ def _drainable_nodes(
 def _blockers(
     inputs: PlanInputs,
     drainable: Sequence[Drainable],
-    left: AwayLimit,
+    room: AwayLimit,
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
     if drainable:
         blockers += rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    blockers += left.blockers(away, inputs.policy, {item.pool for item in drainable})
+    blockers += room.blockers(away, inputs.policy, {item.pool for item in drainable})
     for item in drainable:
         blockers += item.blockers
     return tuple(blockers)
 
 
-def _layout(
+def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    def up_to(rounds: int) -> Layout:
+    """Return the layout that takes least time, by the rates of budgets."""
+
+    def lay_out(rounds: int) -> Layout:
         return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
 
     *fewer, most = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
-    widest = up_to(most)
+    widest = lay_out(most)
     layouts = list[Layout]()
     for rounds in fewer:
-        layout = replace(up_to(rounds), lower_bound=widest.lower_bound)
+        layout = replace(lay_out(rounds), lower_bound=widest.lower_bound)
         layouts.append(layout)
         # No layout has fewer waves.
         if len(layout.waves) <= widest.lower_bound:
