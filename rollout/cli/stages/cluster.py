@@ -10,7 +10,7 @@ from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say, show_progress, warn
 from rollout.execution.base.deadline import Deadline, has_answered, patiently
 from rollout.execution.record.record import read_record
-from rollout.execution.record.unfinished import Unfinished, assess, look
+from rollout.execution.record.unfinished import Unfinished, assess, read_unfinished
 from rollout.gather.cluster import documents, snapshot
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.memory import Memory
@@ -96,7 +96,7 @@ def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
 def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
-    return with_patience(lambda: look(api, namespace, deferred=deferred))
+    return with_patience(lambda: read_unfinished(api, namespace, deferred=deferred))
 
 
 def find_unfinished_among(

@@ -52,11 +52,11 @@ class Health:
     ready_nodes: frozenset[str]
 
     @classmethod
-    def of_all(cls, several: "Iterable[Health]") -> "Health":
-        """Merge several measurements; the first one of a workload counts."""
+    def of_all(cls, measurements: "Iterable[Health]") -> "Health":
+        """Merge measurements; the first one of a workload counts."""
         workloads: dict[str, Workload] = {}
         ready_nodes: set[str] = set()
-        for health in several:
+        for health in measurements:
             workloads = {**health.workloads, **workloads}
             ready_nodes |= health.ready_nodes
         return cls(workloads, frozenset(ready_nodes))
@@ -264,51 +264,67 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # The record that replaces an older one, from `write_or_defer` until `replace_older`.
-    _replacement: dict[str, Any] | None = field(default=None, init=False)
+    # The record that is to replace another run's, from `write_or_defer` until `replace_older`.
+    _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """Write the record; `BlockedError` if another run's record is unfinished.
+        """Write the record, unless another run's record is in place.
 
-        If a record of this run exists, the answer to an earlier write was lost. Another run's
-        record that can be resumed, or has started nothing, stays until `replace_older`.
+        Another run's record that can be resumed, or has started nothing, stays until
+        `replace_older`. `BlockedError` if that run is unfinished, or its record not understood.
         """
         body = self._body(plan, holder)
-        compare_and_swap(
-            partial(self._begin, body, plan.plan_id, replaces=False), self.document.origin
-        )
+        self._write(partial(self._create_or_defer, body, plan.plan_id))
 
     def replace_older(self, run: str) -> None:
-        if self._replacement is not None:
-            body = self._replacement
-            compare_and_swap(partial(self._begin, body, run, replaces=True), self.document.origin)
-            self._replacement = None
+        """Replace another run's record by the deferred one of `run`, which is about to start."""
+        if self._deferred is not None:
+            self._write(partial(self._create_or_replace, self._deferred, run))
+            self._deferred = None
+
+    def _write(self, attempt: Callable[[], None]) -> None:
+        compare_and_swap(attempt, self.document.origin)
+
+    def _create_or_defer(self, body: dict[str, Any], run: str) -> None:
+        stored = self._read_stored()
+        if stored is None:
+            self._create(body)
+            return
+        self._refuse_unfinished(stored, run)
+        # If the record is of this run, the answer to an earlier write was lost.
+        if stored.run != run:
+            self._deferred = body
+
+    def _create_or_replace(self, body: dict[str, Any], run: str) -> None:
+        stored = self._read_stored()
+        if stored is None:
+            self._create(body)
+            return
+        self._refuse_unfinished(stored, run)
+        if stored.run != run:
+            metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
+            replacement = {**body, "metadata": metadata}
+            self.cluster.ask(lambda api: api.replace(self.document.path, replacement))
 
     def _read_stored(self) -> StoredRecord | None:
         return self.cluster.ask(lambda api: read_record(api, self.document.namespace))
 
-    def _begin(self, body: dict[str, Any], run: str, *, replaces: bool) -> None:
-        stored = self._read_stored()
-        if stored is None:
-            self.cluster.ask(lambda api: api.create(self.document.collection, body))
-            return
+    def _create(self, body: dict[str, Any]) -> None:
+        self.cluster.ask(lambda api: api.create(self.document.collection, body))
+
+    def _refuse_unfinished(self, stored: StoredRecord, run: str) -> None:
+        """`BlockedError` if the record is of another unfinished run, or is not understood."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
             )
-        if stored.run == run:
+        if stored.run == run or stored.ended:
             return
-        if not stored.ended and may_have_begun(stored.run, self.cluster.ask(read_nodes)):
+        if may_have_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(
                 f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
             )
-        if not replaces:
-            self._replacement = body
-            return
-        metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
-        changed = {**body, "metadata": metadata}
-        self.cluster.ask(lambda api: api.replace(self.document.path, changed))
 
     def take_up(self, run: str, rules: Policy) -> None:
         """Mark the record as unfinished again; `LockedError` if it is not this run's.
@@ -347,29 +363,32 @@ class RunRecord:
 
         `stopped`: someone stopped the rollout. Another run's record that was not replaced stays.
         """
-        if self._replacement is not None:
+        if self._deferred is not None:
             return
-        why = ""
-        try:
-            if complete:
-                self.cluster.ask(lambda api: api.delete(self.document.path))
-                return
-        except ApiNotFoundError:
+        error = self._remove() if complete else None
+        if complete and error is None:
             return
-        except ApiError as error:
-            why = error.message
         try:
             self._mark_ended(ended=True, stopped=stopped)
         except ApiNotFoundError:
             return
+        except ApiError as mark_error:
+            record = f"the record {self.document.origin} still shows an unfinished rollout"
+            self.notice(f"warning: {record}: {mark_error.message}")
+            return
+        if error is not None:
+            kept = "the record was not removed, but is marked as ended"
+            self.notice(f"warning: {kept}: {error.message}")
+
+    def _remove(self) -> ApiError | None:
+        """Remove the record; return why that failed."""
+        try:
+            self.cluster.ask(lambda api: api.delete(self.document.path))
+        except ApiNotFoundError:
+            return None
         except ApiError as error:
-            self.notice(
-                f"warning: the record {self.document.origin} still shows an unfinished rollout:"
-                f" {error.message}"
-            )
-        else:
-            if why:
-                self.notice(f"warning: the record was not removed, but is marked as ended: {why}")
+            return error
+        return None
 
     def _mark_ended(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None

@@ -125,7 +125,9 @@ def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
     return RunWord.UNFINISHED if alive is None else RunWord.INTERRUPTED
 
 
-def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
+def read_unfinished(
+    api: ClusterApi, namespace: str, *, deferred: bool = False
+) -> Unfinished | None:
     """Return the unfinished rollout on the cluster, or None; see `assess`. Raises `ApiError`."""
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
@@ -140,43 +142,50 @@ def assess(
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if has_marks(node)}
-    understood: list[MarkedNode] = []
-    unclear: dict[str, str] = {}
-    for name, node in marked.items():
-        problem = annotation_problem(node)
-        if problem:
-            unclear[name] = cause(problem)
-        else:
-            understood.append(_marked_node(node, planned.get(name)))
     tainted = _tainted_nodes(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
-    is_aborted = False
-    if record is None and understood and not unclear:
-        is_aborted = all(_was_aborted(node) for node in marked.values())
-    why_missing = _ABORTED if is_aborted else _GONE
-    stored = record or _record_from_marks(understood, unclear, problem=why_missing)
+    understood, unclear = _read_marks(marked.values(), planned)
+    is_aborted = (
+        record is None
+        and bool(understood)
+        and not unclear
+        and all(_was_aborted(node) for node in marked.values())
+    )
+    problem = _ABORTED if is_aborted else _GONE
+    stored = record or _record_from_marks(understood, unclear, problem=problem)
     outcomes = {name: _outcome(node, stored.run) for name, node in present.items()}
-    done = [name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED]
-    not_given_back = ("", Outcome.SUCCEEDED)
-    given_back = {
-        name: outcome for name, outcome in outcomes.items() if outcome not in not_given_back
-    }
-    known = {*marked, *done, *given_back}
+    outcomes = {name: outcome for name, outcome in outcomes.items() if outcome}
+    waiting = (planned.keys() & present.keys()) - marked.keys() - outcomes.keys()
     return Unfinished(
         record=stored,
         in_flight=tuple(entry for entry in understood if entry.phase is not Phase.FAILED),
         failed=tuple(entry for entry in understood if entry.phase is Phase.FAILED),
-        given_back=given_back,
-        done=tuple(done),
-        untouched_nodes=tuple(
-            node for name, node in planned.items() if name in present and name not in known
-        ),
+        given_back={
+            name: outcome for name, outcome in outcomes.items() if outcome != Outcome.SUCCEEDED
+        },
+        done=tuple(name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED),
+        untouched_nodes=tuple(node for name, node in planned.items() if name in waiting),
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
         is_aborted=is_aborted,
     )
+
+
+def _read_marks(
+    nodes: Iterable[Node], planned: Mapping[str, PlannedNode]
+) -> tuple[list[MarkedNode], dict[str, str]]:
+    """Return the nodes whose marks are understood, and by name why the others' are not."""
+    understood: list[MarkedNode] = []
+    unclear: dict[str, str] = {}
+    for node in nodes:
+        problem = annotation_problem(node)
+        if problem:
+            unclear[node.name] = cause(problem)
+        else:
+            understood.append(_marked_node(node, planned.get(node.name)))
+    return understood, unclear
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
-from rollout.execution.record.unfinished import MarkedNode, Unfinished, look, stranded
+from rollout.execution.record.unfinished import MarkedNode, Unfinished, read_unfinished, stranded
 from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.fleetlock import NO_SLOTS
@@ -56,7 +56,7 @@ def abort(
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
-    unfinished = look(api, lock.namespace, deferred=True)
+    unfinished = read_unfinished(api, lock.namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     with LeaseLock(cluster, request=lock, run=run, stop=stop, notice=report.notice) as lease:
         undoing = _Undoing(
@@ -70,7 +70,7 @@ def abort(
             stop=stop,
         )
         undoing.free_slots()
-        unfinished = look(api, lock.namespace, deferred=True)
+        unfinished = read_unfinished(api, lock.namespace, deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
         return undoing.undo(unfinished)

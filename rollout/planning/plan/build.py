@@ -188,9 +188,7 @@ def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, N
     return {name: reason for name, reason in reasons.items() if name not in ours}
 
 
-def _room(
-    inputs: PlanInputs, included: Sequence[Node], away: Mapping[str, NodeAway]
-) -> AwayLimit:
+def _room(inputs: PlanInputs, included: Sequence[Node], away: Mapping[str, NodeAway]) -> AwayLimit:
     """Return how many nodes may be unavailable besides those that are away."""
     members = inputs.pools.members(included)
     limit = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
