@@ -48,6 +48,5 @@ def steps_for_kept(pod: Pod) -> Sequence[str]:
 
 
 def look_at_controller(namespace: str, controller: OwnerRef) -> str:
-    """Return the command that shows what the owner of a pod or budget is doing."""
     kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"

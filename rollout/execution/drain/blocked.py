@@ -44,7 +44,6 @@ class BlockedReason:
 
     @property
     def budget(self) -> str:
-        """The budgets as they are published, in one text."""
         return ", ".join(self.budgets)
 
     def __str__(self) -> str:
@@ -66,7 +65,6 @@ class BlockedReason:
 
     @classmethod
     def of(cls, budget: Budget, pod: Pod) -> "BlockedReason":
-        """Return what a budget's own status says, and who opens it for the pod."""
         controller = controller_of(budget, (pod,))
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"
@@ -104,8 +102,6 @@ class _BlockedPod:
 
 @dataclass
 class HeldPods:
-    """The pods of one node that are held back now."""
-
     task: NodeTask
     deadline: Deadline
     _holds: dict[str, _BlockedPod] = field(default_factory=dict)
@@ -114,12 +110,10 @@ class HeldPods:
         return len(self._holds)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        """Note that this pod may not go now."""
         began = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
         self._holds.setdefault(pod.uid, began).reason = reason
 
     def release(self, uid: str) -> None:
-        """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             report = self.task.report
@@ -130,12 +124,10 @@ class HeldPods:
             )
 
     def keep_only(self, uids: frozenset[str]) -> None:
-        """Release every other pod."""
         for uid in self._holds.keys() - uids:
             self.release(uid)
 
     def why(self, pod: Pod) -> str:
-        """Return a clause on why this pod is held back; empty if it is not."""
         hold = self._holds.get(pod.uid)
         if hold is None:
             return ""
@@ -153,17 +145,14 @@ class HeldPods:
         return hold.reason.budget
 
     def denial_of(self, pod: Pod) -> AdmissionDenial | None:
-        """Return the denial that holds the pod back; None if something else does."""
         hold = self._holds.get(pod.uid)
         return hold.reason.denial if hold else None
 
     def controller_of(self, pod: Pod) -> OwnerRef | None:
-        """Return the owner whose controller has to open the pod's budget; None if there is none."""
         hold = self._holds.get(pod.uid)
         return hold.reason.controller if hold else None
 
     def report(self) -> None:
-        """Report every hold that is new, has changed, or was not reported for a while."""
         now = self.task.now
         for hold in self._holds.values():
             if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:

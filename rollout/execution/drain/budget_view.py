@@ -62,7 +62,6 @@ class BudgetView:
         self._index = BudgetIndex.of(budgets)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets that an eviction of this pod has to respect."""
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
     def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
@@ -73,11 +72,9 @@ class BudgetView:
         return covering if len(covering) > 1 else ()
 
     def named(self, key: str) -> Budget | None:
-        """Return the budget of that namespace/name."""
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """Return how many evictions the budget allows now, as far as its status tells."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.until = 0.0
@@ -90,7 +87,6 @@ class BudgetView:
         return account.expected if now < account.until else budget.disruptions_allowed
 
     def sent(self, budget: Budget, now: float) -> None:
-        """Note that an eviction is on its way."""
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
         account.expected = max(0, allowed - 1)
@@ -98,12 +94,10 @@ class BudgetView:
         account.retry_at = now + account.retry_pause
 
     def allowed(self, key: str) -> None:
-        """Note that an eviction was granted."""
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
     def refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
-        """Note that a budget refused an eviction."""
         account = self._accounts.setdefault(budget.key, _Account())
         account.refused_version = budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)

@@ -35,7 +35,6 @@ def _controllers_on(api: ClusterApi, node: str, index: BudgetIndex) -> NodeContr
 
 
 def _goes_before(node: Node, name: str) -> bool:
-    """Whether the node is in flight. Of two nodes that are only marked, the first goes."""
     if node.name == name or not has_marks(node):
         return False
     if node.annotations.get(marks.PHASE) == Phase.FAILED:

@@ -79,7 +79,9 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
         with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
             _refuse_two_budgets(leaving, budgets)
             try:
-                return _Drain(task, deadline, pods, daemon_sets, budgets, wakeup).run()
+                return _Drain(
+                    task, deadline, pods, daemon_sets=daemon_sets, budgets=budgets, wakeup=wakeup
+                ).run()
             finally:
                 task.precedence.leave(task.name)
 
@@ -133,7 +135,9 @@ class _Drain:
         held = HeldPods(task, self.deadline)
         returning = ReturningPods.since(task, self.pods.items())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
-            evictor = Evictor(task, self.deadline, self.budgets, held, pool, self.wakeup)
+            evictor = Evictor(
+                task, self.deadline, self.budgets, held=held, pool=pool, wakeup=self.wakeup
+            )
             waiting = Waiting(task, evictor, held)
             try:
                 while remaining := self._remaining(self.pods.items(), returning):

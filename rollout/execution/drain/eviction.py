@@ -71,7 +71,6 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        """Note that the pod stays after all."""
         with self._lock:
             self._evicted.pop(pod.uid, None)
 
@@ -149,16 +148,9 @@ def request_removal(
 ) -> Attempt:
     """Evict exactly this pod, by its UID and node, unless a rule for critical pods forbids it now.
 
-    With `--disable-eviction` the pod is deleted, and no rule is checked.
-
-    Args:
-        api: The API server.
-        pod: The pod as it was read.
-        policy: Grace period, rules, and whether to delete.
-        again: An earlier request may have been carried out, so the pod is read once more.
-        dry_run: Have the server check the request and change nothing.
-        critical: The critical pods that the drains of this process have evicted.
-        now: Monotonic seconds, for these.
+    With `--disable-eviction` the pod is deleted, and no rule is checked. `again`: an earlier
+    request may have been carried out, so the pod is read once more. `critical` are the critical
+    pods that the drains of this process have evicted, `now` monotonic seconds for these.
     """
     critical = critical or CriticalPods()
     try:
@@ -231,7 +223,6 @@ def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
 
 
 def _error_result(error: ApiError) -> EvictionResult:
-    """Return whether an error is about this pod or its budget, or an outage for every pod."""
     if error.denial is not None:
         return EvictionResult.DENIED
     if error.is_forbidden:

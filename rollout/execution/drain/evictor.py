@@ -2,7 +2,7 @@
 
 No eviction is sent that the budget's status says will be refused. Trouble with one pod postpones
 that pod. Trouble with the API server postpones all pods, and then a single request finds out
-whether it is over. So neither a closed budget nor an outage costs requests for as long as it lasts.
+whether it is over.
 
 A pod behind a budget that can never open, or that another controller opens, is evicted all the
 same, ever more rarely: some webhooks see the eviction, deny it, and move the pod themselves.
@@ -108,11 +108,9 @@ class Evictor:
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
     def of(self, pod: Pod) -> PodEviction:
-        """How far the eviction of a pod is."""
         return self._evictions.setdefault(pod.uid, PodEviction())
 
     def collect(self) -> None:
-        """Take in the answers that have come; `DrainError` if one is a refusal."""
         for uid, future in list(self._running.items()):
             if future.done():
                 del self._running[uid]
@@ -166,7 +164,6 @@ class Evictor:
             self._send(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Let the other drains of this process know how far this one is, and what it waits for."""
         wanted = Counter[str]()
         for pod in (*due, *(pod for pod in remaining if pod.uid in self._running)):
             wanted.update(budget.key for budget in self.budgets.guarding(pod))
@@ -178,7 +175,6 @@ class Evictor:
         )
 
     def _deferred_to(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Return that the next permits go to another drain; None if they do not."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.ahead(self.task.name, budget.key, allowance, now)
@@ -288,7 +284,6 @@ class Evictor:
             self.budgets.allowed(budget.key)
 
     def _wait_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
-        """Wait for the budget to change, or for a while if its changes cannot be seen."""
         budget = self.budgets.named(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:

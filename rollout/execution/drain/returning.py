@@ -1,13 +1,11 @@
 """Pods that come back to a node while it is drained.
 
-A cordon keeps out only pods that do not tolerate it. A pod that tolerates the taint of
-unschedulable nodes, or names the node itself, is replaced on the same node. Evicting such pods
-until the deadline would interrupt their service again and again for nothing. So after a fair try
-they are left to the reboot, like the pods of DaemonSets.
+A pod that tolerates the cordon, or names the node itself, is replaced on the same node. Evicting it
+until the deadline would interrupt its service for nothing, so after a fair try it is left to the
+reboot.
 
-A pod that does not tolerate the cordon comes back too while the scheduler has not seen the cordon,
-for example after an outage of the API server, whose end a scheduler notices up to a minute late.
-Such pods are evicted ever more rarely, and are left only after longer.
+Other pods come back too while the scheduler has not seen the cordon, for example for a minute after
+an outage of the API server. They are evicted ever more rarely, and are left only after longer.
 """
 
 from collections import Counter
@@ -44,13 +42,11 @@ class ReturningPods:
 
     @classmethod
     def since(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
-        """Begin with the pods that are on the node now."""
         uids = frozenset(pod.uid for pod in pods)
         replicas = Counter(pod.owner.uid for pod in pods if pod.owner is not None)
         return cls(task, uids, replicas)
 
     def note(self, pods: Iterable[Pod]) -> None:
-        """Note which of these pods have arrived, and report each owner that is given up."""
         for pod in pods:
             if pod.owner is None or pod.uid in self.first:
                 continue
@@ -64,7 +60,6 @@ class ReturningPods:
                 )
 
     def worth_evicting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Return the pods but those that have come back of an owner that is given up."""
         return tuple(pod for pod in pods if not self._is_left(pod))
 
     def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -47,12 +47,10 @@ class Precedence:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def update(self, node: str, demand: DrainProgress) -> None:
-        """Note how far the drain of this node is."""
         with self._lock:
             self._demands[node] = demand
 
     def leave(self, node: str) -> None:
-        """Forget this node: its drain has ended."""
         with self._lock:
             self._demands.pop(node, None)
             for other, budget in list(self._deferring):
@@ -73,12 +71,10 @@ class Precedence:
             return first if now - since < _LONGEST_DEFERENCE else ""
 
     def closed(self, node: str, budget: str) -> None:
-        """Note that the budget has no permits left: the drains ahead have taken them."""
         with self._lock:
             self._deferring.pop((node, budget), None)
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
-        """Return the first node ahead of this one, if those ahead want all permits; else empty."""
         own = self._rank(node)
         ahead = []
         wanted = 0
@@ -122,7 +118,6 @@ class NodeTask:
 
     @property
     def name(self) -> str:
-        """The Node's name."""
         return self.planned.name
 
     @property
@@ -132,7 +127,6 @@ class NodeTask:
 
     @property
     def seconds(self) -> float:
-        """Return how long the run has taken so far."""
         return self.now - self.started
 
     def step(
@@ -145,7 +139,6 @@ class NodeTask:
         edge: Edge | None = None,
         activity: Activity | None = None,
     ) -> None:
-        """Report the node's progress, as `Reporter.step` does."""
         self.report.step(
             self.name, phase, detail, endings, staged=staged, edge=edge, activity=activity
         )

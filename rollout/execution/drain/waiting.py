@@ -66,7 +66,6 @@ class Waiting:
     evicted_told_at: float = float("-inf")
 
     def tell(self, remaining: Sequence[Pod]) -> None:
-        """Report how many pods are left, and which evicted pods are gone."""
         now = self.task.now
         going = [
             pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None
@@ -98,7 +97,6 @@ class Waiting:
         return detail
 
     def _is_ignored(self, pod: Pod) -> bool:
-        """Whether an eviction was accepted, but the pod is not being deleted."""
         accepted = self.evictor.of(pod).accepted
         return (
             not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
@@ -122,7 +120,6 @@ class Waiting:
         return Termination(now - self.going.get(pod.uid, now), grace)
 
     def see_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long the evicted pods took that are gone since the last call."""
         now = self.task.now
         left = {pod.uid for pod in remaining}
         for pod in self.seen:
@@ -176,7 +173,6 @@ class Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
-        """Return a clause on why this pod is still there."""
         accepted = self.evictor.of(pod).accepted
         if pod.terminating:
             return self._why_terminating(pod)
@@ -202,7 +198,6 @@ class Waiting:
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
     def see(self, remaining: Sequence[Pod]) -> Sequence[str]:
-        """Return the commands for the first pod that does not just need more time."""
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
         return self._steps_for(others[0]) if others else ()

@@ -1,8 +1,8 @@
 """Find what will stop a node's drain, before anything is touched.
 
-A budget can also block a drain because replacements fit on no other node. The order in which pods
-take the last room is chance, so only a drain that fails in the best order is blocked; for the
-others, the play warns. Preemption is not modeled: a drain that it would rescue is blocked here.
+A budget can also block a drain because replacements fit on no other node. Only a drain that fails
+in the best order of pods is blocked; for the others, the play warns. Preemption is not modeled: a
+drain that it would rescue is blocked.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +109,6 @@ def _held_by_budgets(
     patience: float,
     evicted: Sequence[Pod],
 ) -> Iterator[Blocker | PlanWarning]:
-    """Yield what the pod's budgets do to its eviction; `evicted` are the drain's pods."""
     budgets = index.covering(pod)
     names = tuple(budget.name for budget in budgets if not budget.critical)
     bypasses_all = pod.finished or pod.terminating or headcount.stays_pending(pod, patience)
@@ -133,11 +132,10 @@ def _held_by_budgets(
         elif headcount.can_never_allow(budget):
             yield blocker(node, subject, _never(budget, headcount, pod))
         elif is_closed:
-            yield _closed_budget(node, budget, headcount, patience, evicted)
+            yield _closed_budget(node, budget, headcount, patience=patience, evicted=evicted)
 
 
 def _asking(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
-    """Yield the pods whose evictions need the budget's permission."""
     return (pod for pod in pods if budget.covers(pod) and not bypasses(pod, budget))
 
 
@@ -159,7 +157,6 @@ def _closed_budget(
 
 
 def storage_opening(pod: Pod) -> StorageOpens | None:
-    """Return how a storage system opens its pod's budget; None for other pods."""
     if pod.is_longhorns:
         return StorageOpens(StorageSystem.LONGHORN)
     return StorageOpens(StorageSystem.ROOK) if pod.is_osd else None

@@ -103,7 +103,6 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
 
 
 def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
-    """Return the keys of the budgets that the API server asks about this pod."""
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
@@ -118,13 +117,12 @@ class Headcount:
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, including finished ones. Otherwise it
-    expects the scale of the pods' controllers; a healthy pod without one still counts as healthy.
+    expects the scale of the pods' controllers.
 
-    `now` is the API server's clock; without it, no pod is overdue or has been unready for long.
-    Kubelets' clocks, which stamp when a pod became unready, may differ from it by seconds, so only
-    durations longer than `patience`, a drain's timeout in seconds, count.
-    `ended` and `unowned` count, by budget key, finished pods and pods without a controller.
-    `owned` counts the pods that have not finished, by owner UID.
+    `now` is the API server's clock; without it, no pod is overdue or long unready. Kubelets' clocks
+    may differ from it by seconds, so only durations longer than `patience`, a drain's timeout in
+    seconds, count. `ended` and `unowned` count, by budget key, finished pods and pods without a
+    controller. `owned` counts the pods that have not finished, by owner UID.
     """
 
     now: datetime | None
@@ -150,17 +148,14 @@ class Headcount:
         return cls(now, ended, unowned, owned, unready)
 
     def most_healthy(self, budget: Budget) -> int:
-        """Return how many of its pods can be healthy without scaling."""
         if counts_pods(budget):
             return budget.expected_pods - self.ended[budget.key]
         return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
-        """Whether it needs a scale, and no controller of its pods has one."""
         return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
-        """Whether it allows no disruption even if all its pods are healthy."""
         if budget.sync_error or self.lacks_scale(budget):
             return True
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
@@ -172,7 +167,6 @@ class Headcount:
         return 0 if self.can_never_allow(budget) else self.most_away(budget)
 
     def most_away(self, budget: Budget) -> int:
-        """Return the most pods that may be away, now or when all are healthy."""
         spare = self.most_healthy(budget) - budget.desired_healthy
         return max(0, budget.disruptions_allowed, spare)
 
@@ -185,13 +179,11 @@ class Headcount:
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
-        """Whether the controller of the budget has no other pod to switch to."""
         owner = pod.owner or controller
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
         return pods <= 1
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
-        """Whether the pod has long been Pending, and therefore bypasses budgets."""
         return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
 
     def overdue(self, pod: Pod) -> float:

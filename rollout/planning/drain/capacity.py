@@ -36,7 +36,6 @@ class FreeCapacity:
         return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, others)
 
     def __post_init__(self) -> None:
-        """Cache values that are read for each pod and node."""
         self.name = self.node.name
         self._offered = (
             max(1, self.node.allocatable.cpu_milli),

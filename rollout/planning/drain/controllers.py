@@ -44,12 +44,10 @@ def _controller_of_pod(pod: Pod) -> OwnerRef | None:
 
 
 def controller_key(namespace: str, controller: OwnerRef) -> str:
-    """Return the key of a controller in loads; no other key starts like it."""
     return f"{_KEY}{controller.named_in(namespace)}"
 
 
 def controller_in(key: str) -> str:
-    """Return the controller of such a key, such as `Cluster db/shop`; empty for other keys."""
     return key.removeprefix(_KEY) if key.startswith(_KEY) else ""
 
 

@@ -52,7 +52,6 @@ class Drainable:
     controllers: NodeControllers
 
     def blocked(self) -> Iterator[str]:
-        """Yield the objects of blockers, and the pods of budgets that block."""
         blocked = {blocker.object for blocker in self.blockers}
         yield from blocked
         if not blocked:
@@ -119,7 +118,11 @@ class DrainForecaster:
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(
-            name, verdicts, self.index, self.headcount, candidate.policy.drain
+            name,
+            verdicts=verdicts,
+            index=self.index,
+            headcount=self.headcount,
+            rules=candidate.policy.drain,
         )
         guarded = dict[str, tuple[str, ...]]()
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
@@ -175,11 +178,12 @@ class DrainForecaster:
                     names = [pod.name for pod in lost]
                     nowhere = self.scheduler.nowhere(lost[0])
                     budget = self.budgets[key]
-                    stuck.append(stuck_budget(node, budget, self.headcount, names, nowhere))
+                    stuck.append(
+                        stuck_budget(node, budget, self.headcount, lost=names, obstacle=nowhere)
+                    )
         return holds, tuple(stuck)
 
     def _tight_budgets(self, evictable: _Keys) -> Mapping[str, int]:
-        """Return how many pods may be away, for open budgets of which more are evicted."""
         counts = _count_keys(evictable, evictable)
         tight = dict[str, int]()
         for key in sorted(counts):
@@ -191,7 +195,6 @@ class DrainForecaster:
 
 
 def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
-    """Return the keys of moving pods that the API server and their storage let go."""
     evictable = dict[str, tuple[str, ...]]()
     for pod in moving:
         keys = guarded.get(pod.uid, ())

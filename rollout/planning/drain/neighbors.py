@@ -2,7 +2,7 @@
 
 Each required term of the pod, each required anti-affinity of other pods against it, and each
 DoNotSchedule spread becomes a check: how many matching pods run in the node's topology domain.
-Preferences are ignored. Counts are kept per domain, so that a check need not look at all nodes.
+Preferences are ignored.
 """
 
 from collections import Counter, defaultdict
@@ -47,7 +47,6 @@ class Tally:
     _heights: Counter[int] = field(default_factory=Counter)
 
     def move(self, node: str, by: int) -> None:
-        """Count a pod that arrives on a node (`by` is 1) or leaves it (-1)."""
         self.total += by
         value = self.domains.by_node.get(node)
         if value is None:
@@ -63,7 +62,6 @@ class Tally:
         return 0 if self._has_empty_domain() else min(self._nonzero_counts(), default=0)
 
     def has_at_most(self, most: int) -> bool:
-        """Whether a domain has at most this many pods."""
         if most < 0:
             return False
         return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
@@ -170,7 +168,6 @@ class Neighbors:
             self._count_repulsions(group)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """Count the pod on this node from now on; empty: on none."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
@@ -183,7 +180,6 @@ class Neighbors:
                 tally.move(to, 1)
 
     def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[TopologyCheck, ...]:
-        """Return what a node must pass to take the pod, which is on none now."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.shunned):
             return ()
@@ -192,7 +188,6 @@ class Neighbors:
         return tuple(_checks(group, group.demands, closed))
 
     def _count_repulsions(self, group: _PodGroup) -> None:
-        """Give each group that this one's anti-affinity matches a tally of it."""
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
             if term_key not in self._carriers:
@@ -258,7 +253,6 @@ class Neighbors:
         return self._domains[topology,]
 
     def _domains_for(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
-        """Return the domains of the nodes that the pod's spread constraints count."""
         placement = group.placement
         topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
         affinity: object = None
@@ -287,7 +281,6 @@ class Neighbors:
         return [group for name in namespaces for group in self._within(name, selector)]
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the term's namespaces; a selector finds only those with such pods."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         names = set(term.namespaces)

@@ -66,11 +66,9 @@ class Scheduler:
         self._closing += 1
 
     def taint(self, names: Iterable[str]) -> None:
-        """Let pods prefer other nodes; call it before any pod is placed."""
         self._tainted.update(names)
 
     def untaint(self, names: Iterable[str]) -> None:
-        """Treat these nodes like any other again, once they are open."""
         changed = [name for name in names if name in self._tainted]
         self._untainted += changed
         self._tainted.difference_update(changed)
@@ -89,7 +87,6 @@ class Scheduler:
             self.neighbors.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
-        """Return the pod's current node; empty if it is on none."""
         return self._where.get(pod.uid, pod.node)
 
     @contextmanager
@@ -130,7 +127,6 @@ class Scheduler:
         self._closing += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Move pods from a node to open nodes, and return those that none takes."""
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
@@ -176,12 +172,10 @@ class Scheduler:
         return best
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether an open node has room, so that only the checks keep the pod away."""
         open_nodes = (free for free in matching.nodes if free.name not in self.closed)
         return any(free.takes(pod.requests) for free in open_nodes)
 
     def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the nodes without the soft taint; None if the pods do not care."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -214,7 +208,6 @@ class Scheduler:
         return [free for free in self._matching(pod).nodes if free.name not in self.closed]
 
     def nowhere(self, pod: Pod) -> findings.Nowhere:
-        """Return why no node takes the pod, which is on none."""
         elsewhere = self._elsewhere(pod)
         if not elsewhere:
             volumes = self._volumes_of(pod)

@@ -38,8 +38,6 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     LEAVE = "leave"
     REFUSE = "refuse"
@@ -80,8 +78,6 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
-    """What one filter decides; a pod may be evicted in spite of the finding."""
-
     action: Action
     finding: findings.PodFinding
     warning: WarningFinding | None = None
@@ -180,11 +176,23 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.warning:
             warnings.append(ruling.warning)
         if ruling.action is Action.LEAVE:
-            return PodVerdict(pod, Action.LEAVE, finding.kind, (finding,), tuple(warnings))
+            return PodVerdict(
+                pod,
+                action=Action.LEAVE,
+                reason=finding.kind,
+                because=(finding,),
+                warnings=tuple(warnings),
+            )
         reason = finding.kind
     if refusals:
         reason = refusals[0].kind
-        return PodVerdict(pod, Action.REFUSE, reason, tuple(refusals), tuple(warnings))
+        return PodVerdict(
+            pod,
+            action=Action.REFUSE,
+            reason=reason,
+            because=tuple(refusals),
+            warnings=tuple(warnings),
+        )
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
 
 

@@ -36,10 +36,8 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """Return why the node counts as unavailable, or None.
 
     A node that any rollout has started counts until it is returned. A failed node counts while it
-    is cordoned, because whoever uncordons it returns it.
-
-    `now` is the API server's time. A cordon without a time does not count, and neither does any
-    cordon under `--allow cordoned`, by which the operator says that cordoned nodes may be rebooted.
+    is cordoned. A cordon counts only for some time after it was set, by the API server's clock
+    (`now`), and not under `--allow cordoned`.
     """
     if not node.is_ready:
         return findings.AwayNotReady()
@@ -60,7 +58,6 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 def away_reasons(
     nodes: Iterable[Node], policy: Policy, now: datetime | None
 ) -> Mapping[str, findings.NodeAway]:
-    """Return why each unavailable node counts, by name; see `why_away`."""
     reasons = {}
     for node in nodes:
         reason = why_away(node, policy, now)
@@ -110,7 +107,6 @@ class AwayLimit:
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield the nodes that use up the limit, or that of a pool with `planned` nodes."""
         if self.most < 1 and planned:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
@@ -157,7 +153,6 @@ class ControlPlane:
     def of(
         cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy, now: datetime | None
     ) -> "ControlPlane":
-        """Find the nodes and their static pods; static pods that succeeded need not run."""
         members = [node for node in nodes if is_control_plane(node, policy)]
         reasons = {node.name: why_away(node, policy, now) for node in members}
         static_pods = [
@@ -220,7 +215,6 @@ class ControlPlane:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
-        """Return the component's static pods by node, and the nodes on which they are Ready."""
         pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
 

@@ -76,7 +76,6 @@ def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
-    """Whether the node's role says so, or `waves.control-plane-selector`."""
     selector = policy.control_plane_selector
     return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
 
@@ -212,7 +211,6 @@ _OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _
 
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
-    """Return why this node does not take part, or None if it does."""
     for of_node in _OF_NODES:
         if finding := of_node(candidate):
             return finding
@@ -226,7 +224,6 @@ def why_excluded(candidate: Candidate) -> NodeFinding | None:
 
 
 def exclusion(candidate: Candidate) -> Exclusion | None:
-    """Return the plan's entry for a node that does not take part, or None if it does."""
     finding = why_excluded(candidate)
     if finding is None:
         return None

@@ -1,7 +1,4 @@
-"""Evidence made and judged. Pure: times are given, signatures were verified before.
-
-Whatever is not understood proves nothing, and what is wrong with it is said.
-"""
+"""Evidence made and judged. Pure: times are given, signatures were verified before."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +27,6 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence for a version, or for the latest one; `InputError` if there is none."""
     ends = [
         (node, result)
         for node in nodes
@@ -106,7 +102,6 @@ class Proven:
     problems: tuple[str, ...] = ()
 
     def why_lacking(self, version: str) -> NoEvidence | EvidenceShort | None:
-        """Return why no node may take this version yet; None if nodes may."""
         cluster = self.rules.cluster
         document = self.documents.get(version) if version else None
         if document is None:

@@ -19,13 +19,12 @@ from rollout.wording.warnings import warning
 
 @dataclass(frozen=True, slots=True)
 class EligibilityInputs:
-    """By what all nodes of one decision are judged, beside the rules of their pool.
+    """What all nodes of one decision are judged by, besides the rules of their pool.
 
-    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a
-    version are allowed. `unattended`: nodes that rest are left out, for nobody has decided to try
-    them again. `retried` are nodes for which somebody has: nothing is held against these. `proven`
-    is what another cluster has proved, None where it need not. `own` is the node under this
-    process, whichever it is. `versions` are those that the cluster knows of.
+    `now` is the API server's time, if known; `limit` is how many failures of a version are allowed.
+    `unattended`: nodes that rest are left out. `retried` nodes are tried whatever is remembered.
+    `proven` is what another cluster has proved, None if it need not. `own` is the node under this
+    process. `versions` are those that the cluster knows of.
     """
 
     now: datetime | None = None
@@ -41,7 +40,6 @@ class EligibilityInputs:
 
 
 def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
-    """Return what is remembered against a node with this version staged, or None."""
     memory = inputs.memory
     if pause := all_paused(memory, inputs.now):
         return pause
@@ -72,7 +70,7 @@ def boot_objection(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
-    """Yield what is remembered against planned nodes, so that whoever starts them knows."""
+    """Yield what is remembered against planned nodes."""
     for node in planned:
         subject = f"node/{node.name}"
         if held := why_held(inputs.memory, node.staged_version, inputs.limit):

@@ -37,7 +37,6 @@ PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
 _TOLD_NODES = 3
-# Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
 # A failure later than this from now was stamped by a clock that was wrong.
@@ -85,7 +84,6 @@ def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
 def why_held(
     memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
-    """Return why nodes with this version staged are left out; None if they are not."""
     known = memory.versions.get(version)
     if known is None:
         is_uncounted = bool(version) and _is_full(memory.versions)
@@ -96,7 +94,6 @@ def why_held(
 
 
 def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting | None:
-    """Return why a node is not tried again yet; None if it may be."""
     until = resting_until(memory, node, now)
     return NodeResting(node, memory.nodes[node], until) if until else None
 
@@ -112,7 +109,6 @@ def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
 
 
 def pause_after(failures: int) -> timedelta:
-    """How long a node rests after that many failures in a row."""
     return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
 
 
@@ -145,12 +141,10 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether the host canceled its reboot. This counts, or it would be drained again and again."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
-    """Whether the update may be at fault: the node did not come back healthy with it."""
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
@@ -173,7 +167,6 @@ def _with_failure(
 
 
 def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
-    """Whether so many are held that no other could be: none of them gives way to a newer one."""
     return (
         sum(bool(failed.held_since) for failed in versions.values())
         >= MOST_VERSIONS - LATEST_VERSIONS
@@ -207,7 +200,7 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
 
 
 def without_version_failures(memory: Memory, version: str) -> Memory:
-    """Without the failures of a version, and the rests of the nodes on which it failed."""
+    """Also without the rests of the nodes on which the version failed."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
     }
@@ -232,7 +225,6 @@ def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
 
 
 def without_abort(memory: Memory) -> Memory:
-    """Return the memory without the stop of unattended passes after an abort."""
     return replace(memory, aborted=None)
 
 

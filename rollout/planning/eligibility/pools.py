@@ -1,7 +1,6 @@
 """Pools are sets of nodes with their own rules. The first pool that matches a node has it.
 
-Pools come from the operator's settings file alone; a saved plan and the record carry them in their
-rules.
+Pools come from the settings file alone; saved plans and the record carry them in their rules.
 """
 
 from collections import Counter
@@ -43,7 +42,6 @@ class Pools:
         )
 
     def rules(self, pool: str) -> Policy:
-        """Return what holds in this pool; in one that there is not, the rollout's rules."""
         return self._rules.get(pool, self.policy)
 
     def rules_for(self, labels: Mapping[str, str]) -> Policy:
@@ -63,7 +61,6 @@ def pools_of(policy: Policy) -> Pools:
 
 
 def _merge(policy: Policy, pool: Pool) -> Policy:
-    """Return the rollout's rules with those of the pool instead, where it has any."""
     own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
     drain = (
         policy.drain

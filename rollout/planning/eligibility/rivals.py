@@ -12,7 +12,6 @@ from rollout.wording.blockers import blocker
 
 
 def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker, ...]:
-    """Return the coordinators that may act on this cluster, in order, without ignored ones."""
     nodes = frozenset(node.name for node in snapshot.nodes)
     found = list[Blocker]()
     for coordinator in snapshot.coordinators:
@@ -59,7 +58,6 @@ def marks_on(node: Node) -> Iterator[RivalMark]:
 
 
 def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
-    """Return the finding with the commands that remove these annotations and labels."""
     commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         if removals := [f"{name}-" for name in names if name in present]:

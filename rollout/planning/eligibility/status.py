@@ -32,8 +32,6 @@ from rollout.wording import fix, note, text
 
 
 class NodeState(StrEnum):
-    """The values of the STATE column of `rollout status`."""
-
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
     ROLLED_BACK = "rolled back"
@@ -131,7 +129,6 @@ class UnderWay:
 
     @property
     def progress(self) -> str:
-        """Return the same without the phase: `down for 12s, wave 3 of 6`."""
         return joined(", ", self.down, f"wave {self.wave} of {self.waves}" if self.wave else "")
 
     def __str__(self) -> str:
@@ -301,14 +298,12 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
 
 
 def _brief_note(observation: HostObservation | None, finding: NodeFinding | None) -> str:
-    """Return what the row says in brief: the failure of the probe goes before the finding."""
     if isinstance(observation, ProbeFailure):
         return observation.brief
     return note(finding) if finding else ""
 
 
 def _pause(candidate: Candidate) -> Pause | None:
-    """Return the pause that counts now: of the node, or of every node."""
     inputs = candidate.inputs
     pauses = (pause_on(candidate.node), inputs.memory.pause)
     return next((pause for pause in pauses if pause and not pause.is_over(inputs.now)), None)

@@ -24,8 +24,6 @@ from rollout.model.progress import Outcome
 
 @dataclass(frozen=True, slots=True)
 class _VersionScheme:
-    """How many numbers a version has, and which of them stands for its channel."""
-
     length: int
     channel_index: int
     channels: Mapping[int, str]
@@ -120,7 +118,6 @@ NO_VERSIONS = KnownVersions()
 
 
 def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
-    """Return the versions with the highest numbers; they may differ in their suffixes."""
     numbers_of = {version: _numbers(version) for version in versions}
     highest = max(numbers_of.values(), default=())
     if not highest:
@@ -129,7 +126,6 @@ def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
 
 
 def _only(versions: frozenset[str]) -> str:
-    """Return the only version; empty if there is none, or more than one."""
     return next(iter(versions)) if len(versions) == 1 else ""
 
 
@@ -138,7 +134,6 @@ def _frozen(sets: Mapping[Stream, set[str]]) -> Mapping[Stream, frozenset[str]]:
 
 
 def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
-    """Whether the host still runs the version that its last update was rolled back to."""
     is_rollback = result.get("outcome") == Outcome.ROLLED_BACK and bool(result.get("from"))
     return is_rollback and result.get("version") == facts.running_version
 
@@ -165,9 +160,8 @@ def _stream(facts: HostFacts) -> Stream:
 def _stream_of(facts: HostFacts, version: str) -> Stream:
     """Return the stream of a version on a host.
 
-    A host that has just changed its channel still runs a version of the earlier one, which is not
-    to be expected of the others of the new channel. Groups with a name of their own may have any
-    version.
+    A host that has just changed its channel still runs a version of the earlier one. Groups with a
+    name of their own may have any version.
     """
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
@@ -192,7 +186,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _in_image(node: Node) -> Iterator[tuple[Stream, str]]:
-    """Yield the stream and version that a Node's osImage names, if it names any."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     for image, os_id in _IMAGES.items():
         if match and node.os_image.startswith(image):

@@ -1,16 +1,15 @@
 """Maintenance windows and freezes: when a node may be begun, and when none may.
 
 A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its
-days and lasts so long in real time, whatever the clocks do meanwhile: four hours are four hours,
-also in the night in which the clocks change. A beginning that the clocks skip comes as much later
-as they skip; one that they repeat is its first occurrence. The day is the one on which a window
-begins; it may last into the next. It is open up to, and not at, its end. Without a timezone it is
-UTC: a saved plan means the same on every machine.
+days and lasts so long in real time, also when the clocks change. A beginning that the clocks skip
+comes as much later; one that they repeat is its first occurrence. A window may last into the next
+day, and excludes its end. Without a timezone it is UTC, so that a saved plan means the same on
+every machine.
 
 DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
 
-A freeze is written like a window, or without a time for whole days, from midnight to midnight of
-its clocks; or as two moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
+A freeze is written like a window, or without a time for whole days; or as two moments,
+`2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
 """
 
 import re
@@ -97,8 +96,6 @@ EVERY_DAY = Weekdays(frozenset(range(7)))
 
 @dataclass(frozen=True, slots=True, order=True)
 class Opening:
-    """A stretch of time, in UTC, up to and without its end."""
-
     begin: datetime
     end: datetime
 
@@ -160,7 +157,6 @@ Period = Window | DatedFreeze
 
 
 def parse_freeze(text: str) -> Period:
-    """Read a written freeze; `UsageError` says what is wrong with it."""
     where = f"the freeze {text!r}"
     if match := _MOMENTS.fullmatch(text.strip()):
         return _dated_freeze(match, where)
@@ -201,7 +197,6 @@ def _dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
 
 
 def join(openings: Iterable[Opening]) -> list[Opening]:
-    """Return the same openings in order, those that touch made one."""
     joined: list[Opening] = []
     for opening in sorted(openings):
         if joined and opening.begin <= joined[-1].end:
@@ -332,7 +327,6 @@ class Schedule:
 
     @classmethod
     def of(cls, policy: WindowPolicy) -> Self:
-        """Read what the rules say; `UsageError` where that cannot be read."""
         return cls(
             tuple(map(Window.parse, policy.windows)),
             {text: parse_freeze(text) for text in policy.freezes},
@@ -354,7 +348,6 @@ class Schedule:
         )
 
     def following(self, now: datetime) -> Opening | None:
-        """Return the next opening that begins after `now`; None where none does in two years."""
         return self._first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
@@ -377,7 +370,6 @@ class Schedule:
         )
 
     def why_closed(self, now: datetime) -> "WindowClosed | None":
-        """Return why no node may be started now, or None if one may."""
         # Settings and completion import this module at each start, and need no findings.
         from rollout.model.finding import WindowClosed  # noqa: PLC0415
 
@@ -416,7 +408,6 @@ class Schedule:
 
 
 def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
-    """Return the openings that start on these days, joined if they touch."""
     return join(opening for period in periods for opening in period.openings(begin, end))
 
 
@@ -426,7 +417,6 @@ def _subtract(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Open
 
 
 def _without(opening: Opening, frozen: Sequence[Opening]) -> Iterator[Opening]:
-    """Yield what is left of it between these stretches, which are in order."""
     begin = opening.begin
     for freeze in frozen:
         if begin < freeze.begin < opening.end:

@@ -1,9 +1,8 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
-A pool starts once the pools in its `after` are done. Pools that need not wait for each other go
-together: the next wave of the first takes nodes of the others' next parts along, as far as limits
-and budgets allow; pools that roll share one part. Canaries and control-plane nodes go alone, and
-pools of different strategies share no wave.
+A pool starts once the pools in its `after` are done. Pools that need not wait for each other share
+waves, as far as limits and budgets allow; pools that roll share one part. Canaries and
+control-plane nodes go alone, and pools of different strategies share no wave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +76,6 @@ def _with_pool(wave: Batch, pool: str) -> Batch:
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    """Return the least number of waves of pools that wait for each other."""
     ends: dict[str, int] = {}
     for name, earlier in before.items():
         own = layouts[name].lower_bound if name in layouts else 0
@@ -91,7 +89,6 @@ def _in_order(
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
-    """Yield the waves of all queues in order, and empty the queues."""
     while any(queues.values()):
         waiting = [name for name, queue in queues.items() if queue]
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
@@ -129,7 +126,6 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
 
 
 def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes of the queue's next part that may join into the wave."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, head in enumerate(_part_ahead(queue)):

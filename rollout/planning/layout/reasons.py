@@ -11,7 +11,6 @@ from rollout.planning.layout.waves import Batch, usage_of
 
 
 def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.WaveReason, ...]:
-    """Return the reason of each wave of a finished layout."""
     reasons = list[findings.WaveReason]()
     for wave, following in zip_longest(waves, waves[1:]):
         is_same_part = following is not None and following.parts == wave.parts
@@ -82,7 +81,6 @@ def _conflict(key: str, allowed: int, *, held: bool) -> findings.WaveConflict:
 
 
 def _delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
-    """Return which budget delays these drains most, and for how long."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
     over = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]

@@ -59,13 +59,11 @@ class RollingQueue:
             self._begin(name)
 
     def candidates(self) -> Iterator[str]:
-        """Yield the nodes of which any one may begin now, in the plan's order."""
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
         """Yield each node that may begin; from then on it is in flight."""
         while True:
-            # A node that begins may keep others from beginning, so look for the next one anew.
             candidate = next(self._find_candidates(), None)
             if candidate is None:
                 return
@@ -80,7 +78,6 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield the candidates with their index among the waiting nodes."""
         if self._in_flight >= self._rules.in_flight:
             return
         # The keys that are used up, or kept for an earlier node.
@@ -119,7 +116,6 @@ class RollingQueue:
 
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
-    """Join the waves of each part into one rolling wave, in the same order of nodes."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.parts))
     return tuple(_roll_part(part, limits) for part in parts)
 
@@ -147,7 +143,6 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
-    """Return the keys of resources that `most` nodes could exhaust."""
     needs = grouped(item for taken in holds for item in taken.items())
     scarce = set[str]()
     for key, amounts in needs.items():
@@ -157,10 +152,7 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Move slow nodes to the front, so that none of them runs alone at the end.
-
-    The other nodes keep their order.
-    """
+    """The other nodes keep their order. Slow nodes would otherwise run alone at the end."""
     if part.rolling is None:
         return part
     slow = _SLOW * median(seconds.values())
@@ -176,7 +168,6 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """Limit the nodes in flight so that pods find room, before the rollout begins."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -207,7 +198,7 @@ def _limit_group(
 ) -> Rolling:
     """Limit how many of these nodes are in flight, so that their pods find room.
 
-    The limit is found by bisection, among the nodes with the most to move that may be in flight.
+    The limit is found by bisection, among the nodes with the most to move.
     """
 
     def demand(name: str) -> tuple[int, int]:

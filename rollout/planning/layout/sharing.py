@@ -26,11 +26,10 @@ _POOL = "pool:"
 class NodeDemand:
     """A node to place in a wave, and what it needs.
 
-    `group` is its value of the `--spread-by` label.
-    `load` is what its drain takes of each, by key: budgets', owners', or a pool's (`pool_key`).
-    `holds` is the part of `load` that is away until the node is back.
-    `ending` is how many seconds its slowest pod takes to end.
-    `price` is the number of pods that its drain moves, and the millicores that they request.
+    `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
+    owners and pools, by key. `holds` is the part of `load` that is away until the node is back.
+    `ending` is how many seconds its slowest pod takes to end. `price` is the number of pods that
+    its drain moves, and the millicores that they request.
     """
 
     name: str
@@ -136,8 +135,6 @@ _NOT_SERVING = ("Job",)
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
-    """Owners without a budget: how many replicas may go, and each node's load."""
-
     allowed: Mapping[str, int]
     loads: Mapping[str, Load]
 

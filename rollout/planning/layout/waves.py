@@ -2,9 +2,8 @@
 
 Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of
 every budget, and a replica of every owner without a budget stays. Pods that fit on no other node
-keep their permits until the node is back, and count in every round. A node that exceeds a budget by
-itself drains gradually, and shares its wave with no other node of that budget. The simulation tries
-later whether pods find room on the remaining nodes.
+keep their permits until the node is back. A node that exceeds a budget by itself drains gradually,
+and shares its wave with no other node of that budget.
 
 Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
 the first wave that takes it.
@@ -103,7 +102,6 @@ def _workers(
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
-    """Yield each step of the ramp with its nodes and limits, then the rest as step 0."""
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
         narrower = replace(limits, size=min(size, limits.size))
@@ -130,7 +128,6 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with the waiting nodes that may join, and those that still wait."""
     used = dict(usage_of(wave, limits))
     capacity = limits.capacity
     demands = list(wave)
@@ -202,7 +199,6 @@ def _without_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Order nodes by their shares of budgets, weighted by each budget's nodes."""
     capacity = limits.capacity
     ordered = sorted(demands, key=_by_price)
     uses = {demand.name: limits.use(demand.load, demand.holds) for demand in ordered}

@@ -81,14 +81,11 @@ _MANY = 1000
 class PlanInputs:
     """All that a plan is made from.
 
-    `observations` are by node name.
-    `selected` are the names that the selector and `--node` select, before `--exclude`.
-    `past` is what earlier runs took.
-    `own_node` is the node that this process runs on.
-    `unattended`: no one confirms this plan.
-    `retried` are nodes to try again although they failed.
-    `begun` are nodes that this rollout has already started, so that they do not count as away.
-    `proven` are the versions that another cluster has proved; None if no proof is required.
+    `observations` are by node name. `selected` are the names before `--exclude`. `past` is what
+    earlier runs took. `own_node` is the node that this process runs on. `unattended`: no one
+    confirms this plan. `retried` are nodes to try again although they failed. `begun` are nodes
+    that this rollout has started, which do not count as away. `proven` are the versions that
+    another cluster has proved; None if no proof is required.
     """
 
     snapshot: ClusterSnapshot
@@ -126,8 +123,6 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A plan, and what is needed to explain it."""
-
     plan: RolloutPlan
     drainable: Mapping[str, Drainable]
     waves: tuple[Batch, ...]
@@ -345,7 +340,6 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
 
 
 def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
-    """Warn of critical rules that cover no pod, which are probably mistyped."""
     for rule in inputs.policy.drain.critical:
         budget = critical_budget(rule, inputs.snapshot.pods)
         if not budget.expected_pods:
@@ -425,7 +419,6 @@ def _skipped(item: Drainable) -> Exclusion:
 
 
 def _included_nodes(inputs: PlanInputs) -> list[Node]:
-    """Return the nodes that percentages refer to."""
     nodes = _selected_nodes(inputs)
     return [node for node in nodes if not excluded_by_name(node.name, inputs.selection)]
 

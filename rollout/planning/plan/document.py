@@ -1,8 +1,7 @@
 """The plan as a JSON document: what `plan -o json` prints and `--out` saves.
 
 Durations are written as in flags, counts as numbers, and percentages as strings. A minor format
-version may add informative fields. A reader refuses another major version, and an unknown rule,
-because to ignore a rule would be to drop it.
+version may add informative fields. A reader refuses another major version, and an unknown rule.
 
 Documents are untrusted: reading one takes bounded memory, and ends in a plan or in `PlanFileError`.
 """
@@ -38,14 +37,10 @@ _STRANGE_WORD = "Invalid enum value"
 
 
 class _PlanHeader(msgspec.Struct):
-    """The field that every version of the format has."""
-
     format_version: str
 
 
 class _RawRules(msgspec.Struct):
-    """The rules in a document, undecoded."""
-
     policy: dict[str, Any]
     selection: dict[str, Any]
 
@@ -101,7 +96,6 @@ def read_policy(document: object) -> Policy | None:
 
 
 def read_plan(document: object) -> RolloutPlan | None:
-    """Return the plan as a journal has it; None if it is not understood."""
     try:
         return msgspec.convert(document, RolloutPlan, dec_hook=_decode)
     except msgspec.ValidationError:
@@ -200,7 +194,6 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    """Yield a cycle in pools' `after`, and nodes of unknown pools."""
     names = {""}
     try:
         if plan.policy.pools:

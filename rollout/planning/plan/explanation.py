@@ -18,8 +18,6 @@ from rollout.wording.waves import crowding, limit_words, title
 
 @dataclass(frozen=True, slots=True)
 class NotThere:
-    """Why the node is not in an earlier wave."""
-
     wave: int
     because: tuple[str, ...]
 
@@ -84,7 +82,6 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
 
 
 def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere, ...]:
-    """Return why the node is not in each of the waves before number `index`."""
     *earlier, own = decisions.waves[:index]
     demand = next(demand for demand in own.demands if demand.name == name)
     reasons = list[NotThere]()

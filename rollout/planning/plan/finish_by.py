@@ -59,7 +59,6 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 
 
 def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when all waves are done; each starts in the first opening that fits."""
     start = now
     for wave in plan.waves:
         end = start
@@ -73,7 +72,6 @@ def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | N
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    """Return when a wave is done; a rolling one continues in further openings."""
     needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:

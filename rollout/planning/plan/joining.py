@@ -61,7 +61,6 @@ def _return_node(node: Node) -> Node:
 
 
 def count_finished_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
-    """Return how many waves of an interrupted plan have none of the nodes that are `left` to do."""
     waves = plan.waves if plan else ()
     return sum(all(node.name not in left for node in wave.nodes) for wave in waves)
 
@@ -156,7 +155,6 @@ def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """Return, by field of `Policy`, how to choose the stricter of two values."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
@@ -288,10 +286,7 @@ _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 
 
 def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]) -> Pool:
-    """Return the pool with the stricter of its rules and today's, found by name.
-
-    Limits are compared only between pools, because the rollout's own limit also holds.
-    """
+    """Limits are compared only between pools, because the rollout's own limit also holds."""
     other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
     limit = pool.max_unavailable or other.max_unavailable

@@ -1,8 +1,8 @@
 """Find rules that are impossible, and rules that are less safe than the defaults.
 
-Others can write a plan file or the record in the cluster, and the plan ID does not prove who did.
-Flags never give impossible rules, with which nothing would start or every node would fail. Relaxed
-rules from such a document are shown before they take effect.
+Others can write a plan file or the record, and the plan ID does not prove who did. Impossible
+rules, with which nothing would start or every node would fail, are refused. Relaxed rules are shown
+before they take effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,6 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
-    """Yield limits and timeouts by name; pools may not set them."""
     yield "drain.timeout", policy.drain.timeout
     yield "max_failures", policy.max_failures
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]

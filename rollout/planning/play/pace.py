@@ -52,8 +52,6 @@ NO_PAST = Past()
 
 
 class _LastResult(msgspec.Struct, frozen=True):
-    """What is read of a node's last-result annotation; `took` is like `2m30s`."""
-
     outcome: str = ""
     took: str = ""
 
@@ -158,7 +156,6 @@ class Pace:
         return self.usual_settle
 
     def whole(self, waves: Iterable[Wave]) -> TimeEstimate:
-        """Return the estimate of these waves, one after another, and what it is based on."""
         is_assumed = not (self.past.reboots or self.runs)
         return TimeEstimate(
             seconds=sum(wave.estimate.seconds for wave in waves),
@@ -192,7 +189,6 @@ class Pace:
 
 
 def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
-    """Return the median time that pods took to terminate, by owner UID."""
     if not past:
         return {}
     endings = dict[str, int]()
@@ -248,7 +244,6 @@ def last_run_seconds(node: Node) -> float | None:
 
 
 def slowest_node_seconds(policy: Policy) -> float:
-    """Return how long one node takes if every step, in any pool, times out."""
     pools = policy.pools
     drain = max(policy.drain.timeout, *(pool.drain_timeout or 0 for pool in pools), 0)
     reboot = max(policy.reboot_timeout, *(pool.reboot_timeout or 0 for pool in pools), 0)

@@ -95,7 +95,6 @@ class PodPlaces:
         return crowded
 
     def _leave(self, names: Sequence[str]) -> _WarningsOf:
-        """Move the pods off these nodes; return the warnings by node."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
         warnings_of = dict[str, Sequence[PlaceWarning]]()

@@ -1,8 +1,7 @@
 """Simulate pods' evictions and replacements, event by event.
 
 A pod is evicted once all its budgets have a permit; the permits come back when its replacement is
-ready. The controller decides whether a replacement starts when its pod is evicted, or when it is
-gone. If no node has room, it starts when a node is back.
+ready. If no node has room, a replacement starts when a node is back.
 """
 
 from collections import Counter, defaultdict, deque
@@ -24,8 +23,6 @@ Action = Callable[[], None]
 
 
 class EventQueue:
-    """Runs actions at their times, in seconds from the start of the rollout."""
-
     def __init__(self) -> None:
         self.now = 0
         self._events: list[tuple[int, int, Action]] = []
@@ -135,7 +132,6 @@ class PodFlow:
     _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
-        """Start these nodes: they lose the soft taint, and take no pods until `open`."""
         self.scheduler.untaint(names)
         self.closed.update(names)
         self.scheduler.close(self.closed)
@@ -149,7 +145,6 @@ class PodFlow:
 
     @property
     def missing(self) -> int:
-        """How many evicted pods have no ready replacement yet."""
         return len(self._missing)
 
     def ready_on(self, name: str) -> Counter[str]:
@@ -157,7 +152,6 @@ class PodFlow:
         return Counter(_owner(pod) for pod in pods if pod.uid not in self._missing)
 
     def taken(self, name: str, owner: str) -> int:
-        """Return how many ready pods of the owner this node's drain has evicted."""
         return self._drains[name].taken[owner] if name in self._drains else 0
 
     def drain(self, name: str, emptied: Action) -> None:
@@ -185,7 +179,6 @@ class PodFlow:
             self._evict(pod, traits, name)
 
     def _closed_budget(self, pod: Pod, traits: _Traits) -> str:
-        """Return a budget that has no permit for the pod; unready pods have theirs."""
         if pod.uid in self._missing:
             return ""
         for key in traits.keys:
@@ -258,7 +251,6 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _ready(self, pod: Pod, traits: _Traits, life: int) -> None:
-        """Note that a replacement is ready, unless it has been evicted since."""
         if self._lives[pod.uid] != life:
             return
         self._missing.discard(pod.uid)

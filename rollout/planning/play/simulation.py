@@ -30,7 +30,6 @@ _LARGE = 300_000
 
 
 def timeout(rules: Policy) -> int:
-    """Return the drain timeout in whole seconds, at least 1."""
     return max(1, round(rules.drain.timeout))
 
 
@@ -183,7 +182,6 @@ class _WaveSimulation:
         return len(self.back) == len(self.names)
 
     def timed(self) -> Batch:
-        """Return the wave with its times; call it after `play`."""
         simulator = self.simulator
         soak = round(simulator.policy.gates.soak)
         seconds = self.now - self.begun_at
@@ -216,7 +214,6 @@ class _WaveSimulation:
             emptied()
 
     def _emptied(self, name: str, earliest: int, nodes: int) -> None:
-        """Reboot the node, unless its drain has timed out before."""
         if name in self.empty:
             return
         simulator = self.simulator
@@ -263,10 +260,7 @@ class _SideBySideRun(_WaveSimulation):
 
 
 class _EstimatedRun(_WaveSimulation):
-    """All nodes at once, estimated by budgets' rates."""
-
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
-        """Leave all pods where they found room."""
         flow = self.flow
         self._pods = list(chain.from_iterable(map(self.pods, self.names)))
         for name in self.names:
@@ -322,7 +316,6 @@ class _RollingRun(_WaveSimulation):
         self.flow.events.run(lambda: self.are_back and (is_last or not self._before))
 
     def give_back(self, name: str) -> None:
-        """Return the node; it counts as in flight until the cluster has settled."""
         super().give_back(name)
         for owner in self._before[name]:
             self._away[owner].discard(name)
