@@ -234,6 +234,7 @@ def _versions(node: PlannedNode) -> str:
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
     versions = version_step(node.running_version, node.staged_version, node.detected_by)
+    # Events are read in terminals without UTF-8, too.
     return versions.replace("→", "->")
 
 

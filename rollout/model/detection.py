@@ -114,11 +114,12 @@ class Detection:
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return the targets as an annotation; empty if update_engine alone asks for the reboot.
+    """Return what each source must report after the reboot, as an annotation.
 
-    The version of update_engine has its own annotation.
+    It is empty if no source but update_engine asks for the reboot: its version has an annotation
+    of its own.
     """
-    if tuple(targets) in ((), DEFAULT_SOURCES):
+    if not targets or set(targets) == {Source.UPDATE_ENGINE}:
         return ""
     return msgspec.json.encode(targets).decode()
 

@@ -18,8 +18,7 @@ MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
 # A version that failed on this many nodes is held, whatever --max-failures says.
 MOST_NODES_OF_VERSION = 150
-# In characters.
-_LONGEST_PAUSE = 400
+_MOST_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Pause:
         by = f"by {self.by}" if self.by else ""
         until = f"until {self.until}" if self.until else ""
         by_until = joined(" ", by, until)
-        return excerpt(joined(": ", by_until, self.reason), _LONGEST_PAUSE)
+        return excerpt(joined(": ", by_until, self.reason), _MOST_CHARACTERS)
 
     def __str__(self) -> str:
         separator = " " if self.by or self.until else ": "
@@ -91,7 +90,7 @@ class Slip:
         forecast = "no window of the next two years is enough"
         if self.finish:
             forecast = f"its forecast is {self.finish}"
-        return excerpt(f"operate is not done by {self.by}: {forecast}", _LONGEST_PAUSE)
+        return excerpt(f"operate is not done by {self.by}: {forecast}", _MOST_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 
-# In characters: an annotation may hold the key of a label, which is up to 317 long.
-_LONGEST_MARK = 320
-_LONGEST_PAUSE = 2000
+# An annotation may hold the key of a label, which is up to 317 characters long.
+_MOST_MARK_CHARACTERS = 320
+_MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
 # The longest wait between two attempts, and a day for clocks that differ.
 _IN_A_ROW = timedelta(days=3)
@@ -129,11 +129,11 @@ def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
 
 
 def _is_text(value: str) -> bool:
-    return len(value) <= _LONGEST_MARK and value.isprintable()
+    return len(value) <= _MOST_MARK_CHARACTERS and value.isprintable()
 
 
 def _is_check(value: str) -> bool:
-    return len(value) <= _LONGEST_MARK and value.endswith(_CHECKS)
+    return len(value) <= _MOST_MARK_CHARACTERS and value.endswith(_CHECKS)
 
 
 def _is_detected(value: str) -> bool:
@@ -159,7 +159,7 @@ def pause_on(node: Node) -> Pause | None:
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
-    return read_json(details[:_LONGEST_PAUSE], Pause) or Pause()
+    return read_json(details[:_MOST_PAUSE_CHARACTERS], Pause) or Pause()
 
 
 def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:

@@ -60,12 +60,14 @@ class NoteMaker:
             yield self._stamped(error_note(error), at)
 
     def _stamped(self, note: Note, at: datetime) -> Note:
-        identity = self.plan.cluster
+        """Return the note with its time, its cluster and its rollout."""
+        server = self.plan.cluster.server
+        cluster_name = self.cluster or server
         return replace(
             note,
             at=timestamp(at),
-            cluster=self.cluster or identity.server,
-            server=identity.server,
+            cluster=cluster_name,
+            server=server,
             run=self.plan.plan_id,
         )
 

@@ -241,11 +241,14 @@ class CommandQueue:
                 answer.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
-def _write_command(folder: Path, turn: int, command: str, seconds: int) -> None:
-    """Write the file of a command in one step: the run must not read half of it."""
+def _write_command(folder: Path, turn: int, command: str, timeout: int) -> None:
+    """Write the command of this turn for the running playbook, which polls the folder.
+
+    The file appears in one step: the run must not read half of it.
+    """
     partial = folder / f".{turn}"
     try:
-        partial.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
+        partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")
         partial.replace(folder / str(turn))
     except FileNotFoundError:
         # The run has ended and removed its folder.

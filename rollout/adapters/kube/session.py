@@ -33,7 +33,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.kube.client_parts import client_parts
-from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
+from rollout.adapters.kube.kubeconfig import Login, Program, find_login, in_cluster
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
@@ -148,6 +148,7 @@ def _service_account(context: str | None) -> Any:
 
 
 def _configuration(login: Login) -> Any:
+    """Return the client's configuration for this login, which renews its credentials."""
     parts = client_parts()
     if login.program and login.program.interactive_mode == "Never":
         parts.programs.ask_nothing()
@@ -157,7 +158,7 @@ def _configuration(login: Login) -> Any:
         scratch_for("a kubeconfig with certificates in it"),
         _error_log() as records,
     ):
-        # Only the loader knows when the credentials expire.
+        # The private loader is used because it alone knows when the credentials expire.
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001
             filename=os.pathsep.join(str(path) for path in login.files),
             active_context=login.context,
@@ -166,12 +167,15 @@ def _configuration(login: Login) -> Any:
         Renewal(loader).watch_over(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
         why = f": {last_line(records[-1].getMessage())}" if records else ""
-        raise KubeconfigError(
-            f"{login.program.command} gave no credentials{why}",
-            hint=login.program.install_hint
-            or f"Run it by hand, or see user {login.user!r} in {login.origin}.",
-        )
+        raise _no_credentials(login, login.program, why)
     return configuration
+
+
+def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError:
+    by_hand = f"Run it by hand, or see user {login.user!r} in {login.origin}."
+    return KubeconfigError(
+        f"{program.command} gave no credentials{why}", hint=program.install_hint or by_hand
+    )
 
 
 class Renewal:

@@ -169,7 +169,7 @@ def abort(
         lock = refusals.lock_snapshot(api, namespace)
         show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
     if not yes:
-        consent.ask(f"{_question(unfinished)} {wiring.cluster_place(settings, api)}")
+        consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))
     aborted = _undo(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
         observers.note_abort(aborted)
@@ -192,11 +192,11 @@ def _has_slots(connections: "Connections", namespace: str) -> bool:
         return False
 
 
-def _question(unfinished: "Unfinished | None") -> str:
+def _question(unfinished: "Unfinished | None", place: str) -> str:
     touched = len(unfinished.in_flight) + len(unfinished.failed) if unfinished else 0
     if touched:
-        return f"Undo this rollout on {counted(touched, 'node')} of"
-    return "Remove what is left of it on"
+        return f"Undo this rollout on {counted(touched, 'node')} of {place}"
+    return f"Remove what is left of it on {place}"
 
 
 def _undo(

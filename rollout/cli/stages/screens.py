@@ -35,12 +35,13 @@ def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
 def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:
     """Return as much of the plan as fits on the terminal above a question.
 
-    `place` names the cluster. `whole` is the command that shows everything.
+    `place` names the cluster. `whole` is the command that shows everything, and is named with the
+    flags that were given.
     """
     settings = run.request.settings
     policy = run.request.policy
     height = terminal.height()
-    members = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
+    control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
         run.plan,
         zones=zones(snapshot),
@@ -49,7 +50,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: st
         where=place,
         next_step=next_without_waves(run.plan, settings),
         whole=settings.repeated(whole),
-        control_plane=frozenset(members),
+        control_plane=frozenset(control_plane),
     )
 
 

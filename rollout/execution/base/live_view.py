@@ -34,8 +34,8 @@ _SHORTEST_WATCH = 1.0
 class LiveView(Generic[T]):
     """The objects at a path as they are now. Enter it to begin, leave it to end.
 
-    Without `waits` it does not wait for the first answer of the server. Until then it is empty and
-    `news` is 0. Outages are reported by the cluster's own notice. `changed` is set whenever `items`
+    Without `lists_first` it does not wait for the first answer of the server. Until then it is
+    empty and `news` is 0. Outages are reported by the cluster's own notice. `changed` is set whenever `items`
     changes, and is cleared by its reader.
     """
 
@@ -46,20 +46,20 @@ class LiveView(Generic[T]):
     project: Callable[[Any], T]
     deadline: Deadline
     changed: threading.Event = field(default_factory=threading.Event)
-    waits: bool = True
+    lists_first: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
-    _stale: bool = False
+    _needs_list: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _generation: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
     _stream: AbstractContextManager[Iterator[bytes]] | None = None
 
     def __enter__(self) -> Self:
-        if self.waits:
+        if self.lists_first:
             self.cluster.ask(self._list, self.deadline)
         else:
-            self._stale = True
+            self._needs_list = True
         threading.Thread(target=self._follow, name="live-view", daemon=True).start()
         return self
 
@@ -69,7 +69,7 @@ class LiveView(Generic[T]):
 
     def resync(self) -> None:
         """List again: for readers that doubt a watch that has been silent."""
-        self._stale = True
+        self._needs_list = True
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -89,7 +89,7 @@ class LiveView(Generic[T]):
         with self._lock:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
-            self._stale = False
+            self._needs_list = False
             self._note_change()
 
     def _note_change(self) -> None:
@@ -109,14 +109,14 @@ class LiveView(Generic[T]):
         """List if the objects may be stale, then watch; whether the next attempt needs no pause."""
         began = float("inf")
         try:
-            if self._stale:
+            if self._needs_list:
                 self._list(self.cluster.api)
             began = time.monotonic()
             self._watch()
         except ApiGoneError:
-            self._stale = True
+            self._needs_list = True
         except ApiError as error:
-            self._stale |= bool(error.status) or not self._version
+            self._needs_list |= bool(error.status) or not self._version
             if error.status or not _has_lasted(began):
                 self.cluster.notice(error)
                 return False
@@ -167,7 +167,7 @@ def watch_node_pods(
 
 
 def watch_nodes(
-    cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, waits: bool = True
+    cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
     return LiveView(
         cluster=cluster,
@@ -176,12 +176,14 @@ def watch_nodes(
         shape=wire.WireNode,
         project=decode.node,
         deadline=deadline,
-        waits=waits,
+        lists_first=lists_first,
     )
 
 
 def watch_node(
-    cluster: PatientApi, node: str, deadline: Deadline, *, waits: bool = True
+    cluster: PatientApi, node: str, deadline: Deadline, *, lists_first: bool = True
 ) -> LiveView[Node]:
     """Return a view of one Node, which is empty once it is deleted."""
-    return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, waits=waits)
+    return watch_nodes(
+        cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, lists_first=lists_first
+    )

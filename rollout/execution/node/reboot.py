@@ -292,31 +292,31 @@ class _Doubt:
     is_resolved: bool = False
     waiting: Deadline | None = None
 
-    def request_reboot(self) -> str:
-        """Request the reboot; return why it may not be requested, else an empty text.
+    def request_reboot(self) -> str | None:
+        """Request the reboot if it may be; return why it may not, else None.
 
-        A refusal by a host that is going down tells nothing. `RefilledError` is raised at once,
-        because draining does no harm to a host that was asked before. Other reasons are raised once
-        the host has surely not been asked.
+        The doubt stays open if the host does not answer, or refuses as a host does that is going
+        down. `RefilledError` is raised at once, because draining does no harm to a host that was
+        asked before. Other reasons are raised once the host has surely not been asked.
         """
         try:
             result = _request_reboot(self.context, self.host, self.targets)
         except (SshError, _NotNowError):
-            return ""
+            return None
         except WithheldError as error:
-            return self._wait(error)
+            return self._why_forbidden(error)
         except NodeFailure as error:
             # The host may have been asked before, so it may be on its way down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
             raise
         except DrainError as error:
-            return self._wait(error)
+            return self._why_forbidden(error)
         self.is_resolved = result is None or _may_be_accepted(result)
-        return ""
+        return None
 
-    def _wait(self, error: DrainError | WithheldError) -> str:
-        """Give an earlier request time to show, then raise the error."""
+    def _why_forbidden(self, error: DrainError | WithheldError) -> str:
+        """Return the error in words; raise it once an earlier request has had time to show."""
         if self.waiting is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
             self.waiting = self.context.cluster.deadline(seconds)

@@ -53,5 +53,5 @@ class WatchedNode:
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
     # The steps that wait for the API server report its outage.
     quiet = PatientApi(task.cluster.api, task.cluster.clock)
-    with watch_node(quiet, task.name, quiet.deadline(_FOREVER), waits=False) as view:
+    with watch_node(quiet, task.name, quiet.deadline(_FOREVER), lists_first=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

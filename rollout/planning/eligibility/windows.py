@@ -35,7 +35,7 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 _LAST = -1
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": _LAST}
 _DATE = re.compile(r"(?:\d{4}-)?\d{2}-\d{2}")
-_ANY_LEAP_YEAR = "2024-"
+_ANY_LEAP_YEAR = 2024
 _DAYS_HINT = (
     "Days are mon-fri, sat,sun, last sun, 2026-12-20, 2026-12-20..2027-01-04, or each year"
     " 12-20..01-04."
@@ -288,13 +288,18 @@ def _dates(part: str, where: str) -> Dates:
 
 
 def _check_date(written: str, where: str) -> None:
-    try:
-        is_date = bool(_DATE.fullmatch(written))
-        date.fromisoformat(written if len(written) > len("MM-DD") else _ANY_LEAP_YEAR + written)
-    except ValueError:
-        is_date = False
-    if not is_date:
+    has_year = len(written) > len("MM-DD")
+    dated = written if has_year else f"{_ANY_LEAP_YEAR}-{written}"
+    if not _DATE.fullmatch(written) or not _exists(dated):
         raise UsageError(f"{written!r} in {where} is not a date", hint=_DAYS_HINT)
+
+
+def _exists(day: str) -> bool:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        return False
+    return True
 
 
 def _range(part: str, where: str) -> Iterator[int]:

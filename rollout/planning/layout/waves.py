@@ -128,30 +128,30 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    used = dict(usage_of(wave, limits))
-    capacity = limits.capacity
+    """Return the wave with the waiting nodes that may join, and those that still wait."""
+    taken = dict(usage_of(wave, limits))
     demands = list(wave)
     staying = list[NodeDemand]()
     for index, demand in enumerate(waiting):
         if len(demands) >= limits.size:
             return tuple(demands), [*staying, *waiting[index:]]
-        uses = limits.use(demand.load, demand.holds)
-        if not _fits(uses, used, capacity):
+        needs = limits.use(demand.load, demand.holds)
+        if not _fits(needs, taken, limits.capacity):
             staying.append(demand)
             continue
         demands.append(demand)
-        for key, need in uses.items():
-            used[key] = used.get(key, 0) + need
+        for key, need in needs.items():
+            taken[key] = taken.get(key, 0) + need
     return tuple(demands), staying
 
 
-def _fits(uses: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node may join the wave whose nodes have `used` this.
+def _fits(needs: Load, taken: Load, capacity: Mapping[str, int]) -> bool:
+    """Whether a node with these needs may join the wave whose nodes have `taken` this.
 
     A node that exceeds a limit by itself may go, but with no other node that uses that key.
     """
-    shared = [key for key in uses if used.get(key)]
-    return all(used[key] + uses[key] <= capacity.get(key, 0) for key in shared)
+    shared = [key for key in needs if taken.get(key)]
+    return all(taken[key] + needs[key] <= capacity.get(key, 0) for key in shared)
 
 
 def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:

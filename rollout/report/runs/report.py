@@ -166,36 +166,36 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 
 def _nodes(view: RunView) -> Iterator[NodeReport]:
-    planned = {
-        node.name: node
-        for plan in reversed(view.plans)
-        for wave in plan.waves
-        for node in wave.nodes
-    }
-    ways = [
-        view.nodes.get(name) or NodeView(name) for name in dict.fromkeys((*view.nodes, *planned))
-    ]
-    by_wave = sorted(ways, key=lambda way: way.wave or len(view.waves) + 1)
-    return (_node(way, planned.get(way.name, _NOT_PLANNED)) for way in by_wave)
+    """Report the nodes that the run or its plans name, by wave; those without a wave come last."""
+    planned = dict[str, PlannedNode]()
+    # The first plan that has a node counts.
+    for plan in reversed(view.plans):
+        for wave in plan.waves:
+            planned.update((node.name, node) for node in wave.nodes)
+    names = dict.fromkeys((*view.nodes, *planned))
+    nodes = [view.nodes.get(name) or NodeView(name) for name in names]
+    after_all_waves = len(view.waves) + 1
+    nodes.sort(key=lambda node: node.wave or after_all_waves)
+    return (_node(node, planned.get(node.name, _NOT_PLANNED)) for node in nodes)
 
 
-def _node(way: NodeView, planned: PlannedNode) -> NodeReport:
+def _node(node: NodeView, planned: PlannedNode) -> NodeReport:
     parts: dict[Part, float] = {}
-    for phase in way.phases:
+    for phase in node.phases:
         part = PART_OF[phase.phase]
         parts[part] = round(parts.get(part, 0.0) + (phase.end - phase.begin).total_seconds(), 3)
     return NodeReport(
-        node=way.name,
-        wave=way.wave,
-        outcome=way.end.outcome if way.end else "",
+        node=node.name,
+        wave=node.wave,
+        outcome=node.end.outcome if node.end else "",
         seconds=round(sum(parts.values()), 3),
-        phases=way.phases,
+        phases=node.phases,
         parts=parts,
         evict=planned.evict,
         version_before=planned.running_version,
-        version_staged=way.version_staged or planned.staged_version,
-        version_after=way.end.version if way.end else "",
-        message=way.end.message if way.end else "",
+        version_staged=node.version_staged or planned.staged_version,
+        version_after=node.end.version if node.end else "",
+        message=node.end.message if node.end else "",
     )
 
 
