@@ -6,7 +6,7 @@ import pytest
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished
-from rollout.execution.rollout.continuation import continuation, restrict_rules, rules_of
+from rollout.execution.rollout.continuation import plan_continuation, restrict_rules, rules_of
 from rollout.model import marks
 from rollout.model.cluster import ReadyState, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
@@ -58,7 +58,7 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     )
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
     unfinished = Unfinished(record, in_flight=(begun,), untouched_nodes=pending, done=("canary-0",))
-    rest = continuation(
+    rest = plan_continuation(
         unfinished,
         inputs(nodes),
         {each.name for each in nodes},
@@ -102,7 +102,9 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
         untouched_nodes=plan.nodes[1:],
     )
     now = replace(given, snapshot=replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:])))
-    rest = continuation(unfinished, now, reachable, retry_failed=False, skip_blocked=False).plan
+    rest = plan_continuation(
+        unfinished, now, reachable, retry_failed=False, skip_blocked=False
+    ).plan
     blocked = {
         entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY
     }
@@ -139,7 +141,7 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
         untouched_nodes=pending,
     )
     given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
-    rest = continuation(
+    rest = plan_continuation(
         unfinished, given, {"w-1", "w-2"}, retry_failed=False, skip_blocked=False
     ).plan
     assert {entry.node for entry in rest.blockers} == blocked
@@ -163,7 +165,7 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
         done=tuple(each.name for each in plan.nodes[:done]),
     )
     given = inputs(nodes, policy=policy)
-    rest = continuation(
+    rest = plan_continuation(
         unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False
     ).plan
     return [(wave.index, len(wave.nodes)) for wave in rest.waves], rest.last_wave
@@ -202,7 +204,7 @@ def test_no_wave_gets_the_number_of_one_that_an_earlier_process_grouped_anew(
         untouched_nodes=left[len(begun) :],
         done=tuple(each.name for each in plan.nodes[::2]),
     )
-    rest = continuation(
+    rest = plan_continuation(
         unfinished, given, {each.name for each in nodes}, retry_failed=False, skip_blocked=False
     ).plan
     assert rest.waves[0].index == number

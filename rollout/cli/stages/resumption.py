@@ -17,7 +17,7 @@ from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import continuation, pending_nodes, rules_of
+from rollout.execution.rollout.continuation import pending_nodes, plan_continuation, rules_of
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.text import capitalize
@@ -108,7 +108,7 @@ def prepare_resumption(
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
     if metrics:
         metrics.observe_hosts(targets.observations, among_others=True)
-    rest = continuation(
+    rest = plan_continuation(
         unfinished,
         inputs_of(request, snapshot, targets, proven),
         targets.hosts,

@@ -110,53 +110,63 @@ def _pause(state: RetryCallState) -> float:
     return _GROWING(state)
 
 
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """When the first failed request in a row was sent, and the last one failed; monotonic seconds."""
+
+    first_sent: float
+    last_failed: float
+
+
 @dataclass
 class PatientApi:
     """An API server whose outages are waited out. For many threads.
 
     `notice` is called for each error that is waited out. `seconds` is how long requests without a
-    deadline wait together, from the first failed request in a row. Each asker, such as `STEPS` or
-    the lock, has its own row.
+    deadline wait together in an outage. Each caller, such as `STEPS` or the lock, has an outage of
+    its own: an answer to one says nothing about the other's requests.
     """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # By asker, in monotonic seconds: when the first request of the row was sent, and when the last
-    # one failed.
-    _failures: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # By caller.
+    _outages: dict[str, _Outage] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:
         """Return how many of the `seconds` are left in this outage; all if there is none."""
         now = self.clock.monotonic()
-        # The outage began with the first failed request of whichever asker noticed it first.
+        # The outage began with the first failed request of whichever caller noticed it first.
         began = now
-        for first_sent, last_failed in tuple(self._failures.values()):
-            if now - last_failed < _FAILURE_VALID_SECONDS:
-                began = min(began, first_sent)
+        for outage in tuple(self._outages.values()):
+            if now - outage.last_failed < _FAILURE_VALID_SECONDS:
+                began = min(began, outage.first_sent)
         return max(0.0, self.seconds - (now - began))
 
     @contextmanager
-    def noting_outage(self, asker: str) -> Iterator[None]:
+    def noting_outage(self, caller: str) -> Iterator[None]:
         """Note whether the server answers the request within. An error answer is an answer, too."""
         sent = self.clock.monotonic()
         try:
             yield
         except ApiUnavailableError:
-            first_sent, last_failed = self._failures.get(asker, (sent, sent))
-            if sent - last_failed >= _FAILURE_VALID_SECONDS:
-                first_sent = sent
-            self._failures[asker] = (first_sent, self.clock.monotonic())
+            self._note_failure(caller, sent)
             raise
         except ApiError:
-            self.note_answer(asker)
+            self.note_answer(caller)
             raise
-        self.note_answer(asker)
+        self.note_answer(caller)
 
-    def note_answer(self, asker: str) -> None:
-        self._failures.pop(asker, None)
+    def _note_failure(self, caller: str, sent: float) -> None:
+        outage = self._outages.get(caller)
+        if outage is not None and sent - outage.last_failed < _FAILURE_VALID_SECONDS:
+            sent = outage.first_sent
+        self._outages[caller] = _Outage(sent, self.clock.monotonic())
+
+    def note_answer(self, caller: str) -> None:
+        self._outages.pop(caller, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
         """Return the result of the request, repeated while the server is unavailable.

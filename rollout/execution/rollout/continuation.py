@@ -6,7 +6,6 @@ Without a readable record, only the nodes that were begun can be continued, by t
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rollout.execution.record.unfinished import MarkedNode, Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
@@ -16,7 +15,7 @@ from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NodeResult, NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import is_control_plane, requested_nodes
-from rollout.planning.eligibility.pools import DEFAULT, pools_of
+from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.joining import (
     count_finished_waves,
@@ -53,8 +52,8 @@ def rules_of(unfinished: Unfinished) -> Policy:
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
-def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
-    """Return the rollout with only the nodes `meant` today, and a stricter policy in its record.
+def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
+    """Return the rollout with only the nodes `selected` today, and a stricter policy in its record.
 
     Each rule is the stricter one of the rollout's own and those of `today`. Nodes in flight are
     finished in any case. The others are left to a new plan if the pools have changed, or if as many
@@ -67,15 +66,12 @@ def restrict_rules(unfinished: Unfinished, today: Policy, meant: Container[str])
     rules = stricter(known.policy, today, len(requested_nodes(known)))
     if not unfinished.blocks:
         rules = replace(rules, gates=today.gates)
-    under_rules = replace(
-        unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules))
-    )
+    record = replace(unfinished.record, plan=replace(known, policy=rules))
+    under_rules = replace(unfinished, record=record)
     if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
         return replace(under_rules, untouched_nodes=())
-    return replace(
-        under_rules,
-        untouched_nodes=tuple(node for node in unfinished.untouched_nodes if node.name in meant),
-    )
+    untouched = tuple(node for node in unfinished.untouched_nodes if node.name in selected)
+    return replace(under_rules, untouched_nodes=untouched)
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
@@ -96,7 +92,7 @@ def _without_stranded(
     begun: Iterable[MarkedNode], left_behind: Iterable[NodeResult]
 ) -> tuple[MarkedNode, ...]:
     stranded_nodes = {result.node for result in left_behind}
-    return tuple(item for item in begun if item.node.name not in stranded_nodes)
+    return tuple(entry for entry in begun if entry.node.name not in stranded_nodes)
 
 
 def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
@@ -107,7 +103,7 @@ def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
     )
 
 
-def continuation(
+def plan_continuation(
     unfinished: Unfinished,
     inputs: PlanInputs,
     nodes_with_host: Container[str],
@@ -117,19 +113,19 @@ def continuation(
     include_held: bool = False,
 ) -> Continuation:
     """Return a plan that finishes the begun nodes, and the others by the rollout's own rules."""
-    taken_up = (*unfinished.in_flight, *(unfinished.failed if retry_failed else ()))
-    left_behind = stranded(unfinished, taken_up, nodes_with_host)
-    begun = _without_stranded(taken_up, left_behind)
+    failed = unfinished.failed if retry_failed else ()
+    given_back = frozenset(unfinished.given_back if retry_failed else ())
+    left_behind = stranded(unfinished, (*unfinished.in_flight, *failed), nodes_with_host)
+    begun = _without_stranded((*unfinished.in_flight, *failed), left_behind)
     rules = rules_of(unfinished)
     before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
-    policy = _relax(rules, skip_blocked=skip_blocked, include_held=include_held)
-    given_back = frozenset(unfinished.given_back if retry_failed else ())
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    begun_names = {item.node.name for item in begun}
+    policy = _relax(rules, skip_blocked=skip_blocked, include_held=include_held)
+    begun_names = {entry.node.name for entry in begun}
     # Stranded nodes count as unavailable, too.
-    unavailable = {item.node.name for item in unfinished.in_flight} | begun_names
-    anew = replace(
+    unavailable = {entry.node.name for entry in unfinished.in_flight} | begun_names
+    of_pending = replace(
         inputs,
         snapshot=with_nodes_back(inputs.snapshot, begun_names),
         selected=tuple(sorted(pending)),
@@ -139,23 +135,22 @@ def continuation(
         begun=frozenset(unavailable.union(unfinished.unclear)),
     )
     ended = _count_ended_waves(unfinished, begun, pending)
-    begun_nodes = tuple(item.node for item in begun)
-    plan = join_plans(unfinished.run, begun_nodes, build_plan(anew), ended=ended)
-    back_again = tuple(item.node.name for item in begun if item in unfinished.failed)
+    begun_nodes = tuple(entry.node for entry in begun)
+    plan = join_plans(unfinished.run, begun_nodes, build_plan(of_pending), ended=ended)
+    retried_in_place = tuple(entry.node.name for entry in begun if entry in unfinished.failed)
     limit = rules.failures_allowed(selected)
     inherited = _inheritance(
         unfinished,
         begun,
         plan,
         left_behind=left_behind,
-        retried=given_back | set(back_again),
+        retried=given_back.union(retried_in_place),
         failures=count_failures(unfinished, limit, retry_failed=retry_failed),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
-    return Continuation(
-        with_earlier_exclusions(plan, before, present), inherited, selected, back_again
-    )
+    whole_plan = with_earlier_exclusions(plan, before, present)
+    return Continuation(whole_plan, inherited, selected, retried_in_place)
 
 
 def _inheritance(
@@ -168,25 +163,23 @@ def _inheritance(
     failures: int,
     retry_failed: bool,
 ) -> Inheritance:
-    troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
     planned = {node.name for node in plan.nodes}
+    untouched = [node.name for node in unfinished.untouched_nodes]
+    cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in begun]
+    failed = _earlier_failures(unfinished)
+    if retry_failed:
+        # The other failed nodes are tried again.
+        troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
+        failed = [node for node in failed if node.node in troubled]
     return Inheritance(
-        begun={item.node.name: item.run for item in begun},
-        left_cordoned=frozenset(
-            item.node.name for item in unfinished.failed if item not in begun and item.cordoned
-        ),
+        begun={entry.node.name: entry.run for entry in begun},
+        left_cordoned=frozenset(entry.node.name for entry in cordoned),
         health=unfinished.record.health,
         failures=failures,
-        failed=tuple(
-            node
-            for node in _earlier_failures(unfinished)
-            if not retry_failed or node.node in troubled
-        ),
+        failed=tuple(failed),
         stranded=tuple(left_behind),
         retried=retried,
-        left_over=tuple(
-            node.name for node in unfinished.untouched_nodes if node.name not in planned
-        ),
+        left_over=tuple(name for name in untouched if name not in planned),
     )
 
 
@@ -198,27 +191,29 @@ def _count_ended_waves(
     A process that resumed the rollout may have made other waves than the record's plan.
     """
     last = unfinished.record.last_wave
-    if any(item in unfinished.in_flight for item in begun):
+    if any(entry in unfinished.in_flight for entry in begun):
         # The wave of a begun node continues under its number.
         last -= 1
-    left = {*pending, *(item.node.name for item in begun)}
+    left = {*pending, *(entry.node.name for entry in begun)}
     return max(last, count_finished_waves(unfinished.record.plan, left))
 
 
-def _earlier_failures(unfinished: Unfinished) -> tuple[NotDone, ...]:
+def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
     """Return the nodes that failed before the interruption.
 
     The outcome on a Node may be an unknown word, from another version or written by hand.
     """
-    cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
+    cordoned = [
+        entry.node.name for entry in unfinished.failed if entry.run == unfinished.record.run
+    ]
     ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
     for name, word in unfinished.given_back.items():
         outcome = Outcome(word) if word in set(Outcome) else Outcome.FAILED
         ends[name] = (outcome, "returned")
-    return tuple(
+    return [
         NotDone(name, outcome, f"failed before and was {how}; see: kubectl describe node {name}")
         for name, (outcome, how) in ends.items()
-    )
+    ]
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
@@ -232,9 +227,25 @@ def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) ->
 
 
 def _failures(unfinished: Unfinished) -> int:
-    stayed = sum(1 for item in unfinished.failed if item.run == unfinished.record.run)
+    stayed = sum(1 for entry in unfinished.failed if entry.run == unfinished.record.run)
     returned = sum(1 for outcome in unfinished.given_back.values() if outcome != Outcome.SKIPPED)
     return stayed + returned
+
+
+@dataclass(frozen=True, slots=True)
+class _PoolProgress:
+    """How many nodes of the rollout a pool has, how many it has started, and the workers of them."""
+
+    size: int = 0
+    started: int = 0
+    workers: int = 0
+
+    def canary(self, rules: Policy) -> int:
+        return max(0, rules.canary - self.started)
+
+    def ramp(self, rules: Policy) -> tuple[Count, ...]:
+        steps = [step.of(self.size) for step in rules.ramp]
+        return remaining_ramp(steps, self.workers - rules.canary)
 
 
 def _with_counts(
@@ -245,38 +256,57 @@ def _with_counts(
     Percentages become counts of all the rollout's nodes. Nodes that are done or in flight have used
     up the first canaries and steps of the ramp.
     """
-    plan = unfinished.record.plan
     pools = pools_of(policy)
+    plan = unfinished.record.plan
     default = ""
-    sizes: Mapping[str, int] = {"": selected}
+    sizes: Mapping[str, int] = {default: selected}
     if policy.pools and plan is not None:
-        planned = requested_nodes(plan)
         default = DEFAULT
-        sizes = pools.sizes(node for node in snapshot.nodes if node.name in planned)
-    labels = {node.name: node.labels for node in snapshot.nodes}
-    names = (*unfinished.done, *(item.node.name for item in unfinished.in_flight))
-    through = {name: pools.of(labels.get(name, {})) for name in names}
-    through |= {item.node.name: item.node.pool for item in unfinished.in_flight if item.node.pool}
-    workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
-    taken = Counter(through.values())
-    ramped = Counter(through[name] for name in workers if name in through)
-
-    def remaining_steps(rules: Policy, pool: str) -> dict[str, Any]:
-        steps = [step.of(sizes.get(pool, 0)) for step in rules.ramp]
-        ramp = remaining_ramp(steps, ramped[pool] - rules.canary)
-        return {"canary": max(0, rules.canary - taken[pool]), "ramp": ramp}
-
-    def left_in(pool: Pool) -> Pool:
+        requested = requested_nodes(plan)
+        sizes = pools.sizes(node for node in snapshot.nodes if node.name in requested)
+    progress = _progress_of_pools(policy, unfinished, snapshot, sizes)
+    remaining_pools = list[Pool]()
+    for pool in policy.pools:
+        rules = pools.rules(pool.name)
+        done = progress.get(pool.name, _PoolProgress())
         limit = pool.max_unavailable
         if limit is not None:
-            limit = Count(limit.of(sizes.get(pool.name, 0)))
-        steps = remaining_steps(pools.rules(pool.name), pool.name)
-        return replace(pool, max_unavailable=limit, **steps)
-
+            limit = Count(limit.of(done.size))
+        remaining_pools.append(
+            replace(pool, max_unavailable=limit, canary=done.canary(rules), ramp=done.ramp(rules))
+        )
+    of_default = progress.get(default, _PoolProgress())
     return replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
-        pools=tuple(map(left_in, policy.pools)),
-        **remaining_steps(policy, default),
+        pools=tuple(remaining_pools),
+        canary=of_default.canary(policy),
+        ramp=of_default.ramp(policy),
     )
+
+
+def _progress_of_pools(
+    policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, sizes: Mapping[str, int]
+) -> Mapping[str, _PoolProgress]:
+    pool_of = _pools_of_started_nodes(unfinished, snapshot, pools_of(policy))
+    workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
+    started = Counter(pool_of.values())
+    started_workers = Counter(pool_of[name] for name in workers if name in pool_of)
+    names = sizes.keys() | started.keys()
+    return {
+        name: _PoolProgress(sizes.get(name, 0), started[name], started_workers[name])
+        for name in names
+    }
+
+
+def _pools_of_started_nodes(
+    unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
+) -> Mapping[str, str]:
+    """Return the pools of the nodes that are done or in flight: as planned, else by their labels."""
+    labels = {node.name: node.labels for node in snapshot.nodes}
+    planned = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
+    found = dict[str, str]()
+    for name in (*unfinished.done, *planned):
+        found[name] = planned.get(name) or pools.of(labels.get(name, {}))
+    return found
