@@ -15,7 +15,6 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
-    """Start the work in a thread of its own, and return its future result."""
     future: Future[Result] = Future()
     # From here on a waiting coroutine can be cancelled, but not the work.
     future.set_running_or_notify_cancel()

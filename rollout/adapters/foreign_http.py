@@ -84,7 +84,6 @@ def exchange(
 def _send(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
-    """Return the status and the body, of which at most one byte above the limit is read."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
         if len(body) <= bounds.largest and bounds.largest and response.length:

@@ -5,9 +5,7 @@ its folder. A user's own group (umask 002) counts as the user.
 
 An output file is opened first and checked afterwards, and the path is walked folder by folder, so
 no other user can redirect the output. The rules are those of Linux's `fs.protected_symlinks`,
-`protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many containers turn off. In a
-folder that everybody may write, only entries of this user, root and the folder's owner are used,
-and no file with a second name.
+`protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many containers turn off.
 """
 
 import errno
@@ -121,7 +119,6 @@ def _objection(place: Path) -> str:
 
 
 def _is_read_only(place: Path) -> bool:
-    """Return whether the file system is mounted read-only."""
     return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
@@ -203,7 +200,6 @@ class OutputPlace:
 
     @property
     def _is_in_proc(self) -> bool:
-        """Whether links in the folder may lead to something without a path, like /proc/self/fd."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
@@ -333,7 +329,6 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 def _replace(
     place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None
 ) -> None:
-    """Write a file with an unpredictable name in the same folder, and rename it."""
     temporary = f".rollout-{secrets.token_hex(8)}"
     folder = place.folder
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

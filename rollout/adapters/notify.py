@@ -68,7 +68,6 @@ class Destination:
 
 
 def _webhook(parts: Url) -> Callable[[Note], None]:
-    """Return a function that POSTs to a URL; its user and password become basic authentication."""
     place = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:

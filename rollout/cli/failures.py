@@ -81,7 +81,6 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def _lines(error: BaseException, command: str) -> Iterator[str]:
-    """Yield the error, its details and a hint; `command` is the command that was typed."""
     name = program_name()
     if isinstance(error, RolloutError):
         prefix = "" if isinstance(error, NotConfirmedError) else "error: "

@@ -121,7 +121,6 @@ def _signal_pipe(
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """Yield a pipe to which each signal is written; a thread reads its other end."""
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
     reader = threading.Thread(target=read, args=(reading_end,), name="signals", daemon=True)

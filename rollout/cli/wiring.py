@@ -92,7 +92,6 @@ def _ansible_settings(options: SshSettings) -> AnsibleSettings:
 
 
 def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
-    """Return the inventory file, or None if the Nodes are the inventory."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory

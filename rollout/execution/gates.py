@@ -188,7 +188,6 @@ class PolicyGates:
             raise NotStartedError(finding=refused)
 
     def is_shut(self, planned: PlannedNode) -> bool:
-        """Whether the maintenance windows are closed for this node now."""
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _stopped(self) -> bool:
@@ -264,7 +263,6 @@ class PolicyGates:
         return GateAnswer(finding) if finding else OPEN
 
     def _alert(self, _node: PlannedNode) -> GateAnswer:
-        """Check for firing alerts. A policy with alerts needs an alert source."""
         url = self._policy.alerts.url
         if not url:
             return OPEN
@@ -287,7 +285,6 @@ class PolicyGates:
         return GateAnswer(findings.GateTimeout(finding, timeout), final=True, is_general=is_general)
 
     def _report_once(self, about: str, finding: Finding) -> None:
-        """Report a reason unless it is the one reported last."""
         if self._reported.get(about) != finding:
             self._reported[about] = finding
             self.report.notice(f"{about or 'no node is started'}: {text(finding)}")

@@ -333,7 +333,6 @@ class LeaseLock:
             self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
-        """Return the Lease to write; what others have written on it stays."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
         ours = {}

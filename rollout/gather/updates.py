@@ -71,7 +71,6 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask the hosts that have no staged update and do not check already; yield each result."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)

@@ -73,7 +73,6 @@ def _check_macro(schedule: str) -> str:
 
 
 def _numbers(text: str, cron_field: _CronField) -> set[int]:
-    """Return the numbers that a field selects by a list of `*`, numbers and ranges with steps."""
     numbers = set[int]()
     for part in text.split(","):
         numbers.update(_range(part, cron_field))

@@ -67,7 +67,6 @@ class PodDemand:
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    """Return labels of which a node needs one to match a term; empty if a term names none."""
     labels = list[tuple[str, str]]()
     for term in terms:
         requirement = first_naming_values(term.labels)

@@ -141,7 +141,6 @@ class _Table:
     width: int | None
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the places of the columns with room, and their widths: as many as fit."""
         places = list(range(len(self.columns)))
         without_note = [place for place in places if not self.columns[place].note]
         # First all columns, then without the note, then also without each step's columns.
@@ -155,7 +154,6 @@ class _Table:
         return layouts[-1], self._widths(layouts[-1])
 
     def is_note_within(self, places: Sequence[int]) -> bool:
-        """Whether the rows have no note, or it stands beside the other columns."""
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:

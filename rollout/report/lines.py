@@ -74,7 +74,6 @@ class PlanLine(JsonLine, frozen=True, tag="plan"):
 
     @property
     def document(self) -> ToldPlan:
-        """Return what reports tell of it; `ValidationError` where that is not as it should be."""
         return msgspec.convert(self.plan, ToldPlan)
 
 

@@ -16,7 +16,6 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield a line per rule that is not a default, with a mark if it gives up safety."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     if changed := changed_rules(policy_document(without_times)):
         yield f"Rules: {changed}"
@@ -104,7 +103,6 @@ _WHICH = ("name", "namespace", "selector")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    """Return the rules that are not defaults as flags; empty if all are defaults."""
     usual = dict(flat_rules(policy_document(_USUAL)))
     # Earlier documents have counts as text.
     changed = (

@@ -148,7 +148,6 @@ class RunView:
     def take(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
-        """Take one event at a monotonic time; None is a record that is not understood."""
         if event is None:
             self.misunderstood += 1
             return

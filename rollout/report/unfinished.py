@@ -331,7 +331,6 @@ class UnfinishedRun(TypedDict):
 
 
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
-    """Return the run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
         return None
     state: Literal["running", "interrupted", "ended"] = "ended"

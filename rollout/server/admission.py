@@ -75,7 +75,6 @@ class SlotLimits:
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        """`Denied` if all slots of the group are held."""
         most = rules.slots.of(self._members(rules) if rules.slots.is_share else 0)
         if slots.taken(group) >= most:
             holders = shortened([slot.node for slot in slots.held if slot.group == group], _NAMED)
@@ -245,7 +244,6 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        """`Denied` if a rollout of a person or a pass is unfinished."""
         others = (
             node
             for node in nodes.values()

@@ -44,7 +44,6 @@ def version_of(node: Node) -> str:
 
 
 def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
-    """Return the nodes of the selection, which percentages refer to."""
     selector = parse_selector(selection.selector)
 
     def is_selected(node: Node) -> bool:
@@ -173,5 +172,4 @@ class WatchedNodes:
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
-        """Return the node whose host has this ID; raises as `node_of_host` does."""
         return node_of_host(host_id, self.by_name.values())

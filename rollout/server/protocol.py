@@ -117,7 +117,6 @@ def check_request(method: str, header: str | None) -> None:
 
 
 def read_request(body: bytes) -> HostRequest:
-    """Return the decoded request. Raises `Denied`."""
     try:
         parameters = msgspec.json.decode(body, type=_RequestBody).client_params
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -139,7 +139,6 @@ class Service:
         return await_return(self.context, slot)
 
     def _rules(self, request: HostRequest) -> GroupRules:
-        """Return the rules of the group; `Denied` if it is unknown."""
         rules = self.context.settings.groups.rules(request.group)
         if rules is None:
             raise Denied(

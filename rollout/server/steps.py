@@ -110,11 +110,9 @@ class SlotHost:
         return self.book.latest.of_run(self.slot.run) or self.slot
 
     def close(self) -> None:
-        """Close the slot, so that no reboot is granted any more."""
         self.book.change(partial(Slots.close, run=self.slot.run))
 
     def reopen(self) -> None:
-        """Wait for the host again, with a new timeout."""
         self.book.change(partial(Slots.reopen, run=self.slot.run))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
@@ -386,7 +384,6 @@ def _boot_of(node: Node) -> BootFacts:
 
 
 def _node_with_uid(context: NodeContext, uid: str) -> Node:
-    """Return the Node. Raises `NodeFailure` if it is not the Node with this UID."""
     try:
         node = context.node()
     except ApiNotFoundError:

@@ -320,7 +320,6 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
-        """Work on all slots until none is left, the Lease is lost or this server stops."""
         while not self._stop.is_due and (self._slots_to_work_on() or self._runs):
             with suppress(ApiError):
                 self._read_slots()

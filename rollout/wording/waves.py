@@ -23,7 +23,6 @@ def note(reason: findings.WaveReason) -> str:
 
 
 def limit_note(reason: findings.WaveReason) -> str:
-    """Return the note without what the drains wait for."""
     return joined(": ", title(reason.parts), limit_words(reason.limit).note or "")
 
 

@@ -26,7 +26,6 @@ class Words:
 
 @singledispatch
 def words(finding: Finding) -> Words:
-    """Return the words for a finding; each kind has its own."""
     raise NotImplementedError(type(finding).__name__)
 
 

@@ -147,10 +147,8 @@ def inventory_refusal(printed: str) -> str:
 
 
 def _on_one_line(message: str) -> str:
-    """Return a message up to its first empty line, after which Ansible repeats it."""
     return excerpt(message.strip().partition("\n\n")[0], _LONGEST)
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:
-    """Return the host's output without the carriage returns of a terminal."""
     return str(result.get(key) or "").replace("\r\n", "\n")

@@ -1,8 +1,8 @@
 """Run commands on hosts through Ansible, with any connection that an inventory has.
 
 One run of `probe.yml` asks many hosts. Hosts that are being rebooted share one run of `reboot.yml`,
-which waits for a numbered file with each command. Both only carry commands and answers, with `raw`.
-They decide nothing, so the rules for a reboot and its proof are those of rollout's own SSH.
+which waits for a numbered file with each command. Both only carry commands and answers, with `raw`:
+the rules for a reboot and its proof are those of rollout's own SSH.
 
 Only this process writes the files, so a run ends when this process is gone.
 """
@@ -141,7 +141,6 @@ class AnsibleExecutor:
 
 
 def _only_in(boot_id: str, command: str) -> str:
-    """Return a command that runs only in this boot; `boot_id` has only hex digits and dashes."""
     is_same_boot = f'[ "$(cat {_BOOT_ID})" = {boot_id} ]'
     return f"if {is_same_boot}; then\n{command}\nelse echo 'this is another boot already'; fi"
 

@@ -143,7 +143,6 @@ class PlaybookRun:
             self._ended()
 
     def _write_program(self) -> None:
-        """Write an `ansible-playbook` that ends when this thread ends."""
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED)

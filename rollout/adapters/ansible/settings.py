@@ -111,7 +111,6 @@ class AnsibleSettings:
         return "".join((*includes, f"Host *\nUser {DEFAULT_SSH_USER}\n"))
 
     def _ssh_arguments(self, run: Path | None) -> tuple[str, ...]:
-        """Return the arguments of ssh. It takes the first value, so rollout's come first."""
         arguments = [*_CHECKING[self.host_key_checking]]
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
@@ -123,7 +122,6 @@ class AnsibleSettings:
         return (*arguments, *shlex.split(user_arguments))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
-        """Return settings that neither the user's environment nor their file has."""
         any_unparsed = "any_unparsed_is_failed"
         preferred = [
             # A terminal would merge the two output streams.
@@ -149,7 +147,6 @@ class AnsibleSettings:
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
-        """Return the value in the user's environment or configuration file; None without one."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property

@@ -163,7 +163,6 @@ class CalendarEvent:
         return iter(begins)
 
     def _periods(self) -> dict[datetime, list[datetime]]:
-        """Return the ends in UTC of the occurrences that are periods, by local start."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
@@ -195,7 +194,6 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value if it has the form of DTSTART; `CalendarError` if not."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -274,7 +272,6 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the local time in a zone; the midnight of a day."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:

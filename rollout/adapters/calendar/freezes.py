@@ -93,7 +93,6 @@ def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[Con
 
 
 def _check_calendar(calendar: Block) -> None:
-    """Raise `CalendarError` unless the file lists events of the Gregorian calendar."""
     allowed = {"VERSION": ("2.0",), "CALSCALE": ("GREGORIAN",), "METHOD": _METHODS}
     for name, values in allowed.items():
         line = calendar.one(name)

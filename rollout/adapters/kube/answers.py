@@ -111,7 +111,6 @@ def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
 
 
 def _plural(kind: str) -> str:
-    """Return the resource of a kind, by the rule of Kubernetes' code generators."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
@@ -134,7 +133,6 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def _ended_early(error: Exception) -> bool:
-    """Return whether a stream ended within a chunk, which urllib3 reports as an invalid number."""
     invalid = isinstance(error, http.InvalidChunkLength)
     return isinstance(error, _BROKEN) and (invalid or isinstance(_innermost(error), ValueError))
 
@@ -153,7 +151,6 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason, without the client's class names around it."""
     inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__

@@ -90,16 +90,10 @@ class _Request:
 def connect(
     kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
-    """Read the kubeconfig and make a client. Nothing is sent yet.
+    """Read the kubeconfig and make a client; `KubeconfigError` if it cannot be used.
 
-    Args:
-        kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's
-            service account.
-        context: One of its contexts; None for the current one.
-        timeouts: How long to wait for the server.
-
-    Raises:
-        KubeconfigError: The kubeconfig cannot be used.
+    `kubeconfig` None means the files of KUBECONFIG, else ~/.kube/config, else the pod's service
+    account. `context` None means the current one. Nothing is sent yet.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -198,7 +192,6 @@ class KubeApi:
         return self._exchange(request)[0]
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return a checked body, and the token of the next page."""
         response = self._answer(request)
         at = self._server_time.reading()
         try:
@@ -213,7 +206,6 @@ class KubeApi:
         return body, token
 
     def _error_of(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
-        """Return the error of a broken exchange; `status` is 0 if the server had not answered."""
         self._recovery.was_away()
         failed = exchange_error(error, self.server, str(request))
         failed.status = status
@@ -231,7 +223,6 @@ class KubeApi:
         return body
 
     def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
-        """Return a successful answer whose body is not read yet; raise any other."""
         session = self._access.session
         response = self._send(session, request)
         if response.status == _UNAUTHORIZED:

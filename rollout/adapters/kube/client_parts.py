@@ -1,15 +1,14 @@
 """Import only what is used of the `kubernetes` package, and limit its credential programs.
 
-Importing any part of the package imports all of it, with pydantic and OAuth: 49 MB instead
-of 29 MB, and twice the CPU time of a short command. So empty packages take the place of the real
-ones while the kubeconfig loader and the connections are imported. What they need only rarely
-(OpenID Connect renews tokens with requests_oauthlib) is imported when it is called. Afterwards
-`sys.modules` is as it was, so a later `import kubernetes` gets the whole package. If a version of
-the package cannot be loaded like this, it is imported whole.
+Importing any part of the package imports all of it, with pydantic and OAuth: 20 MB more memory, and
+twice the CPU time of a short command. So empty packages take the place of the real ones while the
+kubeconfig loader and the connections are imported. What they rarely need is imported when it is
+called. Afterwards `sys.modules` is as it was. If a version of the package cannot be loaded like
+this, it is imported whole.
 
-The package waits without limit for programs that print credentials (`exec` in a kubeconfig), and
-every request waits for the program. One that hangs at night would make a rollout lose its lock. So
-programs have a deadline here, and only the first may use the terminal.
+The package waits without limit for programs that print credentials (`exec` in a kubeconfig). One
+that hangs at night would make a rollout lose its lock. So programs have a deadline here, and only
+the first may use the terminal.
 """
 
 import importlib
@@ -119,7 +118,6 @@ def _is_replaced(name: str) -> bool:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Return modules that know only their folder, and those whose objects are imported later."""
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("it is no package")

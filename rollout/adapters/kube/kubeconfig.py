@@ -226,7 +226,6 @@ class _Merged:
 
 
 def _problem_of_user(user: UserEntry) -> str:
-    """Return why this user cannot log in as its entry says; empty if it can."""
     if user.impersonation() and not user.impersonate:
         return (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -301,7 +300,6 @@ def _check_token_file(path: Path) -> None:
 
 
 def _place(error: Exception) -> str:
-    """Return where and what the error is, without the line itself, which may hold a token."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
     if isinstance(error, UnicodeDecodeError):

@@ -114,7 +114,6 @@ def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
-    """Return the impersonation headers; `KubeconfigError` if one of them cannot be sent."""
     try:
         return tuple((name, header_value(value)) for name, value in login.impersonation)
     except ValueError as error:
@@ -126,7 +125,6 @@ def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
 
 @contextmanager
 def _no_file_left() -> Iterator[None]:
-    """Remove the files into which the package has written certificates and keys."""
     try:
         yield
     finally:
@@ -298,7 +296,6 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 @contextmanager
 def _translate_errors(origin: str) -> Iterator[None]:
-    """Turn whatever the loader raises into a `KubeconfigError` that names the file."""
     try:
         yield
     except InputError:
@@ -356,7 +353,6 @@ class RenewableSession:
             return self._session
 
     def _login_anew(self) -> ApiSession:
-        """Return a new session. A login that has just failed is not repeated for each thread."""
         if time.monotonic() >= self._locked_out_until:
             try:
                 return self._open_again()

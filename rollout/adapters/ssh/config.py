@@ -323,8 +323,6 @@ def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `%h` and the like; `InputError` for an unknown token."""
-
     def value(match: re.Match[str]) -> str:
         if match[1] not in tokens:
             raise InputError(f"{match[0]} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
@@ -362,7 +360,6 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the local command that carries the connection; empty if there is none."""
     jump = _value(settings, "proxyjump", _NONE)
     command = _value(settings, "proxycommand", _NONE)
     if jump == command == _NONE:

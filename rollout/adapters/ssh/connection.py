@@ -315,7 +315,6 @@ class Connection:
         return TurnedAwayError(failed.message, hint=failed.hint)
 
     def _was_full(self, complaint: str) -> bool:
-        """Return whether the host hung up because too many logins are in progress."""
         if self._host.proxy:
             return any(sign in complaint for sign in _FULL_JUMP)
         return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
@@ -347,7 +346,6 @@ def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ..
 
 
 def _signatures(key_types: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the signature algorithms of key types: the handshake names RSA keys by their hash."""
     names: list[str] = []
     for key_type in key_types:
         names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)

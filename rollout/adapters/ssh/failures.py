@@ -61,14 +61,9 @@ def failure(
 ) -> SshError:
     """Return the error for an exception that was raised while `doing` something.
 
-    Args:
-        error: The exception.
-        host: The host of the connection.
-        doing: A phrase such as "logging in".
-        greeting: The first bytes that the host sent.
-        complaint: The stderr of the proxy command.
-        late: The number of seconds that were allowed, if they have passed.
-        offer: The host's algorithms, if rollout supports none of them.
+    `doing` is a phrase such as "logging in". `greeting` is the first that the host sent,
+    `complaint` the stderr of the proxy command. `late` is the number of seconds that were allowed,
+    if they have passed. `offer` has the host's algorithms, if rollout supports none of them.
     """
     complaint = last_line(complaint)
     cause = f": {complaint!a}" if complaint else ""
@@ -109,7 +104,6 @@ def _is_sshd_running(host: Host) -> str:
 
 
 def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
-    """Return a message with the host's offer, and a hint that says which side is outdated."""
     if offer is None:
         what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
         peer = _first_line(greeting)
@@ -120,7 +114,6 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
 
 
 def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:
-    """Return a message and a hint for paramiko's general exception, by its text."""
     if "banner" in text or "protocol version" in text:
         said = f", but says {_first_line(greeting)}" if greeting else ""
         return f"what answers there does not speak SSH{said or ', or closed at once'}", port
@@ -130,5 +123,4 @@ def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, 
 
 
 def _first_line(greeting: bytes) -> str:
-    """Return the first line of a greeting, escaped because it may control a terminal."""
     return ascii(greeting.decode(errors="replace").strip().partition("\n")[0].strip()[:80])

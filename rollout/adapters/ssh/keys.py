@@ -98,7 +98,6 @@ class KeyRing:
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _all(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys of the files, the files' keys, then the agent's other keys."""
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys = list[tuple[paramiko.PKey, str]]()
         for file in files:
@@ -147,13 +146,11 @@ def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
 
 
 def _public_part(key: paramiko.PKey) -> tuple[str, bytes]:
-    """Return the type and bytes that the host sees: the certificate's if there is one."""
     blob = key.public_blob
     return (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
 
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
-    """Return the key; `SshAuthError` if it cannot be used."""
     try:
         check_input(file)
         if _is_too_open(file):

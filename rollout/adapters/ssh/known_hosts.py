@@ -248,7 +248,6 @@ def name_on_file(host: Host) -> str:
 
 
 def _names(host: Host) -> tuple[str, ...]:
-    """Return the host's name in known_hosts, and its address alone, which OpenSSH tries next."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)

@@ -78,7 +78,6 @@ def in_processes(
 def _collect(
     process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
 ) -> None:
-    """Send a worker its task, and put its answers into the queue, with None at the end."""
     # The caller asks the hosts that are missing when a worker ends early.
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
         if process.stdin is not None and process.stdout is not None:

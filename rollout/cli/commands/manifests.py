@@ -210,7 +210,6 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    """Return the content of the file; `InputError` if it makes no host trusted."""
     from rollout.adapters.ssh.known_hosts import vouches
 
     fill = "Fill it with: rollout known-hosts --out FILE"

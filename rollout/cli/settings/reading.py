@@ -227,7 +227,6 @@ def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) 
 
 
 def _fields(table: str, content: SettingValues) -> Mapping[str, Any]:
-    """Return the values of a table; `UsageError` names the place of a bad value."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]

@@ -48,7 +48,6 @@ class Targets:
 def ask_hosts(
     connections: Connections, request: Request, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
-    """Select nodes and ask their hosts; `probe` replaces the request's own."""
     selected = select(nodes, connections.api, request.selection)
     hosts = find_hosts(nodes, selected.names, request.settings.ssh)
     answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)

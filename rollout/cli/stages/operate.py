@@ -289,7 +289,6 @@ class _Pass:
             change_memory(api, self.request.namespace, partial(replace, waited_for=run))
 
     def _why_start_nothing(self) -> str:
-        """Return why this pass may start no node at all, or an empty text."""
         api = self.connections.api
         memory = read_memory(api, self.request.namespace)
         if self.operation.metrics:

@@ -108,7 +108,6 @@ def load_saved(file: Path) -> RolloutPlan:
 
 
 def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
-    """`StalePlanError` with a line for each kind of difference and the nodes that have it."""
     differences = grouped((change.what, change) for change in changes(saved, inputs))
     if not differences:
         return

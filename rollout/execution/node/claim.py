@@ -104,7 +104,6 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
-    """Return the annotations that mark a Node as part of this run, in this phase."""
     return {
         marks.RUN: task.rollout,
         marks.PHASE: phase.value,
@@ -145,7 +144,6 @@ def _unmark(task: NodeTask, before: Node) -> None:
 
 
 def _check_admission(context: NodeContext) -> None:
-    """Raise `RefusedError` if the rollout may not cordon the node now."""
     refusal = context.engine.why_refused(context.planned)
     if refusal:
         raise RefusedError(text(refusal))

@@ -97,9 +97,7 @@ class HostAccess(Protocol):
 
     def boot_now(self) -> BootFacts | None: ...
 
-    def at_end(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that its end is about; None if it is about none."""
-        ...
+    def at_end(self, planned: PlannedNode) -> PlannedNode | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,7 +218,6 @@ def _details_of_return(
 
 
 def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
-    """Return the version that last failed on the node, and how; nothing after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:

@@ -231,7 +231,6 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
 
 def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
-    """Return the names of the pods that are not ready again; empty if all are."""
     if not before:
         return ""
     ready = ready_of(read_node_pods(api, name))

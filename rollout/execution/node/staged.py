@@ -45,7 +45,6 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """Raise `WithheldError` if the node may not boot into this version; None if it is unknown."""
     objection = context.engine.objection(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)

@@ -135,7 +135,6 @@ def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
-    """Return the version that the node was last admitted for, if it is not the planned one."""
     admitted = _as_admitted(context, progress).planned.staged_version
     return admitted if admitted != context.planned.staged_version else ""
 
@@ -178,7 +177,6 @@ def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
 
 
 def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
-    """Raise `NotStartedError` if the host is not in the boot that its node was planned in."""
     if facts.machine_id != context.planned.machine_id:
         raise NotStartedError(
             "the host's machine ID has changed since the plan", ExclusionReason.WRONG_HOST

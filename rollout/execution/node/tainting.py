@@ -87,7 +87,6 @@ class Tainting:
         return failed
 
     def _write(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
-        """Change these Nodes, None for all; return why each failed one did."""
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
             self.check_may_act()

@@ -199,7 +199,6 @@ class RunMemory:
                 self._newly_held[version] = held
 
     def _is_despite(self, node: str) -> bool:
-        """Whether this node may start although its version is held."""
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:

@@ -314,7 +314,6 @@ class RunRecord:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
     def _refuse_unfinished(self, stored: StoredRecord, run: str) -> None:
-        """`BlockedError` if the record is of another unfinished run, or is not understood."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
@@ -393,8 +392,6 @@ class RunRecord:
     def _mark_ended(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
-        """Write whether the run has ended, which removes the health; `plan` replaces the plan."""
-
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
             body["metadata"]["annotations"] = {

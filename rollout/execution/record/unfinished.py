@@ -91,7 +91,6 @@ class Unfinished:
 
     @property
     def only_failed_left(self) -> bool:
-        """Whether the rollout ended and only its failed nodes are left."""
         return not (self.blocks or self.untouched_nodes) and bool(self.failed or self.given_back)
 
     @property
@@ -224,7 +223,6 @@ def _was_aborted(node: Node) -> bool:
 def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
-    """Return a record of the run with nodes in flight, else an ended one."""
     first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""

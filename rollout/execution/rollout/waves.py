@@ -64,7 +64,6 @@ class WaveProgress:
 
     @property
     def unsettled(self) -> frozenset[str]:
-        """Nodes that have ended and that the cluster has not settled from."""
         return frozenset(self._ended)
 
     def candidates(
@@ -106,7 +105,6 @@ class WaveProgress:
         return self.why
 
     def wait_until_settled(self, stop: StopRequest) -> Finding | None:
-        """Wait until the cluster has settled; return why no other wave may start."""
         while self._ended and not (self.check_settling(frozenset()) or stop.is_due):
             if self._ended:
                 self.settler.cluster.clock.wait(stop, _PAUSE)

@@ -57,7 +57,6 @@ def _without_nulls(value: Any) -> Any:
 
 
 def decoder_of(shape: type[T]) -> Decoder[T]:
-    """Return the decoder of a shape. Safe to use from many threads."""
     with _LOCK:
         decoder: Decoder[T] = _make_decoder(shape)  # type: ignore[arg-type]
     return decoder

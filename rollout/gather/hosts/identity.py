@@ -107,7 +107,6 @@ def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names that have each sign, in order; an empty sign is ignored."""
     names_by_sign: defaultdict[str, set[str]] = defaultdict(set)
     for name, sign in signs:
         if sign:

@@ -290,7 +290,6 @@ class Neighbors:
         return sorted(names)
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        """Return the namespace's labels, with the one that Kubernetes always sets."""
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:

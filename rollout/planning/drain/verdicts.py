@@ -156,7 +156,6 @@ _CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmana
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    """Return the verdict on one pod; a refusal gives all reasons."""
     if not rules.selector.requirements and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
     warnings = list[WarningFinding]()

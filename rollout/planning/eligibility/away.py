@@ -246,7 +246,6 @@ def is_storage(key: str) -> bool:
 
 
 def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return the copies that are unavailable while the node is, by object."""
     return {data.object: 1 for data in stored if node in data.nodes}
 
 

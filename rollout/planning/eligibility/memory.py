@@ -186,7 +186,6 @@ def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, Versio
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
-    """Clear the failures of the node, and the hold of a version that it succeeded with."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     known = memory.versions.get(ended.version)
     if known is None:

@@ -25,7 +25,6 @@ def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Return the nodes with a running pod of the system-upgrade-controller, and its name."""
     return {
         node: pod.key
         for pod in pods

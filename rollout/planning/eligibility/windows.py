@@ -121,7 +121,6 @@ class Window:
         return _timed(match, f"the window {text!r}")
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        """Yield the openings that start on these days, in the timezone of the window."""
         day, last = (moment.astimezone(self.zone).date() for moment in (begin, end))
         while day <= last:
             if any(days.has(day) for days in self.days):
@@ -343,7 +342,6 @@ class Schedule:
         return replace(self, own=tuple(map(Window.parse, written)))
 
     def __bool__(self) -> bool:
-        """Whether nodes may not begin at any time."""
         return bool(self.windows or self.freezes or self.own)
 
     def current(self, now: datetime) -> Opening | None:

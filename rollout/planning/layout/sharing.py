@@ -92,7 +92,6 @@ class WaveLimits:
 
     @property
     def capacity(self) -> Mapping[str, int]:
-        """What a wave may use of each key in all rounds together."""
         if not self._capacity:
             for key, most in self.allowed.items():
                 self._capacity[key] = most * self._rounds(key)

@@ -199,7 +199,6 @@ def _lay_out(
     quotas: Mapping[str, Quota],
     size: int,
 ) -> tuple[Layout, Simulator]:
-    """Return the layout of the nodes in waves of at most `size`, and what plays it."""
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)

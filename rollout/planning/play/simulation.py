@@ -237,7 +237,6 @@ class _SideBySideRun(_WaveSimulation):
     """All nodes at once; the wave ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
-        """Play the wave; the rollout does not wait for the last one to settle."""
         names = self.names
         events = self.flow.events
         simulator = self.simulator
