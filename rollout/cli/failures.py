@@ -117,7 +117,6 @@ def _system_error(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """Return what to write instead of an unknown flag, or an empty text."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

@@ -79,7 +79,6 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
-    """Print sentences; a terminal gets them wrapped, with `hang` columns of indentation."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 

@@ -145,7 +145,6 @@ def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | N
 
 
 def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
-    """Return the operator's playbooks around each reboot. Ansible runs them with any executor."""
     files: dict[Occasion, Path] = {}
     if settings.reboot.pre_playbook is not None:
         files[Occasion.PRE_REBOOT] = settings.reboot.pre_playbook
@@ -159,7 +158,6 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that returns these metrics and those of this process as text."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

@@ -168,7 +168,6 @@ class PolicyGates:
         return None
 
     def _remembered(self, node: PlannedNode) -> GateAnswer:
-        """Check what earlier rollouts remember against the node, or against any node."""
         if self.memory is None:
             return OPEN
         return GateAnswer(self.memory.why_not_to_start(node), final=True)
@@ -229,7 +228,6 @@ class PolicyGates:
         return estimate.drain + estimate.reboot or _ASSUMED
 
     def _too_late(self, node: PlannedNode) -> GateAnswer:
-        """Check whether this process has enough time left for the node."""
         needed = self._estimated(node)
         deadline = self.ports.deadline
         if deadline is None or deadline.remaining >= needed:
@@ -293,7 +291,6 @@ class PolicyGates:
 def _alerts_of(
     source: AlertSource | None,
 ) -> findings.AlertsFiring | findings.AlertsUnreadable | None:
-    """Return why alerts keep nodes from being started, or None."""
     try:
         active = source() if source else ()
     except GateError as error:

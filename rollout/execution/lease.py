@@ -242,7 +242,6 @@ class LeaseWatch:
 
     @property
     def holder(self) -> str:
-        """The holder at the last look; empty if nobody held the lock."""
         return self._sight.lease.holder
 
     @property

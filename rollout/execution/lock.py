@@ -165,7 +165,6 @@ class LeaseLock:
         return is_forced or before.renewal == current.renewal
 
     def _acquire(self) -> None:
-        """Create the Lease, or take over one that is free, forced or abandoned."""
         lease = self._read()
         if lease is None:
             self._claim(
@@ -212,7 +211,6 @@ class LeaseLock:
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _check_forced_run(self, lease: Lease) -> None:
-        """Raise `BlockedError` if `force_unlock` names another run than the holder's."""
         run = lease.state.run
         if self.request.force_unlock not in ("", run):
             purpose = f"for run {name_excerpt(run)}" if run else "and names no run"

@@ -331,7 +331,6 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
 
 
 def _version_of(os_image: str) -> str:
-    """Return the version in a kubelet's `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
     version = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
     return version[0] if version else ""
 

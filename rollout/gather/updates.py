@@ -104,7 +104,6 @@ def check_hosts(
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why the host does not check for an update; empty if it does."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:

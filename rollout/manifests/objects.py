@@ -156,7 +156,6 @@ def _block(value: Json) -> Markup:
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    """Return a ClusterRole, and a Role for each namespace with rights, the lock's first."""
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
     rights = rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction)
     by_namespace: dict[str, list[Right]] = {"": []}

@@ -78,7 +78,6 @@ def _join_commands(text: str) -> str:
 
 
 def _without_open_bracket(lead: str, command: str) -> str:
-    """Return the text before a command, without a bracket that the command's end closes."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 

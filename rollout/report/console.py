@@ -111,7 +111,6 @@ def print_above(live: Live, line: Text) -> None:
 
 
 def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
-    """Show the activity, such as `reading the nodes`, on a terminal during the context."""
     progress = _progress(console, TextColumn(doing, markup=False), SpinnerColumn())
     progress.add_task(doing, total=None)
     return progress
@@ -119,7 +118,6 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on a terminal during the context; call the result for each answer."""
     doing = "asking hosts"
     with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)
@@ -187,5 +185,4 @@ def colorize(text: str) -> Text:
 
 
 def has_colors(console: Console) -> bool:
-    """Whether colours are wanted there: a terminal that can, and nobody who said NO_COLOR."""
     return console.is_terminal and console.color_system is not None and not console.no_color

@@ -118,7 +118,6 @@ class _Fix:
 
     @classmethod
     def of(cls, text: str) -> "_Fix":
-        """Split the commands from the end of the text: a colon before, semicolons between them."""
         if is_command(text) and ", or " not in text:
             return cls("", (text,))
         lead, _, end = text.rpartition(": ")

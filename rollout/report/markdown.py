@@ -22,7 +22,6 @@ _FIGURE = re.compile(r"\d{1,6}(?:[:hms]\d{0,2}){0,3}(?: %| of \d{1,6}|, \d{1,6} 
 
 
 def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
-    """Return the widest screen as one block of code. `zones` are by Node name."""
     text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     origin = (
@@ -41,7 +40,6 @@ def _value(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return a span of code, with enough backticks around those in the text."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line

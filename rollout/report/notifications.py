@@ -184,7 +184,6 @@ def _held_version_note(event: VersionHeld) -> Note:
 
 
 def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
-    """Return the notification about a date that will be missed, and what takes longest."""
     longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
     return Note(
         event=NotifyEvent.DEADLINE,

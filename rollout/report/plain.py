@@ -137,7 +137,6 @@ class PlainLines:
         self._stream.flush()
 
     def _line(self, at: datetime, text: str) -> str:
-        """Return a line with the time of day; in a log with date and timezone."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
         # A terminal would break the line in the middle of a word.

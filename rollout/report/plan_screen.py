@@ -179,7 +179,6 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
 
 
 def _heading(plan: RolloutPlan, where: str) -> str:
-    """Name the nodes' number, the cluster, and the version change if all nodes have the same."""
     versions = _versions(plan.nodes)
     change = f"   {versions[0]}" if len(versions) == 1 else ""
     cluster = printable(where or plan.cluster.server)
@@ -231,7 +230,6 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _why_left_out(exclusion: Exclusion) -> str:
-    """Return the reason in a word; empty if the node is up to date or has a line of its own."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
@@ -502,7 +500,6 @@ _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE"))
 
 
 def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
-    """Tell where a node is in the plan, why, why not earlier, and what happens to its pods."""
     if not explanation.wave:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
     findings = [f"✘ {line}" for line in finding_lines(explanation.blockers)]

@@ -250,7 +250,6 @@ class RunView:
             self._node(name).wave = len(self.waves)
 
     def _estimate(self, index: int) -> int | None:
-        """Return the last plan's estimate for a wave in seconds, None if it has none."""
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:

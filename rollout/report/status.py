@@ -329,7 +329,6 @@ def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Return why the node is not in a plan, unless its state or its rollout says so already."""
     if status.update and status.reason in ("", ExclusionReason.NO_UPDATE):
         explanation = _update_explanation(status.update, message, now)
         if explanation:
@@ -345,7 +344,6 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
 
 
 def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
-    """Return what explains the update state of a host; empty if the state says everything."""
     match update.state:
         case UpdateState.ROLLED_BACK:
             ago = ""

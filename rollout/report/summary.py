@@ -157,7 +157,6 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    """Return what to look at and how to continue, as one line; empty if nothing is left."""
     steps = tuple(_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0][0] == "go on":
         return steps[0][1]
@@ -234,7 +233,6 @@ def _failed_names(result: RunResult) -> str:
 
 
 def _after_fixing(result: RunResult) -> str:
-    """Name what to fix first: the failed nodes, or the cause if none failed."""
     return f"after fixing {_failed_names(result) or 'the cause'}"
 
 

@@ -69,7 +69,6 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """Return what to do about nodes that an abort left: if they come back, and if they do not."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -234,7 +233,6 @@ def _undo_text(begun: MarkedNode, wait: float) -> str:
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
-    """Say what an abort did; `again` is the command that continues it if nodes are left."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
     lines = []
     if aborted.reverted:

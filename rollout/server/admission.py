@@ -156,7 +156,6 @@ class SlotAdmission:
         self._forecasting = threading.Lock()
 
     def take(self, request: HostRequest, name: str, rules: GroupRules) -> None:
-        """Take a slot for this node, or raise `Denied`. Raises `ApiError`."""
         self._check_cheaply(request, name, rules)
         # A cached memory may deny but not admit: a pause or a failure may have come since.
         self._memory.forget()
@@ -219,7 +218,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _eligible(self, node: Node) -> Candidate:
-        """Return the node as a candidate of a plan; `Denied` if a plan would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
         selection = self._settings.selection
@@ -257,7 +255,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        """`Denied` if another reboot coordinator is at work."""
         nodes = tuple(self._nodes.by_name.values())
         snapshot = ClusterSnapshot(
             NOWHERE,

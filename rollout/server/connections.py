@@ -58,7 +58,6 @@ class Listening:
     async def serving(
         self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> asyncio.Server:
-        """Serve each connection with a new protocol; `InputError` if the address cannot be used."""
         loop = asyncio.get_running_loop()
         timeout = _HANDSHAKE if tls else None
         try:

@@ -215,7 +215,6 @@ async def serve(
 
 
 def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """Log an error of the event loop without a traceback, such as too many open files."""
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 

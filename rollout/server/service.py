@@ -96,7 +96,6 @@ class Service:
         return self._answered(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
-        """Return why this server cannot answer, by cached state; empty if it can."""
         try:
             _ = self.context.nodes.by_name
         except Denied as denied:

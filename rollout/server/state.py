@@ -79,7 +79,6 @@ class SlotBook:
 
     @property
     def latest(self) -> Slots:
-        """The slots as last read, however long ago."""
         with self._lock:
             return self._seen
 
@@ -190,13 +189,11 @@ class Troubles:
     last: dict[str, str] = field(default_factory=dict)
 
     def tell(self, subject: str, message: str) -> None:
-        """Report a problem, unless it was the subject's last one."""
         if self.last.get(subject) != message:
             self.last[subject] = message
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        """Report that the subject's problem is over, if it had one."""
         if self.last.pop(subject, None) is not None:
             self.notice(f"{subject}: going on")
 

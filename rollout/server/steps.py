@@ -234,7 +234,6 @@ class SlotHost:
             deadline.pause(_PAUSE)
 
     def _read_node(self, context: NodeContext) -> Node:
-        """Return the Node; if it was deleted during its reboot, the one that the host registers."""
         try:
             return _node_with_uid(context, self.latest.node_uid)
         except NodeFailure:
@@ -263,7 +262,6 @@ class SlotHost:
         return deleted is not None and _has_grant(deleted)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for the host to ask again; drain again if new pods arrive."""
         refill = _Refill(context)
         detail = "waiting for its host to ask again"
         context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
@@ -315,7 +313,6 @@ class SlotHost:
     def _drain_again(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
-        """Drain the node again; its host gets its whole timeout once more."""
         again = drain_again(context, progress, refilled)
         self.reopen()
         return again
@@ -339,7 +336,6 @@ class SlotHost:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Ready Node when its host has reported steady state, or after the timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break

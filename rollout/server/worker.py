@@ -175,7 +175,6 @@ class SlotRunner:
         return is_returned_by(node, slot.run) or slot.is_given_up or node.boot_id != slot.boot_id
 
     def _note_aborted(self, slot: Slot) -> None:
-        """Record in the memory that a slot was released before its node was cordoned."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run=slot.run, limit=1)
         change = partial(note_end, ended=ended, now=self.context.now)
@@ -245,11 +244,9 @@ class Worker:
         self._runner = SlotRunner(context, stop)
 
     def wake(self) -> None:
-        """Look at the slots now: one was added or has changed."""
         self._woken.set()
 
     def detail(self, node: str) -> str:
-        """Return the node's last step in words; empty if this server does not work on it."""
         return self._runner.details.get(node, "")
 
     @property
@@ -257,7 +254,6 @@ class Worker:
         return len(self._runs)
 
     def run(self) -> None:
-        """Work until a stop is requested; report each error and try again."""
         while not self._stop.is_due:
             try:
                 self._read_slots()
@@ -287,7 +283,6 @@ class Worker:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
-        """Whether the slot's Node is gone, so that no host can report for it any more."""
         try:
             node = self._context.nodes.by_name.get(slot.node)
         except Denied:
@@ -298,7 +293,6 @@ class Worker:
         return node_of(self._context.api, slot) is None
 
     def _try_to_lead(self) -> None:
-        """Take the Lease if nobody holds it or its holder died; then work on all slots."""
         state = self._leadership.holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
@@ -354,7 +348,6 @@ class Worker:
         self._runs[slot.run] = (future, stop)
 
     def _update_runs(self) -> None:
-        """Remove runs that have ended; stop those whose slots were released."""
         for run, (future, stop) in list(self._runs.items()):
             slot = self._slots.of_run(run)
             if slot is not None and slot.is_given_up:
@@ -363,7 +356,6 @@ class Worker:
                 del self._runs[run]
 
     def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
-        """Run the slot from its node's current phase, then free or update the slot."""
         try:
             result = self._runner.run(slot, check, stop)
             self._free_or_keep(slot, result)

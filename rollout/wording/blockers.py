@@ -19,7 +19,6 @@ _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":
 
 
 def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocker:
-    """Return the plan's entry for a finding about `subject`, such as `pdb/namespace/name`."""
     what = cause(finding)
     how = fix(finding)
     message = joined(": ", what, how)
@@ -233,7 +232,6 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
-    """Join the changes that are not empty; each of them alone clears the blocker."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]

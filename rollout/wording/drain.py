@@ -61,7 +61,6 @@ _RULES = {
 
 
 def obstacle(nowhere: Nowhere) -> str:
-    """Return, in a clause, why no other node takes a pod."""
     match nowhere:
         case findings.NoNodeMatches():
             rules = "its node selector, affinity and tolerations"

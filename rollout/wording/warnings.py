@@ -21,7 +21,6 @@ _STOPS = "the reboot stops it, bypassing its disruption budgets"
 
 
 def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWarning:
-    """Return the plan's entry for a finding about `subject`, such as `pod/namespace/name`."""
     return PlanWarning(node, subject, cause(finding), finding.kind)
 
 

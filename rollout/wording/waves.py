@@ -12,7 +12,6 @@ from rollout.wording.words import Words, cause
 
 
 def because(reason: findings.WaveReason) -> str:
-    """Return the sentence about a wave: its part, why it is no larger, what its drains wait for."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay(reason.delay).cause)
 
@@ -27,7 +26,6 @@ def limit_note(reason: findings.WaveReason) -> str:
 
 
 def title(parts: Sequence[findings.WavePart]) -> str:
-    """Return the name of what a wave belongs to; empty if all worker nodes are one part."""
     return joined("; ", *map(_part, parts))
 
 
@@ -39,7 +37,6 @@ def _part(part: findings.WavePart) -> str:
 
 
 def limit_words(limit: findings.WaveLimit) -> Words:
-    """Return why a wave has no more nodes; the note is empty if users expect it."""
     match limit:
         case findings.OneAtATime():
             said = Words("one at a time", note="")
@@ -113,6 +110,5 @@ def _at_a_time(pods: int) -> str:
 
 
 def crowding(crowded: PlaceWarning) -> str:
-    """Return why a node goes in a later wave than others."""
     verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
     return f"beside these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"

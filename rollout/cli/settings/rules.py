@@ -114,7 +114,6 @@ def _gate_policy(settings: Settings) -> GatePolicy:
 
 
 def _calendar_zone(gates: GatesSettings) -> tzinfo:
-    """Return the timezone of a calendar without one: that of the windows, else this machine's."""
     from dateutil.tz import gettz, tzlocal
 
     zones = {Window.parse(window).zone for window in gates.window}

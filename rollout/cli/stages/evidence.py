@@ -17,7 +17,6 @@ from rollout.ports import ClusterApi
 
 
 def evidence_rules(settings: Settings) -> EvidenceRules:
-    """`UsageError` if the settings do not say which cluster proves, and by which key."""
     evidence = settings.evidence
     if not evidence.cluster or evidence.allowed_signers is None:
         hint = (
@@ -62,7 +61,6 @@ def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
 
 
 def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
-    """Read all documents; of each version the latest acceptable one counts."""
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()

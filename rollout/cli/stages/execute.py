@@ -263,7 +263,6 @@ def _nothing_text(result: RunResult) -> str:
 
 
 def _report_accepted(prepared: PreparedRun, report: Reporter) -> None:
-    """Report the warnings that JSON lines would not show, and the journal with them."""
     if prepared.request.settings.output.as_json:
         for sentence in relaxed_notes(prepared.request):
             report.notice(sentence)
@@ -312,7 +311,6 @@ def tell_nothing(*why: str) -> None:
 def display(
     *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
 ) -> Iterator[Observer]:
-    """Yield the observer that shows a run: JSON lines, a `live` display, or plain lines."""
     console = error_console()
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())

@@ -87,7 +87,6 @@ def _poll(
 
 
 def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return the node under this process; warn if it runs in a pod whose node is unknown."""
     own = own_pod()
     if own is None:
         return None

@@ -358,7 +358,6 @@ def observe_cluster(
 
 
 def name_of(settings: Settings, server: str) -> str:
-    """Return the cluster's name, or else its server's address without scheme and login."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(server)

@@ -134,7 +134,6 @@ class Operation:
         return measured.code
 
     def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
-        """Say why no node is started; return the code of a pass that did not fail."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
@@ -144,7 +143,6 @@ class Operation:
         return ExitCode.OK
 
     def make_passes(self, ignore_signals: Callable[[], None]) -> None:
-        """Make passes until a signal asks for the end, and ignore further signals from then on."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:

@@ -52,7 +52,6 @@ def refuse_without_record(unfinished: Unfinished) -> None:
 
 
 def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
-    """Return the rollout with the time-outs that are set now; `UsageError` for other rules."""
     _refuse_other_rules(unfinished, settings)
     plan = unfinished.record.plan
     if plan is None:

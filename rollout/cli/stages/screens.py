@@ -25,7 +25,6 @@ _LEAST_LINES = 8
 
 
 def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
-    """Return the plan, or of a saved plan its file, which someone has reviewed."""
     origin = run.request.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.request.settings.output.width)

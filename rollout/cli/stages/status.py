@@ -61,7 +61,6 @@ _AWAY = "the API server does not answer: this is how it was last seen"
 
 
 def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
-    """Say how long each rebooting node is down, by its name and by the API server's clock."""
     texts: dict[str, str] = {}
     plan = unfinished.record.plan
     usual = usual_reboot(plan.estimate) if plan else ""
@@ -172,7 +171,6 @@ def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, 
 
 
 def why_closed(policy: Policy) -> str:
-    """Say why no node, or no node of a pool, may start now, or return an empty text."""
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()
     closed = schedule.why_closed(now)

@@ -183,7 +183,6 @@ class PatientApi:
         return patiently(once, deadline or self.deadline(), self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """Return a deadline for several requests, by default when no patience is left."""
         return Deadline(self.clock, self.patience if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:

@@ -125,7 +125,6 @@ class OutageNotice:
     _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:
-        """Report a failed attempt, unless another was reported shortly before."""
         now = self.report.now.timestamp()
         with self._lock:
             if now - self._noticed_at < _QUIET_SECONDS:

@@ -21,7 +21,6 @@ _LAST_RESORT = (
 
 
 def steps_for_stuck(pod: Pod) -> Sequence[str]:
-    """Return sentences and commands, in order, for a pod that is past its grace period."""
     where = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)
@@ -40,7 +39,6 @@ def steps_for_stuck(pod: Pod) -> Sequence[str]:
 
 
 def steps_for_kept(pod: Pod) -> Sequence[str]:
-    """Return the steps for a pod whose eviction was accepted, and that was not deleted."""
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,

@@ -60,7 +60,6 @@ class BlockedReason:
 
     @property
     def holder(self) -> str:
-        """Return the name of the budget, webhook or policy; empty if there is none."""
         return self.budget or (self.denial.name if self.denial else "")
 
     @classmethod
@@ -138,7 +137,6 @@ class HeldPods:
         return f"held back by {hold.reason}; the controller of {owner} did not open it"
 
     def budget_of(self, pod: Pod) -> str:
-        """Return the budget that holds the pod back; empty if none does, or several."""
         hold = self._holds.get(pod.uid)
         if hold is None or len(hold.reason.budgets) != 1:
             return ""

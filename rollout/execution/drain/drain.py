@@ -187,7 +187,6 @@ class _Drain:
             )
 
     def _why_unmoved(self, pods: Sequence[Pod], waiting: Waiting) -> str:
-        """Return a clause on a pod that its controller cannot move; empty if there is none."""
         api = self.task.cluster.api
         for pod in pods:
             controller = waiting.held.controller_of(pod)
@@ -202,7 +201,6 @@ class _Drain:
 
 
 def _why_stuck(task: NodeTask) -> str:
-    """Return a clause on why no pod of the node can end; empty if its kubelet is well."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

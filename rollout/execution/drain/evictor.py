@@ -126,7 +126,6 @@ class Evictor:
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
-        """Evict as many pods as may be evicted now; hold back those whose budgets are closed."""
         self.held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
         now = self.task.now
         due = [pod for pod in remaining if self._is_due(pod, now)]
@@ -298,7 +297,6 @@ class Evictor:
             self.budgets.refused(budget, now, attempt.retry_after)
 
     def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
-        """Postpone every pod: the API server is unavailable, or throttles this client."""
         eviction.again = True
         self._postpone(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:

@@ -157,7 +157,6 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
-        """List pods and budgets again, ever more rarely, if the watches have long been silent."""
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.last_state:
@@ -203,7 +202,6 @@ class Waiting:
         return self._steps_for(others[0]) if others else ()
 
     def hint(self, remaining: Sequence[Pod]) -> str:
-        """Return what to do if pods just need more time; empty if none does."""
         in_grace = self._in_grace(remaining)
         if not in_grace:
             return ""
@@ -234,7 +232,6 @@ class Waiting:
         return (self.look_at(pod), look_at_controller(pod.namespace, controller))
 
     def look_at(self, pod: Pod) -> str:
-        """Return the command that shows what keeps the pod, such as its only budget."""
         denial = self.held.denial_of(pod)
         if denial is not None and denial.kind is DenierKind.POLICY:
             return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"

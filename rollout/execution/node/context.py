@@ -146,7 +146,6 @@ class Progress:
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
     def again(self) -> "Progress":
-        """Return the progress for the same phase once more, which is not reported again."""
         return replace(self, edge=None)
 
     @property

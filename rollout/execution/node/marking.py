@@ -65,7 +65,6 @@ class NodeLoss(StrEnum):
 
 
 def is_excluded_by_us(node: Node) -> bool:
-    """Whether rollout has set the label by which load balancers leave the node out."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 

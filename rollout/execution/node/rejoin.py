@@ -81,7 +81,6 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Wait for the Node of the new boot, and cordon and mark it as the earlier Node was."""
     _await_registered(context, progress)
     known = {
         marks.STAGED_VERSION: progress.staged_version or None,
@@ -135,7 +134,6 @@ def has_other_machine(context: NodeContext) -> bool:
 
 
 def _await_registered(context: NodeContext, progress: Progress) -> None:
-    """Wait for a Node that reports this boot; `NodeRemovedError` if none is registered in time."""
     timeout = context.policy.ready_timeout
     deadline = context.cluster.deadline(timeout)
     with watch_node(context.cluster, context.name, deadline) as view:

@@ -33,7 +33,6 @@ def is_as_admitted(
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """Raise `WithheldError` if no reboot is needed any more, or the version is not admitted."""
     is_told = not detection.unanswered
     if context.planned.staged and is_told and not detection.needs_reboot:
         by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES

@@ -13,7 +13,6 @@ _ATTEMPTS = 20
 
 
 def compare_and_swap(attempt: Callable[[], T], origin: str) -> T:
-    """Retry `attempt` after conflicts; return its result. `ApiError` after too many conflicts."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()

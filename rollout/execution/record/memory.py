@@ -178,7 +178,6 @@ class RunMemory:
                 self._write()
 
     def note(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Remember a node's end. A second call changes nothing."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -202,7 +201,6 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Report each version that became held, again if it was released in between."""
         with self._lock:
             held = self._newly_held
             self._newly_held = {}
@@ -253,7 +251,6 @@ class RunMemory:
         return self._seen
 
     def _write(self) -> None:
-        """Write all pending changes. If that fails, they still count in this process."""
         try:
             self.check_may_act()
             deadline = self.cluster.deadline_within(_PATIENCE)

@@ -15,7 +15,6 @@ def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:
 
 
 def unpause_node(api: ClusterApi, name: str) -> None:
-    """Remove rollout's pause; another coordinator's pause stays. Raises `ApiError`."""
     _annotate(api, name, {marks.PAUSED: None, marks.PAUSED_DETAILS: None})
 
 

@@ -175,7 +175,6 @@ def assess(
 def _read_marks(
     nodes: Iterable[Node], planned: Mapping[str, PlannedNode]
 ) -> tuple[list[MarkedNode], dict[str, str]]:
-    """Return the nodes whose marks are understood, and by name why the others' are not."""
     understood: list[MarkedNode] = []
     unclear: dict[str, str] = {}
     for node in nodes:

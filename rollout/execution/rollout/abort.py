@@ -223,7 +223,6 @@ class _Undoing:
         return boot.version if boot else ""
 
     def _await_safe(self, task: NodeTask) -> None:
-        """Return once pods may run on the node again; `StepError` if that is not proven in time."""
         deadline = self.cluster.deadline(self.wait)
         was_away = False
         is_over = False

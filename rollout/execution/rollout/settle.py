@@ -60,7 +60,6 @@ class ReadinessSnapshot:
         return short
 
     def in_words(self, short: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """Return a sentence about the missing pods and nodes, empty if nothing is missing."""
         unready = sorted(expected_ready & self.unready)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         return listed([*short, *nodes], _NAMED)

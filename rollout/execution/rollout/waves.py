@@ -290,7 +290,6 @@ class WaveRunner:
     def _decide(
         self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
-        """Return which nodes start, and which are given up because nothing makes room for them."""
         decision = self._decide_now(waiting, running, progress)
         if decision.begin or running or progress.unsettled:
             waiting.patience = None
@@ -317,7 +316,6 @@ class WaveRunner:
     def _decide_within_limit(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
     ) -> Decision:
-        """Start the nodes that fit the limit and pass the gates; give up those held for good."""
         left = [node for node in waiting if node.name not in in_flight]
         # If no node has room even while no other is unavailable, do not ask the API server.
         if self._first(progress.candidates(left, in_flight), away=frozenset()) is None:
@@ -363,7 +361,6 @@ class WaveRunner:
         return None
 
     def _decide_without_room(self, waiting: _WaitingNodes) -> Decision:
-        """Give up the nodes that have had no room until the deadline, which begins now."""
         if waiting.patience is None:
             self._report_full(waiting.nodes)
             waiting.patience = Deadline(self.clock, self.settle_timeout)

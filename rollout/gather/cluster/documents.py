@@ -301,7 +301,6 @@ def slots_of(namespace: str) -> Document:
 
 
 def read_slots(api: ClusterApi, namespace: str) -> Slots:
-    """Return FleetLock's slots; `ApiError` if they cannot be read or are not understood."""
     return read_stored_slots(api, namespace).content
 
 

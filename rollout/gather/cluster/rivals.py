@@ -185,7 +185,6 @@ def _is_of(item: _WireCoordinator, program: str) -> bool:
 
 
 def _programs(item: _WireCoordinator) -> frozenset[str]:
-    """Return the last parts of the image names, without tag and digest."""
     images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 

@@ -112,7 +112,6 @@ def unseen_lock_check(subject: str, error: ApiError) -> Check:
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
-    """Check the memory and warn of held versions; `subject` is the ConfigMap, NAMESPACE/NAME."""
     if memory.problem:
         yield failed(CheckName.MEMORY, subject, memory.problem, memory.way_out)
     for version, failures in memory.versions.items():

@@ -93,7 +93,6 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
-    """Return the first usable address of the most preferred type; empty if there is none."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address(address.address):

@@ -159,7 +159,6 @@ class Probe:
 
     @property
     def last_question(self) -> str:
-        """The command that runs right before a reboot: the boot ID and the sources."""
         return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._asked, _END))
 
     @property

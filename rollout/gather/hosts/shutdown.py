@@ -37,7 +37,6 @@ _LONGEST_SECTION = 65536
 
 
 def inhibition(text: str) -> str:
-    """Return who blocks a shutdown and why, from busctl's ListInhibitors; empty if nobody does."""
     blocking = []
     for match in _ROW.finditer(text):
         what, who, why, mode = map(_unescape, match.groups())
@@ -81,7 +80,6 @@ def pending_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return Zincati's strategy, such as `immediate`; empty if it does not run or update."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
     if state.strip() not in RUNNING:
         return ""

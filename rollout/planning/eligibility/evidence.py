@@ -121,7 +121,6 @@ class Proven:
 
 
 def _hours_proven(document: Evidence) -> float:
-    """Return how long the version had run when the evidence was made."""
     end = parse_timestamp(document.made_at)
     last = parse_timestamp(document.last_reboot)
     return (end - last).total_seconds() / _HOUR if end and last else 0

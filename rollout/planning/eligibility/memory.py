@@ -99,7 +99,6 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting 
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
-    """Until when a node rests, RFC 3339 in UTC; empty where it does not."""
     failures = memory.nodes.get(node)
     at = parse_timestamp(failures.at) if failures else None
     if failures is None or at is None or now is None:
@@ -228,7 +227,6 @@ def without_abort(memory: Memory) -> Memory:
 
 
 def why_aborted(memory: Memory) -> str:
-    """Why no unattended pass begins anything; empty where one may."""
     if (aborted := memory.aborted) is None:
         return ""
     what = excerpt(

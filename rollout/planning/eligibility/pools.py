@@ -34,7 +34,6 @@ class Pools:
         self._rules = {"": policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
 
     def of(self, labels: Mapping[str, str]) -> str:
-        """Return the pool of a node with these labels; empty where there are no pools."""
         if not self._selectors:
             return ""
         return next(
@@ -118,7 +117,6 @@ def _check(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
-    """Return, for each pool in order, the pools that must be done before it starts."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

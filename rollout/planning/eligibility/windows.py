@@ -114,7 +114,6 @@ class Window:
 
     @staticmethod
     def parse(text: str) -> "Window":
-        """Read a written window; `UsageError` says what is wrong with it."""
         match = _WRITTEN.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
@@ -247,7 +246,6 @@ def _zone_names() -> frozenset[str]:
 
 
 def parse_days(written: str, where: str) -> tuple[Days, ...]:
-    """Read a list separated by commas; `where` names its setting in a `UsageError`."""
     days = tuple(_part(part.strip(), where) for part in written.split(","))
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
@@ -415,7 +413,6 @@ def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) ->
 
 
 def _subtract(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Opening]:
-    """Return what is left of them between these stretches, which are in order."""
     return [part for opening in openings for part in _without(opening, away)]
 
 

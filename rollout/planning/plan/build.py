@@ -134,7 +134,6 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 
 def decide(inputs: PlanInputs) -> Decisions:
-    """Choose the nodes, lay them out in waves, and play the waves to estimate them."""
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable, exclusions = _drainable_nodes(inputs, forecaster)
     items = {item.node.name: item for item in drainable}
@@ -177,7 +176,6 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
-    """Return why nodes are away that this rollout does not take: they count against its limit."""
     ours = inputs.begun.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}
@@ -253,8 +251,6 @@ def _blockers(
 def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    """Return the layout that takes least time, by the rates of budgets."""
-
     def lay_out(rounds: int) -> Layout:
         return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
 
@@ -317,7 +313,6 @@ def _warnings(
 def _others_at_work(
     away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
 ) -> Iterator[PlanWarning]:
-    """Warn of the nodes that someone else is emptying, unless they are blockers anyway."""
     blocked = {blocker.object for blocker in blockers}
     for name, reason in away.items():
         subject = f"node/{name}"

@@ -137,7 +137,6 @@ class PodFlow:
         self.scheduler.close(self.closed)
 
     def open(self, name: str) -> None:
-        """Let a node that is back take pods, first those without room."""
         del self._drains[name]
         self.closed.discard(name)
         self.scheduler.close(self.closed)
@@ -155,7 +154,6 @@ class PodFlow:
         return self._drains[name].taken[owner] if name in self._drains else 0
 
     def drain(self, name: str, emptied: Action) -> None:
-        """Start evicting the node's pods; `emptied` is called when none is left."""
         residents = self.residents.setdefault(name, {})
         # The API lists pods in this order.
         pods = sorted(residents.values(), key=lambda pod: (pod.namespace, pod.name))
@@ -265,7 +263,6 @@ class PodFlow:
         self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
-        """Give the budget's free permits to the node with the fewest pods left."""
         wanting = self._wanting.get(key)
         while wanting and self._has_permit(key):
             _, name = min((self._drains[name].left, name) for name in wanting)

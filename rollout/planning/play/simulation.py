@@ -350,7 +350,6 @@ class _RollingRun(_WaveSimulation):
             self._check_settled(name)
 
     def _check_settled(self, name: str) -> None:
-        """Free the node's place after the soak time if the cluster has settled."""
         if name not in self._before:
             return
         for owner, before in self._before[name].items():
@@ -361,7 +360,6 @@ class _RollingRun(_WaveSimulation):
         self.flow.events.at(soaked, lambda: self._free(name))
 
     def _lacks_pods(self, owner: str, before: int) -> bool:
-        """Whether more pods are away than before, without those of nodes in flight."""
         more = self.flow.away[owner] - before
         if more <= 0:
             return False

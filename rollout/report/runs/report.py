@@ -166,7 +166,6 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 
 def _nodes(view: RunView) -> Iterator[NodeReport]:
-    """Report the nodes that the run or its plans name, by wave; those without a wave come last."""
     planned = dict[str, PlannedNode]()
     # The first plan that has a node counts.
     for plan in reversed(view.plans):
@@ -280,7 +279,6 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
 
 
 def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
-    """Return when the windows were open during the run; None if there are none."""
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None
@@ -317,7 +315,6 @@ def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
 
 
 def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
-    """Yield how long each thing took, and each pod to end, by its owner."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
