@@ -39,11 +39,11 @@ _LONGEST_VARIABLE = 100_000
 class GateAnswer:
     """Why a node may not start now, None if it may.
 
-    `final`: waiting will not change that. `is_general`: every other node is held as well.
+    `is_final`: waiting will not change that. `is_general`: every other node is held as well.
     """
 
     finding: Finding | None = None
-    final: bool = False
+    is_final: bool = False
     is_general: bool = False
 
 
@@ -105,18 +105,29 @@ class PolicyGates:
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         # The cheapest come first. Bounded conditions hold a node up to gates.timeout.
-        control_plane = partial(self._blocked, control_plane_blockers)
-        stored = partial(self._blocked, stored_blockers)
-        self._bounded = (self._blocking_pods, control_plane, stored, self._moving, self._alert)
-        self._conditions = (self._too_late, self._window, self._remembered, *self._bounded)
+        control_plane = partial(self._check_blockers, control_plane_blockers)
+        stored = partial(self._check_blockers, stored_blockers)
+        self._bounded = (
+            self._check_blocking_pods,
+            control_plane,
+            stored,
+            self._check_controllers,
+            self._check_alerts,
+        )
+        self._conditions = (
+            self._check_time_left,
+            self._check_window,
+            self._check_memory,
+            *self._bounded,
+        )
 
     def run_rollout_command(self) -> None:
         """Run the command for the rollout; `BlockedError` if it refuses."""
-        refused = self._command("rollout", {})
+        refused = self._run_command("rollout", {})
         if refused is None:
             return
         message = f"not started: {text(refused)}"
-        if self._stopped():
+        if self._is_stopped():
             raise InterruptedRunError(message)
         raise BlockedError(message, hint="See gates.command.")
 
@@ -131,22 +142,22 @@ class PolicyGates:
             return closed
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {self.plan.last_wave}: {names}. Start it?"
-        if self.ports.confirmation and not self.ports.confirmation(question, self._stopped):
+        if self.ports.confirmation and not self.ports.confirmation(question, self._is_stopped):
             return findings.WaveNotConfirmed(wave.index)
-        return self._command("wave", _about(wave, self.plan))
+        return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
         """Return what keeps the node from starting now, cheapest condition first.
 
-        `refusal` repeats the checks right before the cordon, because much may change in between:
-        the node is observed, its command runs, and it is marked.
+        `ask_before_cordon` repeats the checks right before the cordon, because much may change in
+        between: the node is observed, its command runs, and it is marked.
         """
         for condition in self._conditions:
             answer = condition(node)
-            if answer.finding and not answer.final and condition in self._bounded:
+            if answer.finding and not answer.is_final and condition in self._bounded:
                 answer = self._within_patience(node, answer.finding, is_general=answer.is_general)
             if answer.finding:
-                if not answer.final:
+                if not answer.is_final:
                     self._report_once(_ANY_NODE if answer.is_general else node.name, answer.finding)
                 return answer
         self._patience.pop(node.name, None)
@@ -154,7 +165,7 @@ class PolicyGates:
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
-    def refusal(self, node: PlannedNode) -> Finding | None:
+    def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
         """Return what keeps the node from its cordon, though `ask` let it start.
 
         The slow conditions are checked first, so that little time passes until the cordon.
@@ -167,46 +178,46 @@ class PolicyGates:
                 return finding
         return None
 
-    def _remembered(self, node: PlannedNode) -> GateAnswer:
+    def _check_memory(self, node: PlannedNode) -> GateAnswer:
         if self.memory is None:
             return OPEN
-        return GateAnswer(self.memory.why_not_to_start(node), final=True)
+        return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
 
     def run_node_command(self, context: NodeContext) -> None:
         """Run the command for a node; `NotStartedError` if it refuses the node."""
         wave = self._wave_of[context.name]
         about = {
-            **_about(wave, self.plan),
+            **_wave_variables(wave, self.plan),
             GateVariable.NODE: context.name,
             GateVariable.ADDRESS: context.host.host.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
-        refused = self._command("node", about)
+        refused = self._run_command("node", about)
         if refused:
             raise NotStartedError(finding=refused)
 
     def is_shut(self, planned: PlannedNode) -> bool:
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self.stop.is_due
 
-    def _command(self, stage: str, about: Mapping[str, str]) -> findings.CommandRefused | None:
+    def _run_command(self, stage: str, about: Mapping[str, str]) -> findings.CommandRefused | None:
         if self.ports.command is None:
             return None
         environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
-        answer = self.ports.command(environment, self._policy.timeout, self._stopped)
+        answer = self.ports.command(environment, self._policy.timeout, self._is_stopped)
         return findings.CommandRefused(answer) if answer else None
 
-    def _window(self, node: PlannedNode) -> GateAnswer:
+    def _check_window(self, node: PlannedNode) -> GateAnswer:
         schedule = self._schedules[node.pool]
         if not schedule:
             return OPEN
         now = self.cluster.clock.now()
         needed = self._estimated(node)
         if not schedule.fits_ever(now, needed):
-            return GateAnswer(findings.NoWindowFits(Duration(round(needed))), final=True)
+            return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
         finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current(now)
         if opening:
@@ -220,22 +231,22 @@ class PolicyGates:
                 opens=schedule.next_opening(now),
             )
         wait = self._policy.windows.wait
-        return GateAnswer(finding, final=not wait, is_general=wait and not schedule.own)
+        return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.own)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
 
-    def _too_late(self, node: PlannedNode) -> GateAnswer:
+    def _check_time_left(self, node: PlannedNode) -> GateAnswer:
         needed = self._estimated(node)
         deadline = self.ports.deadline
         if deadline is None or deadline.remaining >= needed:
             return OPEN
         left = Duration(round(deadline.remaining))
-        return GateAnswer(findings.DeadlineTooNear(left, Duration(round(needed))), final=True)
+        return GateAnswer(findings.DeadlineTooNear(left, Duration(round(needed))), is_final=True)
 
-    def _blocking_pods(self, node: PlannedNode) -> GateAnswer:
+    def _check_blocking_pods(self, node: PlannedNode) -> GateAnswer:
         for selector in self._policy.blocking_pods:
             pods = self.cluster.ask(partial(read_node_pods, node=node.name, selector=selector))
             running = tuple(pod.key for pod in pods if not pod.finished)
@@ -243,7 +254,7 @@ class PolicyGates:
                 return GateAnswer(findings.BlockingPods(running, selector))
         return OPEN
 
-    def _blocked(
+    def _check_blockers(
         self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
     ) -> GateAnswer:
         """Check for a blocker of the node that the operator has not accepted with the plan."""
@@ -253,19 +264,19 @@ class PolicyGates:
                 return GateAnswer(findings.BlockedNow(blocker.object, blocker.message))
         return OPEN
 
-    def _moving(self, node: PlannedNode) -> GateAnswer:
+    def _check_controllers(self, node: PlannedNode) -> GateAnswer:
         """Check that no controller of the node's pods still moves pods off another node."""
         if not self._awaits_controllers:
             return OPEN
         finding = self.cluster.ask(lambda api: busy_controller(api, node.name))
         return GateAnswer(finding) if finding else OPEN
 
-    def _alert(self, _node: PlannedNode) -> GateAnswer:
+    def _check_alerts(self, _node: PlannedNode) -> GateAnswer:
         url = self._policy.alerts.url
         if not url:
             return OPEN
         if self.ports.alerts is None:
-            return GateAnswer(findings.AlertsNotAsked(url), final=True)
+            return GateAnswer(findings.AlertsNotAsked(url), is_final=True)
         finding = self._alerts.now()
         if finding is None:
             self._patience.pop(_ANY_NODE, None)
@@ -274,13 +285,18 @@ class PolicyGates:
     def _within_patience(
         self, node: PlannedNode, finding: Finding, *, is_general: bool
     ) -> GateAnswer:
-        """GateAnswer up to gates.timeout: per node, or once for all nodes if the gate is general."""
+        """Hold a node up to gates.timeout, or all nodes together if the gate is general.
+
+        After that, the answer is final.
+        """
         about = _ANY_NODE if is_general else node.name
         timeout = self._policy.timeout
         deadline = self._patience.setdefault(about, self.cluster.deadline(timeout))
         if not deadline.expired:
             return GateAnswer(finding, is_general=is_general)
-        return GateAnswer(findings.GateTimeout(finding, timeout), final=True, is_general=is_general)
+        return GateAnswer(
+            findings.GateTimeout(finding, timeout), is_final=True, is_general=is_general
+        )
 
     def _report_once(self, about: str, finding: Finding) -> None:
         if self._reported.get(about) != finding:
@@ -298,7 +314,7 @@ def _alerts_of(
     return findings.AlertsFiring(active) if active else None
 
 
-def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
+def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
     return {
         GateVariable.WAVE: str(wave.index),
         GateVariable.WAVES: str(plan.last_wave),

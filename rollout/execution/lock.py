@@ -216,8 +216,8 @@ class LeaseLock:
             purpose = f"for run {name_excerpt(run)}" if run else "and names no run"
             unlock = unlocking(lease.state, self.request.namespace)
             raise BlockedError(
-                f"--force-unlock {self.request.force_unlock}, but {lease.state.holder_text} holds the"
-                f" lock {purpose}",
+                f"--force-unlock {self.request.force_unlock}, but {lease.state.holder_text} holds"
+                f" the lock {purpose}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
             )
 

@@ -188,7 +188,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        before = None if is_taken_up else engine.settler.baseline([slot.node])
+        before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
             planned=entry,
@@ -215,7 +215,7 @@ class SlotRunner:
         """Wait until the cluster is as healthy as before, within --settle-timeout; then soak."""
         away = self.context.book.latest.nodes - {slot.node}
         try:
-            missing = engine.settler.wait(before, 1, away, self.server_stop)
+            missing = engine.settler.wait_until_settled(before, 1, away, self.server_stop)
         except ApiError as error:
             missing = error.message
         if missing and not self.server_stop.is_due:

@@ -172,12 +172,12 @@ class World(AbstractContextManager["World"]):
 
     # Settler
 
-    def measured(
+    def measure(
         self, nodes: Sequence[str], _in_flight: Mapping[str, Before]
     ) -> Mapping[str, Before]:
         return {node: Before(Health({}, frozenset()), {node: 1}) for node in nodes}
 
-    def look(self) -> Self:
+    def read_readiness(self) -> Self:
         return self
 
     def missing(
@@ -202,7 +202,9 @@ class World(AbstractContextManager["World"]):
         progress = WaveProgress(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_node=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
-            unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
+            unavailable=lambda: frozenset(
+                {*self.away(self.clock.seconds), *self.ledger.left_cordoned}
+            ),
             clock=self.clock,
             rule=StopRule(self.stop, self.ledger, failures),
             settle_timeout=float(self.policy.settle_timeout),

@@ -120,7 +120,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
         "web: outside the maintenance window; the next window opens Mon 2026-03-02 23:00 UTC"
     ]
     # never within the rollout's own
-    assert gates.ask(db).final
+    assert gates.ask(db).is_final
     assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
     clock.forward(hours=1)
     assert gates.ask(web).finding is None
@@ -134,7 +134,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     gates, notes = gates_of(plan, clock, GatePorts())
     first = plan.nodes[0]
     held = [gates.ask(first), gates.ask(first)]
-    assert all(hold.finding and not hold.final for hold in held)
+    assert all(hold.finding and not hold.is_final for hold in held)
     assert notes.told == [
         (
             "no node is started: outside the maintenance window; the next window opens Mon 2026-03-02"
@@ -180,10 +180,10 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     clock.forward(minutes=1)
     hold = gates.ask(first)
     assert "only 24m left in the window, and it is estimated to take 25m" in words_of(hold)
-    assert not hold.final
+    assert not hold.is_final
     never = tuple(replace(wave, estimate=Estimate(4000, 3000, 900, 100)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=never), clock, GatePorts())
-    assert gates.ask(first).final
+    assert gates.ask(first).is_final
     assert "longer than any maintenance window" in words_of(gates.ask(first))
 
 
@@ -203,9 +203,9 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     assert gates.ask(first).finding is None
     alerts.names = ("DiskFull",)
     clock.forward(seconds=10)
-    assert not gates.ask(second).final
+    assert not gates.ask(second).is_final
     clock.forward(seconds=61)
-    assert gates.ask(second).final
+    assert gates.ask(second).is_final
     for alerts.names in ((), ("DiskFull",)):
         clock.forward(seconds=10)
         gates.ask(third)
@@ -218,10 +218,10 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
     gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
     first, *others = plan.nodes
-    assert not gates.ask(first).final
+    assert not gates.ask(first).is_final
     clock.forward(seconds=61)
     ends = [gates.ask(planned) for planned in (first, *others)]
-    assert all(hold.final for hold in ends)
+    assert all(hold.is_final for hold in ends)
     assert {words_of(hold) for hold in ends} == {
         "alerts cannot be read: no answer, for longer than gates.timeout 1m"
     }
@@ -235,7 +235,7 @@ def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
     first, second = plan.nodes[:2]
     gates.ask(first)
     clock.forward(seconds=61)
-    assert gates.ask(first).final
+    assert gates.ask(first).is_final
     alerts.away = False
     clock.forward(seconds=10)
     assert gates.ask(second).finding is None
@@ -243,7 +243,7 @@ def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
     clock.forward(seconds=10)
     hold = gates.ask(second)
     assert "no answer" in words_of(hold)
-    assert not hold.final
+    assert not hold.is_final
 
 
 def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
@@ -255,7 +255,7 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     assert gates.ask(first).finding is None
     clock.forward(seconds=61)
     hold = gates.ask(first)
-    assert hold.final
+    assert hold.is_final
     assert hold.finding
     assert hold.finding.passes
     assert "left until --active-deadline, and it is estimated to take" in words_of(hold)

@@ -47,7 +47,7 @@ def release(api: ClusterApi) -> None:
 
 
 def fail(memory: RunMemory, node: str) -> None:
-    memory.note(planned(node), ROLLED_BACK)
+    memory.note_end(planned(node), ROLLED_BACK)
     memory.report_held()
 
 
@@ -83,7 +83,7 @@ def test_a_version_that_was_held_before_the_first_reading_is_not_announced(api: 
 def test_a_release_before_the_announcement_does_not_end_the_run(api: ClusterApi) -> None:
     announced = HeldVersions()
     memory = run_memory(api, announced)
-    memory.note(planned("node-1"), ROLLED_BACK)
+    memory.note_end(planned("node-1"), ROLLED_BACK)
     release(api)
     memory.expire()
     assert memory.why_not_to_start(planned("node-2")) is None

@@ -212,7 +212,7 @@ class Looks(Settler):
     bad: frozenset[int] = frozenset()
     looks = 0
 
-    def look(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
+    def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         Looks.looks += 1
         unready = {"n-1"} if Looks.looks in Looks.bad else set()
         return ReadinessSnapshot(frozenset(unready), lambda _node: Counter(), lambda was: was)
@@ -229,7 +229,10 @@ def test_good_looks_have_to_follow_one_another(
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
     settler = Looks(PatientApi(None, clock), report, policy)  # type: ignore[arg-type]
-    assert settler.wait(Health({}, frozenset({"n-1"})), 1, frozenset(), StopRequest()) == ""
+    assert (
+        settler.wait_until_settled(Health({}, frozenset({"n-1"})), 1, frozenset(), StopRequest())
+        == ""
+    )
     assert Looks.looks == looks
 
 
@@ -320,8 +323,8 @@ def test_only_what_was_well_before_is_waited_for(
     add_node(server, "n3", ready=False)
     add_replicas(server, "web", desired=3, ready=before)
     measure = settler(api, PassingClock(), recorder)
-    health = measure.baseline(["n1"])
+    health = measure.measure_together(["n1"])
     meanwhile(server)
-    assert measure.wait(health, 1, frozenset({"n4"}), StopRequest()) == missing
+    assert measure.wait_until_settled(health, 1, frozenset({"n4"}), StopRequest()) == missing
     told = [event.waiting_for for event in recorder.events if isinstance(event, WaveSettling)]
     assert told == ([missing] if missing else [])

@@ -197,7 +197,11 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout set the cordon, in any run, or in a write of this claim with a lost answer."""
+    """Whether rollout may undo the cordon.
+
+    Rollout has set it in any run, or no one has. This claim may have set it already, if the answer
+    to its write was lost.
+    """
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 

@@ -63,7 +63,10 @@ class NodeEngine(Protocol):
     def playbooks(self) -> NodePlaybooks | None: ...
 
     def run_node_command(self, context: "NodeContext") -> None:
-        """`NotStartedError` if the command refuses the node. `why_refused` checks the other gates."""
+        """Run gates.command for a node; `NotStartedError` if it refuses the node.
+
+        `why_refused` checks the other gates.
+        """
         ...
 
     def is_shut(self, planned: PlannedNode) -> bool: ...

@@ -1,4 +1,4 @@
-"""Ends the run of a node that did not succeed: what the error means, and what is left on the Node."""
+"""Ends the run of a node without success: what the error means, what is left on the Node."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace

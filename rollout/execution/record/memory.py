@@ -123,7 +123,7 @@ class RunMemory:
     _seen_at: float = float("-inf")
     _is_expired: bool = False
     _warned: set[str] = field(default_factory=set)
-    _newly_held: dict[str, HeldVersion] = field(default_factory=dict)
+    _unreported: dict[str, HeldVersion] = field(default_factory=dict)
     _unwritable: MemoryUnwritable | None = None
     _has_tried_to_write: bool = False
 
@@ -135,17 +135,17 @@ class RunMemory:
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
-        paused = all_paused(self._now_remembered(), self.cluster.api.server_time())
-        return paused or self._why_forgetful() or self._why_held(planned)
+        paused = all_paused(self._read_recent(), self.cluster.api.server_time())
+        return paused or self._why_unwritable() or self._why_held(planned)
 
     def _why_unreadable(self) -> MemoryUnreadable | None:
-        problem = self._now_remembered().problem
+        problem = self._read_recent().problem
         return MemoryUnreadable(problem) if problem else None
 
     def _why_held(self, planned: PlannedNode) -> Finding | None:
-        if self._is_despite(planned.name):
+        if self._may_start_though_held(planned.name):
             return None
-        return why_held(self._now_remembered(), planned.staged_version, self.limit)
+        return why_held(self._read_recent(), planned.staged_version, self.limit)
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         self.expire()
@@ -153,7 +153,7 @@ class RunMemory:
         if unreadable:
             return unreadable
         inputs = EligibilityInputs(
-            memory=self._now_remembered(),
+            memory=self._read_recent(),
             limit=self.limit,
             include_held=self.include_held,
             retried=self.retried,
@@ -164,7 +164,7 @@ class RunMemory:
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the held versions that keep these nodes from starting, as last read."""
         versions = dict.fromkeys(
-            node.staged_version for node in nodes if not self._is_despite(node.name)
+            node.staged_version for node in nodes if not self._may_start_though_held(node.name)
         )
         with self._lock:
             seen = self._seen
@@ -177,7 +177,7 @@ class RunMemory:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
-    def note(self, planned: PlannedNode, end: NodeEnd) -> None:
+    def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -185,7 +185,7 @@ class RunMemory:
             end=end,
             run=self.run,
             limit=self.limit,
-            despite_hold=self._is_despite(planned.name),
+            despite_hold=self._may_start_though_held(planned.name),
         )
         note = _EndNote(ended, self._now)
         with self._lock:
@@ -195,15 +195,15 @@ class RunMemory:
             self._write()
             held = why_held(self._seen, version)
             if isinstance(held, HeldVersion) and not note.was_held:
-                self._newly_held[version] = held
+                self._unreported[version] = held
 
-    def _is_despite(self, node: str) -> bool:
+    def _may_start_though_held(self, node: str) -> bool:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
         with self._lock:
-            held = self._newly_held
-            self._newly_held = {}
+            held = self._unreported
+            self._unreported = {}
             self.newly_held = tuple(dict.fromkeys((*self.newly_held, *held)))
         for version, finding in held.items():
             message = f"{cause(finding)}. Nodes that have it staged are left out"
@@ -218,7 +218,7 @@ class RunMemory:
             memory = change(memory)
         return memory
 
-    def _why_forgetful(self) -> MemoryUnwritable | None:
+    def _why_unwritable(self) -> MemoryUnwritable | None:
         """Return why an unattended run cannot remember a failure. The dry run is made once."""
         if not self.unattended:
             return None
@@ -229,7 +229,7 @@ class RunMemory:
                 self._has_tried_to_write = True
             return self._unwritable
 
-    def _now_remembered(self) -> Memory:
+    def _read_recent(self) -> Memory:
         with self._lock:
             return self._read()
 

@@ -28,9 +28,9 @@ class Engine:
 
     It implements `NodeEngine`, which is what the steps of a node see of it.
 
-    `limit` returns how many of all nodes may be unavailable. `why_none_starts` returns why no further
-    node may start, None if one may. `precedence` is shared by the drains of one process, and
-    `moved` collects the UIDs of the pods that they evict or delete.
+    `limit` returns how many of all nodes may be unavailable. `why_none_starts` returns why no
+    further node may start, None if one may. `precedence` is shared by the drains of one process,
+    and `moved` collects the UIDs of the pods that they evict or delete.
     """
 
     plan: RolloutPlan
@@ -93,10 +93,10 @@ class Engine:
 
         They come first because they may be slow.
         """
-        return self.gates.refusal(planned) or self.why_none_starts()
+        return self.gates.ask_before_cordon(planned) or self.why_none_starts()
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return self.memory.objection(planned, version)
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
-        self.memory.note(planned, end)
+        self.memory.note_end(planned, end)

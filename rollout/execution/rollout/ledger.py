@@ -29,18 +29,18 @@ class Ledger:
         return self.failures_before + sum(1 for result in self.finished if not result.succeeded)
 
     @property
-    def away(self) -> frozenset[str]:
+    def left_cordoned(self) -> frozenset[str]:
         """Nodes that failed and stay cordoned: they use up the limit."""
         left_cordoned = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned
 
     @property
-    def fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         """Whether a node found the Lease lost."""
         return any(result.outcome is Outcome.FENCED for result in self.finished)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         if self.cordoned_before or self.not_started:
             return False
         return all(result.succeeded for result in self.finished)

@@ -111,7 +111,7 @@ class Rollout:
                 self._mark_for_later(own)
                 kept.add(own.name)
         is_over = False
-        if not self.ledger.fenced and self._may_act():
+        if not self.ledger.is_fenced and self._may_act():
             is_over = self._is_over(is_new=is_new)
             self.record.end(complete=is_over, stopped=self.engine.stop.is_due)
         return self._result(resumable=not is_over)
@@ -198,8 +198,11 @@ class Rollout:
         return replace(wave, nodes=begun)
 
     def _measure_before(self, wave: Wave) -> Health:
-        """Measure and store health before the wave. An interrupted wave adds its earlier measurement."""
-        health = self.engine.settler.baseline([node.name for node in wave.nodes])
+        """Measure and store health before the wave.
+
+        An interrupted wave adds its earlier measurement.
+        """
+        health = self.engine.settler.measure_together([node.name for node in wave.nodes])
         if self.inherited.health and self._is_begun(wave):
             health = Health.of_all((self.inherited.health, health))
         self._store_health(wave.index, health)
@@ -222,7 +225,9 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
-        missing = self.engine.settler.wait(before, index, self.ledger.away, self.engine.stop)
+        missing = self.engine.settler.wait_until_settled(
+            before, index, self.ledger.left_cordoned, self.engine.stop
+        )
         if not missing or self.engine.stop.is_due:
             return None
         return Unsettled(self.plan.policy.settle_timeout, missing, wave=after)
@@ -320,7 +325,7 @@ class Rollout:
         """Whether nothing is left to continue, or the rollout is new and has started no node."""
         troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
         is_anything_left = self.inherited.failed or troubled.intersection(self.inherited.left_over)
-        if self.ledger.complete and not is_anything_left:
+        if self.ledger.is_complete and not is_anything_left:
             return True
         if not is_new or self.ledger.finished:
             return False

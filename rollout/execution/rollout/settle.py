@@ -45,24 +45,24 @@ class ReadinessSnapshot:
 
         Pods that other nodes in flight have evicted do not count.
         """
-        short = self.short(before.health.workloads.values(), in_flight)
-        return self.in_words(short.values(), before.health.ready_nodes - expected_away)
+        lacking = self.shortages(before.health.workloads.values(), in_flight)
+        return self.missing_text(lacking.values(), before.health.ready_nodes - expected_away)
 
-    def short(
+    def shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]
     ) -> Mapping[str, str]:
         """Return what each workload lacks, by UID; only the workloads that lack something."""
-        short = {}
+        lacking = {}
         for workload in workloads:
             shortage = self._shortage(workload, in_flight)
             if shortage:
-                short[workload.uid] = shortage
-        return short
+                lacking[workload.uid] = shortage
+        return lacking
 
-    def in_words(self, short: Iterable[str], expected_ready: frozenset[str]) -> str:
+    def missing_text(self, lacking: Iterable[str], expected_ready: frozenset[str]) -> str:
         unready = sorted(expected_ready & self.unready)
         nodes = [f"node {name} is no longer Ready" for name in unready]
-        return listed([*short, *nodes], _NAMED)
+        return listed([*lacking, *nodes], _NAMED)
 
     def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
         now = self.current(earlier)
@@ -89,10 +89,11 @@ class Settler:
     report: Reporter
     policy: Policy
 
-    def baseline(self, nodes: Sequence[str]) -> Health:
-        return Health.of_all(before.health for before in self.measured(nodes, {}).values())
+    def measure_together(self, nodes: Sequence[str]) -> Health:
+        """Return the health before the first of these nodes starts."""
+        return Health.of_all(before.health for before in self.measure(nodes, {}).values())
 
-    def measured(
+    def measure(
         self, nodes: Sequence[str], in_flight: Mapping[str, Before]
     ) -> Mapping[str, Before]:
         """Return the health before each of these nodes starts.
@@ -111,7 +112,7 @@ class Settler:
             measured[node] = Before(Health(owners, ready), counts)
         return measured
 
-    def look(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
+    def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         until = deadline or self.cluster.deadline()
         # A deleted Node was removed from the cluster on purpose and is not unhealthy.
         nodes = self.cluster.ask(read_nodes, until)
@@ -123,7 +124,7 @@ class Settler:
             ),
         )
 
-    def wait(
+    def wait_until_settled(
         self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest
     ) -> str:
         """Wait until the cluster is as healthy as before; return what is missing at the deadline.
@@ -132,16 +133,16 @@ class Settler:
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         workloads = before.workloads
-        good = 0
+        healthy_checks = 0
         while True:
-            snapshot = self.look(deadline)
-            short = snapshot.short(workloads.values(), {})
-            missing = snapshot.in_words(short.values(), before.ready_nodes - expected_away)
-            is_relapse = bool(missing and good)
-            good = 0 if missing else good + 1
-            unsettled = {uid: workloads[uid] for uid in short}
-            workloads = before.workloads if good or is_relapse else unsettled
-            if good >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
+            snapshot = self.read_readiness(deadline)
+            lacking = snapshot.shortages(workloads.values(), {})
+            missing = snapshot.missing_text(lacking.values(), before.ready_nodes - expected_away)
+            is_relapse = bool(missing and healthy_checks)
+            healthy_checks = 0 if missing else healthy_checks + 1
+            unsettled = {uid: workloads[uid] for uid in lacking}
+            workloads = before.workloads if healthy_checks or is_relapse else unsettled
+            if healthy_checks >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
                 return missing
             if missing:
                 self.report.settling(index, missing)

@@ -32,7 +32,7 @@ _NAMED = 5
 class _SettlingNode:
     """A node that has ended, and that the cluster still has to settle from.
 
-    It has to settle by `deadline` and is checked next at `again`. `good` counts healthy checks in a
+    It has to settle by `deadline` and is checked next at `again`. `healthy_checks` are those in a
     row; `missing` is what the last check reported. `soaks`: it soaks once it has settled, and has
     to settle again.
     """
@@ -40,7 +40,7 @@ class _SettlingNode:
     deadline: Deadline
     again: Deadline
     soaks: bool
-    good: int = 0
+    healthy_checks: int = 0
     missing: str = ""
 
 
@@ -79,7 +79,7 @@ class WaveProgress:
     def measure_before(self, nodes: Sequence[PlannedNode]) -> None:
         if self.wave.rolling is None:
             return
-        self._before.update(self.settler.measured([node.name for node in nodes], self._before))
+        self._before.update(self.settler.measure([node.name for node in nodes], self._before))
         self.keep(Health.of_all(before.health for before in self._before.values()))
 
     def note_end(self, result: NodeResult) -> None:
@@ -96,8 +96,8 @@ class WaveProgress:
         due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
         if not due:
             return self.why
-        snapshot = self.settler.look()
-        expected_away = running | self.ledger.away
+        snapshot = self.settler.read_readiness()
+        expected_away = running | self.ledger.left_cordoned
         in_flight = {name: before for name, before in self._before.items() if name in running}
         for name, ended in due.items():
             missing = snapshot.missing(self._before[name], expected_away, in_flight)
@@ -112,9 +112,9 @@ class WaveProgress:
 
     def _judge(self, name: str, ended: _SettlingNode, missing: str) -> None:
         ended.again = self._pause(_PAUSE)
-        ended.good = 0 if missing else ended.good + 1
+        ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
-        has_settled = ended.good >= self.settler.policy.gates.health_checks
+        has_settled = ended.healthy_checks >= self.settler.policy.gates.health_checks
         if has_settled or (is_over and not missing):
             self._free_or_soak(name, ended)
         elif is_over:
@@ -193,7 +193,7 @@ class StopRule:
     most_failures: int
 
     def why_none_continues(self) -> Finding | None:
-        if self.ledger.fenced:
+        if self.ledger.is_fenced:
             return LeaseLost()
         return self.stop.why if self.stop.is_due else None
 
@@ -336,7 +336,7 @@ class WaveRunner:
                     begin.append(node)
                     left.remove(node)
                     in_flight |= {node.name}
-                elif answer.final:
+                elif answer.is_final:
                     give_up.append(GivenUp([node], answer.finding))
                     left.remove(node)
                 # If a gate holds every node, check no more nodes than the limit has room for.
