@@ -99,7 +99,7 @@ class PolicyGates:
         self._awaits_controllers = any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
         )
-        self._patience: dict[str, Deadline] = {}
+        self._deadlines: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
@@ -154,13 +154,18 @@ class PolicyGates:
         """
         for condition in self._conditions:
             answer = condition(node)
-            if answer.finding and not answer.is_final and condition in self._bounded:
-                answer = self._within_patience(node, answer.finding, is_general=answer.is_general)
-            if answer.finding:
-                if not answer.is_final:
-                    self._report_once(_ANY_NODE if answer.is_general else node.name, answer.finding)
-                return answer
-        self._patience.pop(node.name, None)
+            finding = answer.finding
+            if finding is None:
+                continue
+            about = _ANY_NODE if answer.is_general else node.name
+            is_bounded = condition in self._bounded and not answer.is_final
+            if is_bounded and self._deadline_of(about).expired:
+                timeout = findings.GateTimeout(finding, self._policy.timeout)
+                return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
+            if not answer.is_final:
+                self._report_once(about, finding)
+            return answer
+        self._deadlines.pop(node.name, None)
         # The reason that held every node is gone: report it if it comes back.
         self._reported.pop(_ANY_NODE, None)
         return OPEN
@@ -215,7 +220,7 @@ class PolicyGates:
         if not schedule:
             return OPEN
         now = self.cluster.clock.now()
-        needed = self._estimated(node)
+        needed = self._estimate_seconds(node)
         if not schedule.fits_ever(now, needed):
             return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
         finding: Finding | None = schedule.why_closed(now)
@@ -233,13 +238,13 @@ class PolicyGates:
         wait = self._policy.windows.wait
         return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.own)
 
-    def _estimated(self, node: PlannedNode) -> float:
+    def _estimate_seconds(self, node: PlannedNode) -> float:
         """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
-        needed = self._estimated(node)
+        needed = self._estimate_seconds(node)
         deadline = self.ports.deadline
         if deadline is None or deadline.remaining >= needed:
             return OPEN
@@ -255,11 +260,11 @@ class PolicyGates:
         return OPEN
 
     def _check_blockers(
-        self, look: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
+        self, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
     ) -> GateAnswer:
         """Check for a blocker of the node that the operator has not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
-        for blocker in self.cluster.ask(lambda api: look(api, node.name, self.plan.policy)):
+        for blocker in self.cluster.ask(lambda api: find(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
                 return GateAnswer(findings.BlockedNow(blocker.object, blocker.message))
         return OPEN
@@ -279,24 +284,12 @@ class PolicyGates:
             return GateAnswer(findings.AlertsNotAsked(url), is_final=True)
         finding = self._alerts.now()
         if finding is None:
-            self._patience.pop(_ANY_NODE, None)
+            self._deadlines.pop(_ANY_NODE, None)
         return GateAnswer(finding, is_general=finding is not None)
 
-    def _within_patience(
-        self, node: PlannedNode, finding: Finding, *, is_general: bool
-    ) -> GateAnswer:
-        """Hold a node up to gates.timeout, or all nodes together if the gate is general.
-
-        After that, the answer is final.
-        """
-        about = _ANY_NODE if is_general else node.name
-        timeout = self._policy.timeout
-        deadline = self._patience.setdefault(about, self.cluster.deadline(timeout))
-        if not deadline.expired:
-            return GateAnswer(finding, is_general=is_general)
-        return GateAnswer(
-            findings.GateTimeout(finding, timeout), is_final=True, is_general=is_general
-        )
+    def _deadline_of(self, about: str) -> Deadline:
+        """Return when gates.timeout ends for this node, or for all; it starts with the first call."""
+        return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
     def _report_once(self, about: str, finding: Finding) -> None:
         if self._reported.get(about) != finding:

@@ -118,7 +118,7 @@ def run_and_show(execution: Execution) -> RunResult:
     prepared = execution.prepared
     plan = prepared.plan
     output = prepared.request.settings.output
-    if not (plan.waves or prepared.inherited is not None or prepared.defers_own_node):
+    if not prepared.has_something_to_do:
         return nothing_done(execution)
     began = wiring.system_clock().monotonic()
     asks = execution.gate_ports.confirmation is not None

@@ -260,7 +260,7 @@ class _Pass:
             proven=proven,
         )
         run = fresh.prepared
-        if not request.settings.output.as_json and (run.plan.waves or run.defers_own_node):
+        if run.has_something_to_do and not request.settings.output.as_json:
             place = wiring.cluster_place(request.settings, self.connections.api)
             show(screens.run_text(run, fresh.snapshot, place))
         self._forecast_end(run.plan, request.policy)

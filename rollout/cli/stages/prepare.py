@@ -50,8 +50,13 @@ class PreparedRun:
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
 
     @property
+    def has_something_to_do(self) -> bool:
+        """Whether there are nodes to reboot or to finish, or the own node has to be marked."""
+        return bool(self.plan.waves) or self.inherited is not None or self.defers_own_node
+
+    @property
     def defers_own_node(self) -> bool:
-        """Whether the node under this process is left, and marked, for a run from elsewhere."""
+        """Whether the node under this process is left for another one; see `model.own_node`."""
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
