@@ -1,9 +1,8 @@
 """This machine's clocks, and the API server's clock by its answers.
 
-A time from the server, such as a deletionTimestamp, is compared with the server's clock, because
-this machine's may be wrong. Every answer has a Date in whole seconds, and this machine's monotonic
-clock counts from there. The estimate is up to two seconds late but never early, so nothing seems
-overdue too soon.
+A time from the server is compared with the server's clock, because this machine's may be wrong.
+Every answer has a Date in whole seconds, and this machine's monotonic clock counts from there. The
+estimate is up to two seconds late but never early, so nothing seems overdue too soon.
 """
 
 import threading

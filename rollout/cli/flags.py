@@ -81,10 +81,11 @@ def takes(
     """Give a command the flags of these tables or settings, and call it with `settings`.
 
     of_another: the settings file is for another process, so its settings do not apply to this one.
-    formats: what the command can print with `-o`. arguments: NODE_ARGUMENTS, which mean the same as
-    `--node`; or PLAN_OR_NODES, where a saved plan is passed to the command as `file`. reads:
-    settings without flags here whose environment variables are read, so that the command can say
-    that they have no effect.
+    formats: what the command can print with `-o`.
+    arguments: NODE_ARGUMENTS, which mean the same as `--node`; or PLAN_OR_NODES, where a saved
+    plan is passed to the command as `file`.
+    reads: settings without flags here whose environment variables are read, so that the command
+    can say that they have no effect.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:

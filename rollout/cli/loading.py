@@ -1,8 +1,7 @@
 """Import a command when it is typed: importing all of them takes longer than most commands run.
 
 A command is a function of the same name in `rollout.cli.commands`; a group of commands is a typer
-application there. Help is plain text with sections of options: typer's own boxes cut long flags in
-a terminal of 80 columns, and take longer to draw than the rest of `rollout --help`.
+application there. Help is plain text: typer's own boxes cut long flags in 80 columns, and are slow.
 """
 
 from collections import UserDict

@@ -1,8 +1,7 @@
 """Signals during a run: the first asks for a graceful stop, the second ends the process at once.
 
-A handler in Python runs in the main thread only, when that leaves its wait, and the system chooses
-which thread it interrupts. Therefore a thread of its own reads the pipe to which the interpreter
-writes each signal.
+A handler in Python runs only when the main thread leaves its wait. Therefore a thread of its own
+reads the pipe to which the interpreter writes each signal.
 
 SIGHUP of a lost terminal asks for the graceful stop, but never ends the process: it can arrive more
 than once. If `nohup` has it ignored, it stays ignored.
@@ -73,9 +72,8 @@ def interrupted_by_signals(
     Yield a function after whose call signals interrupt nothing any more. Ctrl-Z turns `echo` on
     while the process is stopped. For the main thread only.
 
-    An interruption that arrives while Python runs `__del__` or the callback of a weak reference is
-    dropped by the interpreter, with a traceback, and a kubelet asks only once: it is repeated a
-    moment later.
+    The interpreter drops an interruption that arrives while it runs `__del__` or the callback of a
+    weak reference, so it is repeated a moment later.
     """
     previous_hook = sys.unraisablehook
     over = threading.Event()

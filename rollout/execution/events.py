@@ -1,8 +1,7 @@
 """Kubernetes Events on the Node for each phase of a rollout, as `kubectl describe node` shows them.
 
-One thread writes them in the background: nothing waits for them or fails because of them. While the
-API server is unavailable they wait. If it refuses an Event or stays away too long, that is reported
-once, and no more Events are written.
+One thread writes them: nothing waits for them or fails because of them. If the API server refuses
+an Event or stays away too long, that is reported once, and no more Events are written.
 """
 
 import queue

@@ -1,12 +1,12 @@
 """The lock that allows one rollout at a time: a Lease, renewed in the background.
 
-Clocks of two machines are never compared. Another process's Lease counts as abandoned once it was
-not renewed for its whole duration on this machine's clock. This process's own Lease counts as held
-while its last renewal is younger than its duration; otherwise it is renewed before the next write.
-Every write names the version it read, so that only one of two writers succeeds.
+Clocks of two machines are never compared. Another process's Lease counts as abandoned once this
+machine saw no renewal for its whole duration. This process's own Lease counts as held while its
+last renewal is younger than its duration; otherwise it is renewed before the next write. Every
+write names the version it read, so that only one of two writers succeeds.
 
-Each renewal may take a third of the duration, which leaves time for another attempt. Renewing ends
-only when another process holds the Lease or the Lease is gone.
+Each renewal may take a third of the duration. Renewing ends only when another process holds the
+Lease or the Lease is gone.
 """
 
 import threading
@@ -63,7 +63,7 @@ class LockRequest:
     `seconds` is how long others must see no renewal before they may take it. `force_unlock` names a
     run whose Lease is taken at once, because an operator has made sure that its process is gone.
     `process` is a word that no other process has. `watch` is what this process has seen of the
-    Lease so far: it does not wait again for a holder that is gone.
+    Lease so far.
     """
 
     holder: str

@@ -4,7 +4,7 @@ Only variables that say how to reach a host are read. When rollout's own SSH con
 that it cannot follow is an error, because it might reach the wrong host.
 
 The inventory of the Nodes has the variables of every host in `_meta`, so that Ansible runs the
-script once. Group names consist of letters, digits and underscores, as Ansible demands.
+script once.
 """
 
 import re

@@ -2,10 +2,9 @@
 
 Values are written so that YAML parsers of Python and Go read the same.
 
-Roles contain exactly the rights that the program requests. Rights for other objects than Nodes and
-pods are granted in one namespace: the lock's Lease and ConfigMaps by name (`create` cannot be
-limited to a name), and Events about Nodes in `default`, because the API server accepts Events of
-cluster-scoped objects only there.
+Roles contain exactly the rights that the program requests, in one namespace if possible. Events
+about Nodes are in `default`, because the API server accepts Events of cluster-scoped objects only
+there.
 """
 
 import json

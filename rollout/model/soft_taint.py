@@ -1,10 +1,9 @@
 """The soft taint on pending nodes: schedulers prefer other nodes for pods.
 
-Rollout's own taint is recognized by key, effect and an empty value. A taint with the same key and
-another value or effect is someone else's.
+Rollout's own taint is recognized by key, effect and an empty value.
 
-A node that is left for a run from elsewhere gets a label as well. Both make the scheduler place the
-pod of the next run elsewhere if it can. A cordon would take the node from the cluster until then.
+A node that is left for a run from elsewhere gets a label as well, so that the pod of the next run
+is placed elsewhere if possible.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The line of a tool's output that says why the tool failed.
 
-Tools print banners before the reason, and their log prefixes change between releases, so this does
-not depend on a prefix: it takes the last line with a word in it. Lines that are never a reason
-count only if there is no other, and so do warnings.
+Tools print banners before the reason, and their log prefixes change between releases. So this takes
+the last line with a word in it. Warnings, and lines that are never a reason, count only if there is
+no other.
 """
 
 import re

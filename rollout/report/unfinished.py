@@ -107,9 +107,9 @@ def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
 def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, UnderWay]:
     """Return how far the rollout is with each node that is not done, by name.
 
-    `down` says, by name, for how long the hosts of rebooting nodes have been down. A node that
-    failed and is in service again counts as failed, as in the heading. One that was rolled back has
-    no phase here, because its version shows that.
+    `down` says, by name, for how long the hosts of rebooting nodes have been down. A failed node
+    that is in service again counts as failed. One that was rolled back has no phase here, because
+    its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.given_back.items():

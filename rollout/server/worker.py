@@ -1,9 +1,8 @@
 """The replica that holds the Lease takes the nodes of all slots through their runs.
 
 Every replica runs a worker. The Lease is taken with the first slot, and released with the last one.
-If its holder dies, another replica sees that the Lease is not renewed, takes it, and continues each
-node from its marks. A slot is a plan of one node: the rollout's engine runs it, with the steps of a
-host that asks by itself.
+If its holder dies, another replica takes it, and continues each node from its marks. A slot is a
+plan of one node: the rollout's engine runs it, with the steps of a host that asks by itself.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """Run a playbook through ansible-runner, and remove everything that the run leaves behind.
 
 ansible-runner keeps its input and its events in files, and the environment may hold secrets. So
-each run has a folder that only its owner may read, and that is removed at the end. The operator's
-own playbooks run in the same way, each on one host.
+each run has a folder that only its owner may read. The operator's own playbooks run in the same
+way, each on one host.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Read the events of the next two years from an iCalendar file (RFC 5545), as freezes.
 
-All-day events and times without a timezone are in the calendar's own timezone. If the file does not
-name it, `zone` is used. Overlapping events are one freeze. Anything that is not understood is an
-error, because a freeze would be missing. Reading takes a bounded time: each rule ends with the year
-9999, and the CPU time is checked with each timezone, event and occurrence.
+All-day events and times without a timezone are in the calendar's own timezone, or else in `zone`.
+Overlapping events are one freeze. Anything that is not understood is an error, because a freeze
+would be missing. Reading takes a bounded time: rules end with the year 9999, and the CPU time is
+checked with each timezone, event and occurrence.
 """
 
 from collections import defaultdict

@@ -1,9 +1,8 @@
 """Check successful answers of the API server, and translate exchanges that brought no answer.
 
 A proxy or a login page answers 200 as well, and a connection may break in the middle of an answer.
-Such an answer must not be taken for an empty list or a completed change. It counts as an API server
-that is unavailable for the moment. So every body must be JSON of the requested kind. The continue
-token of a list is read in the same pass, so that large pages are decoded only once here.
+This must not be taken for an empty list or a completed change, so every body must be JSON of the
+requested kind. The continue token of a list is read in the same pass.
 
 Answers with a status of failure are read by `rollout.gather.cluster.failure`.
 """

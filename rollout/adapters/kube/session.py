@@ -1,12 +1,11 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-The package's loader knows every way to log in that kubectl knows. It reports a program that fails
-only in the log, so the log is read while the loader works.
+The package's loader reports a program that fails only in the log, so the log is read while the
+loader works.
 
-The loader writes certificates and keys of a kubeconfig into temporary files, and removes them when
-the process ends, but not when it is killed. So they are read into memory here, and the files are
-removed before anything is sent. Files that the kubeconfig names are read for each connection,
-because they may be replaced.
+The loader writes certificates and keys of a kubeconfig into temporary files, which stay if the
+process is killed. So they are read into memory here, and the files are removed before anything is
+sent. Files that the kubeconfig names are read for each connection, because they may be replaced.
 """
 
 import logging

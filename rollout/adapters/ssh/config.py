@@ -1,8 +1,8 @@
 """How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
 
 `ssh -G` evaluates the configuration, one process per host (6 ms of CPU). It resolves names and runs
-the commands of `Match exec`, as it does for a connection. Names that a shell could misread are
-refused first. Flags and the inventory take precedence.
+the commands of `Match exec`. Names that a shell could misread are refused first. Flags and the
+inventory take precedence.
 
 An option that rollout's own SSH does not support is refused if it would lead to another host or log
 in in another way. OpenSSH's client makes the connections to jump hosts.

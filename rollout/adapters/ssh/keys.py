@@ -1,7 +1,7 @@
 """The keys to log in with: key files, which are decrypted once, certificates, and the agent's keys.
 
 Without a named key file, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
-rollout never asks for a passphrase: it takes it from the environment, or the key from the agent.
+rollout never asks for a passphrase.
 
 paramiko's own agent client knows only `SSH_AUTH_SOCK`, leaks its socket when nobody answers, and
 offers a certificate of the agent as the bare key.

@@ -27,9 +27,9 @@ def forecast_end(
 ) -> float | None:
     """Warn if the plan ends after the deadline, and notify once for each deadline.
 
-    Return how many seconds late it ends, or infinity if it does not end within two years. Return
-    None without a deadline, or if the plan ends in time but does not cover all pending nodes. The
-    memory stores what was notified, for later passes.
+    Return how many seconds late it ends, infinity for more than two years, and None without a
+    deadline, or if the plan ends in time but does not cover all pending nodes. The memory stores
+    what was notified.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)

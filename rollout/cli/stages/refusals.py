@@ -118,9 +118,9 @@ def refuse_without_rights(
 ) -> None:
     """Raise `ApiError` naming every right that the rollout needs and this user lacks.
 
-    A rollout that `starts_nodes` has to read the memory. An unattended one has to write it as well:
+    A rollout that `starts_nodes` has to read the memory, and an unattended one has to write it:
     otherwise a bad version would cost a node each night. `BlockedError` if the memory cannot be
-    written although the user has the right.
+    written for another reason.
     """
     writes_memory = unattended and starts_nodes
     rights = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
@@ -157,12 +157,10 @@ def replaceable_unfinished(
 ) -> Unfinished | None:
     """Return the ended rollout that the next one replaces, if any.
 
-    A rollout that ended by itself with nodes left over, because of a failure or a closed window, is
-    replaced in any case; one that someone stopped between two nodes only if the caller says so.
+    One that someone stopped between two nodes is replaced only if the caller says so.
 
-    Raises:
-        LockedError: a rollout has to be resumed or undone first.
-        BlockedError: it is unknown whether there is one.
+    Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if it is
+    unknown whether there is one.
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
     replaced: Unfinished | None = None

@@ -1,8 +1,7 @@
 """Drains one node: evicts each pod that has to leave, and waits until it is gone.
 
-The node's pods and the budgets around them are live views (a list and a watch each). So waiting
-costs no requests, a pod that another party removes disappears, and a pod that arrives late is seen.
-If one pod must not be evicted, no pod is.
+The node's pods and the budgets around them are live views. So waiting costs no requests, and a pod
+that arrives late is seen. If one pod must not be evicted, no pod is.
 """
 
 import threading

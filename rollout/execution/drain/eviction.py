@@ -1,7 +1,7 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod is read, and its UID and node are compared, before the eviction is sent with the UID as a
-precondition. Both are needed, because an API server spends the budget before it compares the UID.
+The pod's UID and node are compared before the eviction is sent with the UID as a precondition,
+because an API server spends the budget before it compares the UID.
 
 The eviction of a critical pod waits until enough other pods of its rule are Ready. No API server
 knows these rules. So the pods of a rule are listed right before an eviction, and those that the

@@ -1,8 +1,8 @@
 """What the run of a node works with, and what the drains of one process know of each other.
 
-If several drains want the permits of one budget, the node with the fewest pods left goes first, so
-that its reboot begins while the others still drain. A drain that has used half of its time goes
-before those that have not. If a drain does not use a permit within a few seconds, another does.
+If several drains want the permits of one budget, the node with the fewest pods left goes first. A
+drain that has used half of its time goes before those that have not. If a drain does not use a
+permit within a few seconds, another does.
 """
 
 import threading
@@ -97,11 +97,11 @@ class NodeTask:
     """The run of one planned node, as part of the rollout with this ID.
 
     check_may_act: raises an error if this process may not act on the node now.
-    started: when it began, in monotonic seconds.
-    spent: how many seconds of the drain timeout an earlier process has used.
+    started: in monotonic seconds.
+    spent: seconds of the drain timeout that an earlier process has used.
     returning: UIDs of owners whose pods the drain leaves, because they keep coming back.
-    moved: UIDs of pods that were evicted or deleted; the drains of one process share it.
-    precedence: which drain goes first; the drains of one process share it.
+    moved: UIDs of pods that were evicted or deleted. The drains of one process share it.
+    precedence: which drain goes first. The drains of one process share it.
     """
 
     planned: PlannedNode

@@ -122,13 +122,17 @@ class NodeContext(NodeTask):
 class Progress:
     """The phase of a node, and what its run has learned so far.
 
-    staged_version: the version that the node was last admitted for. boot: the boot after the
-    reboot. marked: rollout's marks are on the Node. in_doubt: an earlier process may have requested
-    the reboot. drains: how often new pods have sent the node back to draining. restagings: how
-    often the host has staged another version. targets: what each source that asked for the reboot
-    must show after it. note: what to report of a node that succeeds. ineffective_reboots: how many
-    reboots in a row have changed nothing. endings: seconds that pods took to end in the last drain,
-    by owner. edge: the move into the phase, None if it was reported before.
+    staged_version: the version that the node was last admitted for.
+    boot: the boot after the reboot.
+    marked: rollout's marks are on the Node.
+    in_doubt: an earlier process may have requested the reboot.
+    drains: how often new pods have sent the node back to draining.
+    restagings: how often the host has staged another version.
+    targets: what each source that asked for the reboot must show after it.
+    note: what to report of a node that succeeds.
+    ineffective_reboots: how many reboots in a row have changed nothing.
+    endings: seconds that pods took to end in the last drain, by owner.
+    edge: the move into the phase, None if it was reported before.
     """
 
     phase: Phase = Phase.PENDING

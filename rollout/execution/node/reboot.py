@@ -88,9 +88,11 @@ def last_look(task: NodeTask) -> None:
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
     """Check what can change at any moment, and return the Node.
 
-    Raises: RefilledError: pods have arrived that can be evicted. DrainError: the node was
-    uncordoned, its marks are gone, or a pod must not be evicted. FencedError: this process may no
-    longer act. ApiError: the Node or its pods cannot be read in time.
+    Raises:
+        RefilledError: pods have arrived that can be evicted.
+        DrainError: the node was uncordoned, its marks are gone, or a pod must not be evicted.
+        FencedError: this process may no longer act.
+        ApiError: the Node or its pods cannot be read in time.
     """
     node = task.node(deadline)
     if not node.unschedulable:
@@ -145,9 +147,11 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
     the proof decides. Otherwise the command is sent again only after the host has answered in the
     planned boot. So no host is ever asked to reboot twice.
 
-    Raises: RebootError: the host refuses to reboot. DrainError: the last check forbids the reboot.
-    RestagedError: the host has staged another version than the one with these `targets`.
-    WithheldError: the staged version is no longer admitted.
+    Raises:
+        RebootError: the host refuses to reboot.
+        DrainError: the last check forbids the reboot.
+        RestagedError: the host has staged another version than the one with these `targets`.
+        WithheldError: the staged version is no longer admitted.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while _try_request(context, host, targets) is _Request.NOT_SENT:

@@ -1,13 +1,12 @@
 """Continues the run of a node whose Node is deleted during the reboot and registered again.
 
-Before the reboot, a Node that is gone is left to whatever removes it. During the reboot it may come
-back: some cloud controllers delete the Node of a machine that is down, and its kubelet registers a
-new Node, with another UID and without rollout's cordon and marks.
+Some cloud controllers delete the Node of a machine that is down, and its kubelet registers a new
+Node, with another UID and without rollout's cordon and marks. Before the reboot, a Node that is
+gone is left to whatever removes it.
 
-So the host gets some time to come back, much less than with a Node. Once the machine answers in
-another boot, its kubelet has `--ready-timeout` to register the Node, which is then cordoned and
-marked as before. If neither happens, the machine was removed, which is no failure of the node or
-its version.
+The host gets some time to come back, much less than with a Node. Once it answers in another boot,
+its kubelet has `--ready-timeout` to register the Node, which is then cordoned and marked as before.
+If neither happens, the machine was removed, which is no failure of the node or its version.
 """
 
 from collections.abc import Callable, Mapping

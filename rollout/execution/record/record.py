@@ -3,8 +3,8 @@
 With the record, an interrupted rollout can be continued from any machine. A run that ended with
 nodes left over marks its record as ended: it blocks no other rollout and can still be continued.
 
-Anyone who may write ConfigMaps, or another version of this program, may have written the record. It
-is either understood completely or not used at all; reading it takes bounded memory.
+Others may write ConfigMaps, so a record is either understood completely or not used; reading it
+takes bounded memory.
 """
 
 import base64

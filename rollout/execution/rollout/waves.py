@@ -48,10 +48,9 @@ class _SettlingNode:
 class WaveProgress:
     """How far a wave is, and which of its nodes may start next. Used by one thread.
 
-    In a wave, any node may start, and the wave settles as a whole. In a rolling part, a node that
-    has ended stays in flight until the cluster has settled from it. `keep` stores the health before
-    the nodes in flight. `why` is why no other node may start. Reading the cluster may raise
-    `ApiError`.
+    In a rolling part, a node that has ended stays in flight until the cluster has settled from it;
+    a wave settles as a whole. `keep` stores the health before the nodes in flight. `why` is why no
+    other node may start. Reading the cluster may raise `ApiError`.
     """
 
     wave: Wave

@@ -1,8 +1,8 @@
 """Documents that processes share in ConfigMaps: the record, the memory and FleetLock's slots.
 
-Each is one key of a ConfigMap, whose other content stays. Another user or another version of
-rollout may have written it, so reading takes bounded memory. A document is understood as a whole or
-not at all: without its memory no rollout starts, and without its slots none is free.
+Each is one key of a ConfigMap, whose other content stays. Others may have written it, so reading
+takes bounded memory. A document is understood as a whole or not at all: without its memory no
+rollout starts, and without its slots none is free.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,15 +1,14 @@
 """Match hosts to Nodes, and check that a Node's own machine has answered.
 
 Without an inventory each Node is a host. With one, its hosts are matched to Nodes by the most
-reliable sign. Hosts and Nodes without a match are reported.
+reliable sign.
 
 An address may lead to another machine, through the kubelet, an inventory, `ssh_config` or NAT. So
 an answer counts only if it has the boot ID of the Node's `nodeInfo`, and no other Node has this
 boot ID. Without such an answer nothing is planned, drained or rebooted.
 
-The machine ID of `nodeInfo` proves nothing: a kubelet in a container without the host's
-/etc/machine-id reports that of its image. The machine ID that is read over SSH shows whether it is
-the same host after a reboot.
+The machine ID of `nodeInfo` proves nothing: a kubelet in a container may report that of its image.
+The machine ID that is read over SSH shows whether it is the same host after a reboot.
 """
 
 from collections import defaultdict

@@ -1,8 +1,8 @@
 """Budgets that another controller opens.
 
 Operators of databases allow no disruption of a pod while it has a role, such as the primary. Once
-its node is cordoned, they give the role to another pod, and then the budget lets the pod go. Other
-controllers move the pod themselves. A drain waits for both, so such a budget is not a blocker.
+its node is cordoned, they give the role to another pod, or move the pod themselves. A drain waits
+for that, so such a budget is not a blocker.
 """
 
 from collections.abc import Iterable

@@ -140,16 +140,14 @@ class UnderWay:
 class NodeStatus:
     """A node's state. `reason` is why a plan leaves it out, `error` why its host gave no facts.
 
-    `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how
-    often it failed since it last succeeded, `retry_after` when an unattended rollout tries it again
-    (RFC 3339), empty where at once. `deferred` is by whom, and since when, it was left for a run
-    from elsewhere; empty where it was not. `group` is the update group of the host, empty where it
-    is not known, `users` who is logged in there, None where it is not. `detected_by` are the
-    sources that say that it needs a reboot, `detail` is why, in their words. `under_way` is how far
-    a rollout has come with it: `rebooting, wave 3 of 6`, and `phase` and `progress` are its parts.
-    `judged` is whether it is known that it needs a reboot, or none; `shows` are sources that it
-    could be asked by as well. `message` explains `reason`, and ends with `fix` in parentheses;
-    `note` is what `state` does not say of it, in brief. `update` is set for a host without a staged
+    `pool` is empty without pools. `failures` is how often it failed since it last succeeded,
+    `retry_after` when an unattended rollout tries it again (RFC 3339), empty if at once. `deferred`
+    is by whom, and since when, it was left for a run from elsewhere. `group` is the host's update
+    group, `users` who is logged in, None if unknown. `detected_by` are the sources that report a
+    reboot, `detail` is why. `under_way` is how far a rollout has come with it, `phase` and
+    `progress` are its parts. `judged`: it is known whether it needs a reboot; `shows` are sources
+    that it could be asked by as well. `message` explains `reason`, and ends with `fix` in
+    parentheses; `note` is what `state` does not say. `update` is set for a host without a staged
     update.
     """
 

@@ -27,11 +27,10 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 class Batch:
     """The nodes of one wave.
 
-    `parts` are those of the rollout that it takes its nodes from.
-    `most` is how many nodes of its part may be away at once.
-    `refused` says, by name, why nodes had to go in a later wave: their pods found no room.
-    `rolling` says how its nodes follow one another; None: all go at once.
-    `estimate` is filled in by the play.
+    `parts` are those of the rollout that it takes its nodes from. `most` is how many nodes of its
+    part may be away at once. `refused` says, by name, why nodes had to go in a later wave.
+    `rolling` says how its nodes follow one another; None: all go at once. `estimate` is filled in
+    by the play.
     """
 
     demands: tuple[NodeDemand, ...]

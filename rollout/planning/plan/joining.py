@@ -70,9 +70,8 @@ def join_plans(
 ) -> RolloutPlan:
     """Join the nodes under way and the waves of `fresh` into the run's plan.
 
-    Waves are numbered after those that have `ended`, so that a rollout counts each wave once.
-    Blockers about nodes that are away are dropped if nodes are under way, because those are among
-    them and the later waves wait.
+    Waves are numbered after those that have `ended`, so that a rollout counts each wave once. If
+    nodes are under way, blockers about nodes that are away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers

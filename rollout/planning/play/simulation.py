@@ -1,8 +1,7 @@
 """Simulate the rollout's nodes and pods in time, by the rules of its execution.
 
-Where pods go, which of them wait, and what that delays depends on when each event happens, so
-nodes and pods are simulated together. Where no past run is known, assumptions are generous: pods
-use all of their grace period.
+Nodes and pods are simulated together, because where pods go depends on when each event happens.
+Where no past run is known, pods are assumed to use all of their grace period.
 """
 
 from collections import defaultdict
