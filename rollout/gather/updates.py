@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.errors import SshError
-from rollout.gather.hosts.answer import CUT_OFF, split_sections
+from rollout.gather.hosts.answer import CUT_OFF, not_run, split_sections
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.signs import ENGINE_SILENT
 from rollout.gather.hosts.sudo import refusal, sudo_problem
+from rollout.model.finding import NoHost
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
+from rollout.wording import cause
 
 _BUS_CALL = (
     "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager"
@@ -75,7 +78,7 @@ def check_hosts(
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
-            why = "no host in the inventory matches this Node"
+            why = cause(NoHost())
             if observation is not None:
                 why = observation.message
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
@@ -110,10 +113,9 @@ def check_refusal(result: CommandResult) -> str:
         return "the connection ended before the host answered"
     answers = split_sections(result.stderr)
     if not answers:
-        output = last_line(result.stderr) or "nothing"
-        return f"the host did not run the command; it said: {output}"
+        return not_run(last_line(result.stderr))
     if result.exit_status == CUT_OFF:
-        return "update_engine did not answer in time: the system bus or the engine is down"
+        return ENGINE_SILENT
     cause = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
     complaint = answers.get("sudo-bus", "")

@@ -19,6 +19,10 @@ LATEST_VERSIONS = 10
 # A version that failed on this many nodes is held, whatever --max-failures says.
 MOST_NODES_OF_VERSION = 150
 _MOST_CHARACTERS = 400
+RIGHTS_FIX = (
+    "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole and Roles"
+    " with every permission."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +122,7 @@ class Memory:
     def way_out(self) -> str:
         """Return what to do about the problem."""
         if self.denied:
-            return (
-                "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole"
-                " and Roles with every permission."
-            )
+            return RIGHTS_FIX
         return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
 
 

@@ -25,6 +25,7 @@ from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.status import UnderWay
 from rollout.report.sentences import reason_counts
 from rollout.report.status import Way
+from rollout.wording.words import rollout_name
 
 _MOST = 20
 # Up to this many nodes in the same state have a line each.
@@ -56,7 +57,7 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
             state = "is taking hosts through their reboots"
         return f"the FleetLock server {state}, run {run}: {counts}"
     record = unfinished.record
-    name = f"the rollout {run}" if run else "a rollout with an unknown ID"
+    name = rollout_name(run)
     who = f"of {printable(record.started_by)}" if record.started_by else ""
     since = f"since {printable(record.started_at)}" if record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING

@@ -42,6 +42,7 @@ from rollout.server.nodes import NOWHERE, facts_of, node_of_host, plan_of, selec
 from rollout.server.protocol import AnswerKind, Denied, HostRequest
 from rollout.server.state import PATIENCE, ServerContext
 from rollout.wording import text
+from rollout.wording.words import rollout_name
 
 _NAMED = 3
 _FORECAST_FRESH = 2.0
@@ -249,9 +250,7 @@ class SlotAdmission:
         )
         unfinished = assess(self._record.now(), others)
         if unfinished is not None and unfinished.blocks:
-            run = unfinished.run
-            name = f"the rollout {run}" if run else "a rollout with an unknown ID"
-            what = f"{name} is running or interrupted"
+            what = f"{rollout_name(unfinished.run)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:

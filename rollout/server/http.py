@@ -22,6 +22,7 @@ from rollout.server.connections import (
 )
 from rollout.server.protocol import (
     HEADER,
+    INTERNAL_ERROR,
     AnswerKind,
     Denied,
     FleetLockAnswer,
@@ -170,8 +171,7 @@ async def _in_protocol_form(
         return _json(FleetLockAnswer(AnswerKind.DECODE_ERROR, excerpt(error.text or error.reason)))
     except Exception as error:  # noqa: BLE001 - a defect denies the request
         _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
-        message = "internal error, see the server's log"
-        return _json(FleetLockAnswer(AnswerKind.INTERNAL_ERROR, message))
+        return _json(INTERNAL_ERROR)
 
 
 async def serve(

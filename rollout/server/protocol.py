@@ -88,6 +88,9 @@ class FleetLockAnswer:
         return FleetLockAnswer(AnswerKind.LOCK_LOST, message)
 
 
+INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see the server's log")
+
+
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
     """The answer is no."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rollout.errors import ApiNotFoundError
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
-from rollout.execution.node.rejoin import absence_seconds
+from rollout.execution.node.rejoin import DID_NOT_COME_BACK, absence_seconds
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, zincati_id
@@ -46,9 +46,7 @@ def await_reregistration(
         if node is not None and node.boot_id:
             return node
         if deadline.expired or is_released():
-            raise NodeRemovedError(
-                "its Node was deleted during its reboot, and its host did not come back"
-            )
+            raise NodeRemovedError(DID_NOT_COME_BACK)
         deadline.pause(_PAUSE)
 
 

@@ -12,9 +12,10 @@ from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
 from rollout.server.holders import await_return, grant, record_report
-from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
+from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
+from rollout.wording.words import defect
 
 # Logged once an hour: answers that any client can cause with any ID or group, and answers that are
 # the same for every host.
@@ -160,9 +161,8 @@ class Service:
             # A gate cannot be checked, or the Node changes too often to be written.
             return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect denies the request
-            self.context.notice(f"internal error, please report it: {error!r}")
-            message = "internal error, see the server's log"
-            return FleetLockAnswer(AnswerKind.INTERNAL_ERROR, message)
+            self.context.notice(defect(error))
+            return INTERNAL_ERROR
 
 
 @contextmanager

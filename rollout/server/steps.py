@@ -21,14 +21,16 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, at_version
 from rollout.execution.node.failures import (
+    NO_ANSWER_HINT,
     GivenUpError,
     NodeFailure,
     NodeRemovedError,
     NotStartedError,
+    not_ready,
 )
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
-from rollout.execution.node.rejoin import mark_again, ready_before_it
+from rollout.execution.node.rejoin import MAY_COME_BACK, mark_again, ready_before_it
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import (
     Step,
@@ -239,7 +241,7 @@ class SlotHost:
         except NodeFailure:
             if not self._may_return(context):
                 raise
-        context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
+        context.step(Phase.REBOOTING, MAY_COME_BACK)
         slot = self.latest
         node = await_reregistration(
             context.cluster,
@@ -325,7 +327,7 @@ class SlotHost:
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).move(Edge.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-        raise _not_ready(context, f"the Node is not Ready within --ready-timeout {timeout}")
+        raise not_ready(context.name, f"the Node is not Ready within --ready-timeout {timeout}")
 
     def _finish(self, context: NodeContext, progress: Progress) -> Progress:
         """Return the node when its host has reported, or after --slot-timeout: it has rebooted."""
@@ -340,7 +342,9 @@ class SlotHost:
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break
         if not node.is_ready:
-            raise _not_ready(context, "the Node was Ready after its reboot, and is not any more")
+            raise not_ready(
+                context.name, "the Node was Ready after its reboot, and is not any more"
+            )
         return node
 
 
@@ -363,16 +367,7 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
         message = "its host was granted a reboot, and is up with the boot ID from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
     message = f"the host is not back within --slot-timeout {timeout}"
-    hint = (
-        "Check its console: is it stuck in firmware, the boot loader,"
-        " or waiting for a disk or the network?"
-    )
-    return NodeFailure(Outcome.NOT_BACK, message, hint=hint)
-
-
-def _not_ready(context: NodeContext, message: str) -> NodeFailure:
-    see = (f"kubectl describe node {context.name}", "journalctl -u kubelet on the host")
-    return NodeFailure(Outcome.NOT_READY, message, see=see)
+    return NodeFailure(Outcome.NOT_BACK, message, hint=NO_ANSWER_HINT)
 
 
 def _boot_of(node: Node) -> BootFacts:

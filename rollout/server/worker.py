@@ -29,6 +29,7 @@ from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node, ReadyState
+from rollout.model.finding import Unsettled
 from rollout.model.fleetlock import Slot, Slots, SlotState
 from rollout.model.node_marks import is_returned_by
 from rollout.model.plan import RolloutPlan
@@ -42,6 +43,8 @@ from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import SlotHost
 from rollout.threads import in_background
+from rollout.wording import text
+from rollout.wording.words import defect
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
@@ -219,9 +222,7 @@ class SlotRunner:
             missing = error.message
         if missing and not self.server_stop.is_due:
             timeout = engine.plan.policy.settle_timeout
-            engine.report.notice(
-                f"after {slot.node} the cluster did not settle within {timeout}: {missing}"
-            )
+            engine.report.notice(text(Unsettled(timeout, missing, node=slot.node)))
         soak = engine.plan.policy.gates.soak
         if soak:
             engine.cluster.deadline(soak).wait_for(self.server_stop)
@@ -261,7 +262,7 @@ class Worker:
             except RolloutError as error:
                 self._troubles.tell(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not end this thread
-                self._troubles.tell(_SLOTS, f"internal error, please report it: {error!r}")
+                self._troubles.tell(_SLOTS, defect(error))
             else:
                 self._troubles.end(_SLOTS)
             self._pause(_TICK if self._slots_to_work_on() else _IDLE)
@@ -362,7 +363,7 @@ class Worker:
         except RolloutError as error:
             self._fail(slot, error.message)
         except Exception as error:  # noqa: BLE001 - the slot stays held, and is retried
-            self._fail(slot, f"internal error, please report it: {error!r}")
+            self._fail(slot, defect(error))
         self.wake()
 
     def _fail(self, slot: Slot, why: str) -> None:

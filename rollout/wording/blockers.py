@@ -10,7 +10,7 @@ from rollout.model.quantity import Duration
 from rollout.model.rivals import Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import obstacle, refusal
-from rollout.wording.words import Words, cause, fix, words
+from rollout.wording.words import Words, cause, fix, rollout_name, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _ALLOW = "or use --allow unhealthy"
@@ -32,12 +32,12 @@ def _(_finding: findings.AwayNotReady) -> Words:
 
 @words.register
 def _(finding: findings.AwayFailed) -> Words:
-    return Words(f"failed in {_rollout(finding.run)} and is still cordoned", _ABORT)
+    return Words(f"failed in {rollout_name(finding.run)} and is still cordoned", _ABORT)
 
 
 @words.register
 def _(finding: findings.AwayStarted) -> Words:
-    return Words(f"was started by {_rollout(finding.run)} and is still cordoned", _ABORT)
+    return Words(f"was started by {rollout_name(finding.run)} and is still cordoned", _ABORT)
 
 
 @words.register
@@ -51,10 +51,6 @@ def _(finding: findings.AwayMaintained) -> Words:
     since = f" since {printable(finding.since)}" if finding.since else ""
     condition = f"has the condition {finding.condition} of someone else{since}"
     return Words(condition, "wait until that condition is false")
-
-
-def _rollout(run: str) -> str:
-    return f"the rollout {printable(run)}" if run else "a rollout with an unknown ID"
 
 
 @words.register

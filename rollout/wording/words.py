@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from rollout.model.finding import Finding
+from rollout.model.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,12 @@ def fix(finding: Finding) -> str:
 def text(finding: Finding) -> str:
     said = words(finding)
     return f"{said.cause} ({said.fix})" if said.fix else said.cause
+
+
+def rollout_name(run: str) -> str:
+    return f"the rollout {printable(run)}" if run else "a rollout with an unknown ID"
+
+
+def defect(error: Exception) -> str:
+    """Return the sentence about an error that no code expects."""
+    return f"internal error, please report it: {error!r}"

@@ -13,6 +13,7 @@ from rollout.cli.stages.operate import _Pass
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.gates import GatePorts
+from rollout.execution.node.failures import NodeFailure, WithheldError, outcome_of
 from rollout.execution.rollout.ledger import Ledger
 from rollout.model.finding import (
     AlertsFiring,
@@ -21,13 +22,18 @@ from rollout.model.finding import (
     Finding,
     GateTimeout,
     HeldVersion,
+    NodeFinding,
+    OwnNodeDeferred,
+    RebootNotNeeded,
     StopRequested,
     Unsettled,
     WaveNotConfirmed,
     WindowClosed,
+    held_version,
 )
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.memory import Memory, Pause, VersionFailures
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NodeResult, Outcome, Phase, RunFinished, RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.plan.build import build_plan
@@ -172,3 +178,22 @@ def test_the_ending_names_the_held_version(wordless: Callable[[], None]) -> None
     )
     text = summary_text(RunResult((), skipped=tuple(ledger.skipped)), took=1.0, width=None)
     assert "rollout release 4152.2.0" in text
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [HELD, OwnNodeDeferred("ops/rollout-1"), RebootNotNeeded(("idle",)), FailureLimit(1, 1)],
+)
+def test_a_failure_is_judged_by_its_finding(wordless: Callable[[], None], finding: Finding) -> None:
+    wordless()
+    failure = NodeFailure(Outcome.SKIPPED, finding=finding)
+    assert failure.message == f"{PLACEHOLDER} ({PLACEHOLDER})"
+    assert outcome_of(failure) is Outcome.SKIPPED
+    assert failure.reason == (finding.kind if isinstance(finding, NodeFinding) else None)
+
+
+def test_a_withheld_reboot_keeps_the_held_version(wordless: Callable[[], None]) -> None:
+    wordless()
+    failure = WithheldError(finding=HELD)
+    assert held_version(failure.finding) == "4152.2.0"
+    assert failure.reason is ExclusionReason.VERSION_HELD

@@ -1,6 +1,7 @@
 """No code reads a sentence that the program wrote: findings decide, and sentences are for people."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,3 +98,35 @@ def test_the_scan_finds_each_way_to_read_a_sentence(reading: str) -> None:
 )
 def test_the_scan_leaves_names_and_whole_sentences_alone(code: str) -> None:
     assert not list(readings(code))
+
+
+def sentences(source: str) -> Iterator[str]:
+    """Yield the long texts of code, without docstrings."""
+    tree = ast.parse(source)
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if node not in docstrings:
+                if len(text.split()) >= WORDS:
+                    yield text.strip()
+            case _:
+                pass
+
+
+WORDS = 8
+# The list of commands is read without the commands, and pools have settings of their own.
+WRITTEN_TWICE = {
+    "Serve the FleetLock protocol for hosts that run Zincati.",
+    "Reboot this many nodes first, one at a time",
+    "How long to wait for pods to terminate",
+    "How long to wait for a host to come back",
+    "How long a node may take to become Ready",
+}
+
+
+def test_each_sentence_is_written_once() -> None:
+    counts = Counter[str]()
+    for path in ROOT.rglob("*.py"):
+        if "lab" not in path.relative_to(ROOT).parts:
+            counts.update(sentences(path.read_text()))
+    assert {text for text, count in counts.items() if count > 1} <= WRITTEN_TWICE

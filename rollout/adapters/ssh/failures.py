@@ -13,6 +13,7 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 AGREEING = "agreeing on keys"
+_FORBIDDEN = "Its sshd may forbid commands for this user."
 _BEHIND = (
     "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
     " ansible."
@@ -93,7 +94,7 @@ def _cause(
         message = f"the host ended the connection while {doing}"
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
-        return "the host opens no session", "Its sshd may forbid commands for this user."
+        return "the host opens no session", _FORBIDDEN
     if isinstance(error, OSError):
         return f"{error.strerror or error} while {doing}", "Is there a route to the host?"
     return _ssh_cause(str(error), doing, _is_sshd_running(host), greeting)
@@ -118,7 +119,7 @@ def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, 
         said = f", but says {_first_line(greeting)}" if greeting else ""
         return f"what answers there does not speak SSH{said or ', or closed at once'}", port
     if text == "Channel closed.":
-        return "the host runs no commands over SSH", "Its sshd may forbid commands for this user."
+        return "the host runs no commands over SSH", _FORBIDDEN
     return f"{text or 'SSH failed'} while {doing}", ""
 
 

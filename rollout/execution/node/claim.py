@@ -37,10 +37,10 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
 from rollout.model.soft_taint import Patch, without_soft_taint
 from rollout.planning.eligibility.away import away_reasons, is_only_marked
-from rollout.planning.eligibility.candidates import Candidate, exclusion
+from rollout.planning.eligibility.candidates import Candidate, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
-from rollout.wording import cause, text
+from rollout.wording import cause
 
 # Seconds that other rollouts get to withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
@@ -146,7 +146,7 @@ def _unmark(task: NodeTask, before: Node) -> None:
 def _check_admission(context: NodeContext) -> None:
     refusal = context.engine.why_refused(context.planned)
     if refusal:
-        raise RefusedError(text(refusal))
+        raise RefusedError(finding=refusal)
 
 
 def _read_when_admitted(
@@ -170,13 +170,13 @@ def _read_when_admitted(
         # The limit is full even if all later rollouts withdraw from their nodes.
         full_for_good = limit.why_full(name, away - giving_way)
         if full_for_good:
-            raise RefusedError(text(full_for_good))
+            raise RefusedError(finding=full_for_good)
         # The limit may be full only until they have withdrawn.
         full = limit.why_full(name, away)
         if full is None:
             return nodes[name]
         if patience.expired:
-            raise RefusedError(text(full))
+            raise RefusedError(finding=full)
         patience.pause(_PAUSE)
 
 
@@ -189,9 +189,9 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
     may_be_idle = context.policy.reboot_idle and not context.planned.staged
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
     inputs = EligibilityInputs(context.cluster.api.server_time())
-    left_out = exclusion(Candidate(node, observation, policy, inputs))
-    if left_out is not None:
-        raise NotStartedError(left_out.message, left_out.reason)
+    finding = why_excluded(Candidate(node, observation, policy, inputs))
+    if finding:
+        raise NotStartedError(finding=finding)
     assert isinstance(observation, HostFacts)  # noqa: S101 - a node without them is left out
     return observation
 

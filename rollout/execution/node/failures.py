@@ -21,6 +21,11 @@ _WORKS = frozenset(
     }
 )
 
+NO_ANSWER_HINT = (
+    "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or the"
+    " network?"
+)
+
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
     """A step that failed with an outcome of its own. The rest is as in a `NodeResult`."""
@@ -28,14 +33,15 @@ class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an er
     def __init__(
         self,
         outcome: Outcome,
-        message: str,
+        message: str = "",
         *,
         hint: str = "",
         see: Sequence[str] = (),
         reason: ExclusionReason | None = None,
         finding: Finding | None = None,
     ) -> None:
-        super().__init__(message, hint=hint, see=see)
+        why = text(finding) if finding and not message else message
+        super().__init__(why, hint=hint, see=see)
         self.outcome = outcome
         self.reason = finding.kind if isinstance(finding, NodeFinding) else reason
         self.finding = finding
@@ -58,8 +64,7 @@ class NotStartedError(NodeFailure):
         *,
         finding: Finding | None = None,
     ) -> None:
-        self.why = text(finding) if finding else why
-        super().__init__(Outcome.SKIPPED, self.why, reason=reason, finding=finding)
+        super().__init__(Outcome.SKIPPED, why, reason=reason, finding=finding)
 
 
 class RefusedError(NotStartedError):
@@ -88,6 +93,11 @@ class GivenUpError(NodeFailure):
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
+
+
+def not_ready(node: str, message: str) -> NodeFailure:
+    see = (f"kubectl describe node {node}", "journalctl -u kubelet on the host")
+    return NodeFailure(Outcome.NOT_READY, message, see=see)
 
 
 def outcome_of(error: RolloutError) -> Outcome:

@@ -20,7 +20,7 @@ from typing import assert_never
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.failures import NodeFailure, NodeRemovedError
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.polling import observe
@@ -173,11 +173,8 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             task.step(Phase.BOOTED, missing)
             task.cluster.clock.wait(view.changed, min(_READY_TICK, deadline.remaining))
             view.changed.clear()
-    raise NodeFailure(
-        Outcome.NOT_READY,
-        f"the Node is not Ready within --ready-timeout {timeout}: {missing}",
-        see=(f"kubectl describe node {task.name}", "journalctl -u kubelet on the host"),
-    )
+    message = f"the Node is not Ready within --ready-timeout {timeout}: {missing}"
+    raise not_ready(task.name, message)
 
 
 def _why_not_ready(node: Node | None, boot: BootFacts) -> str:

@@ -41,10 +41,12 @@ from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
 from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.detection import Source
+from rollout.model.finding import ApiUnavailable
 from rollout.model.progress import Activity, Outcome, Phase
 from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
+from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
 _DETACH_SECONDS = 120.0
@@ -225,7 +227,7 @@ def _check_may_reboot(
     except ApiError as error:
         if not is_passing(error):
             raise
-        raise _NotNowError(f"the API server is unavailable: {error.message}") from error
+        raise _NotNowError(text(ApiUnavailable(error.message))) from error
     facts = parse_last_answer(host.host, answer, host.probe)
     if facts is None:
         check_version(context, None)

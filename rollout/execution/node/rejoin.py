@@ -40,6 +40,8 @@ T = TypeVar("T")
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0
+MAY_COME_BACK = "its Node was deleted: its host may still come back"
+DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did not come back"
 
 
 @dataclass(slots=True)
@@ -58,11 +60,9 @@ class Absence:
         if self.patience is None:
             seconds = absence_seconds(self.context.policy.reboot_timeout)
             self.patience = self.context.cluster.deadline(seconds)
-            self.context.step(Phase.REBOOTING, "its Node was deleted: its host may still come back")
+            self.context.step(Phase.REBOOTING, MAY_COME_BACK)
         elif self.patience.expired:
-            raise NodeRemovedError(
-                "its Node was deleted during its reboot, and its host did not come back"
-            )
+            raise NodeRemovedError(DID_NOT_COME_BACK)
 
 
 def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:

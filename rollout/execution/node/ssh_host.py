@@ -11,7 +11,7 @@ from rollout.errors import (
     SshRefusedError,
     SshTimeoutError,
 )
-from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.failures import NO_ANSWER_HINT, NodeFailure
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.host import Host
@@ -149,8 +149,5 @@ def no_boot(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
     return NodeFailure(
         Outcome.NOT_BACK,
         f"not back within --reboot-timeout {timeout}: {last}",
-        hint=(
-            "Check its console: is it stuck in firmware, the boot loader, or waiting for a disk or"
-            " the network?"
-        ),
+        hint=NO_ANSWER_HINT,
     )

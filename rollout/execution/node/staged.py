@@ -64,5 +64,5 @@ def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None
     try:
         context.engine.run_node_command(staged)
     except NotStartedError as error:
-        raise WithheldError(error.why, error.reason, finding=error.finding) from error
+        raise WithheldError(error.message, error.reason, finding=error.finding) from error
     mark_staged(staged, detection)

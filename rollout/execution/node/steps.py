@@ -80,7 +80,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 outcome=error.outcome,
                 phase=Phase.PENDING,
                 seconds=context.seconds,
-                message=error.why,
+                message=error.message,
                 waits=True,
             )
         except RolloutError as error:
@@ -172,8 +172,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
 def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
     """Raise `NodeFailure` if this process runs on the node: a drain would end it."""
     if context.own is not None:
-        finding = context.own.finding
-        raise NodeFailure(outcome, text(finding), reason=finding.kind)
+        raise NodeFailure(outcome, finding=context.own.finding)
 
 
 def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:

@@ -44,6 +44,7 @@ from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import NodeEnd
 from rollout.ports import Clock, ClusterApi, Observer
+from rollout.wording.words import defect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +363,7 @@ def _defect_result(planned: PlannedNode, error: Exception, seconds: float) -> No
         outcome=Outcome.FAILED,
         phase=Phase.FAILED,
         seconds=seconds,
-        message=f"internal error, please report it: {error!r}",
+        message=defect(error),
         left_cordoned=True,
     )
 

@@ -11,7 +11,7 @@ from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.finding import PausedByAnnotation
 from rollout.model.marks import RIVAL_PAUSES
-from rollout.model.memory import Memory
+from rollout.model.memory import RIGHTS_FIX, Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on, why_paused
 from rollout.model.plan import (
     Blocker,
@@ -25,10 +25,6 @@ from rollout.model.text import counted, name_excerpt, shell_word, shortened
 from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
-_RIGHTS_FIX = (
-    "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole and Roles"
-    " with every permission."
-)
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
 _NO_NODE_FIX = (
     "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
@@ -65,7 +61,7 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
                 CheckName.RIGHT,
                 str(right),
                 f"not granted: rollout cannot {right.purpose}",
-                _RIGHTS_FIX,
+                RIGHTS_FIX,
             )
 
 

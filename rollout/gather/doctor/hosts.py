@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model import marks
 from rollout.model.detection import Source, SourceAnswer
+from rollout.model.finding import NoHost, RivalOnHost, ShutdownInhibited
 from rollout.model.host import (
     DEFAULT_SSH_USER,
     EngineTrouble,
@@ -15,8 +16,9 @@ from rollout.model.host import (
     UnitState,
 )
 from rollout.model.reboot_request import how_to_ask
-from rollout.model.rivals import SELF_REBOOTS
+from rollout.model.rivals import SELF_REBOOTS, Rival
 from rollout.model.text import capitalize
+from rollout.wording import cause
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
 _KINDS = {
@@ -55,7 +57,7 @@ def host_checks(
     """Check one node's host; `own_command`: it is rebooted by the operator's own command."""
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
-        yield failed(CheckName.SSH, node, "no host in the inventory matches this Node", fix)
+        yield failed(CheckName.SSH, node, cause(NoHost()), fix)
     elif isinstance(observation, ProbeFailure):
         fix = observation.hint or "Try to `ssh` to it by hand."
         yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
@@ -93,7 +95,7 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
     name = CheckName.SHUTDOWN
     if facts.inhibited_by:
         fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
-        return failed(name, node, f"its shutdown is blocked by {facts.inhibited_by}", fix)
+        return failed(name, node, cause(ShutdownInhibited(facts.inhibited_by)), fix)
     if facts.shutdown_pending:
         return failed(
             name,
@@ -209,5 +211,5 @@ def _zincati(node: str, facts: HostFacts) -> Check:
         'Make it use rollout fleetlock (strategy = "fleet_lock"), or: sudo systemctl mask --now'
         " zincati"
     )
-    message = f"Zincati runs on the host and reboots it (strategy {facts.zincati})"
+    message = cause(RivalOnHost(Rival.ZINCATI, facts.zincati))
     return failed(CheckName.ZINCATI, node, message, fix)

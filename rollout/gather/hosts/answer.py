@@ -49,3 +49,7 @@ def exit_status(section: str) -> int | None:
     """Return the last exit status in a section; an earlier one may come from the command itself."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
+
+
+def not_run(output: str) -> str:
+    return f"the host did not run the command; it said: {output or 'nothing'}"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import parse_assignments, split_sections
+from rollout.gather.hosts.answer import not_run, parse_assignments, split_sections
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import (
     RUNNING,
@@ -225,8 +225,7 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     if answers:
         message = f"the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        output = last_line(result.stderr) or last_line(result.stdout) or "nothing"
-        message = f"the host did not run the command; it said: {output}"
+        message = not_run(last_line(result.stderr) or last_line(result.stdout))
     return ProbeFailure(
         host,
         ProbeFailureKind.GARBLED,

@@ -17,6 +17,7 @@ from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, Updat
 from rollout.model.text import excerpt, shortened
 from rollout.model.tool_output import last_line
 
+ENGINE_SILENT = "update_engine did not answer in time: the system bus or the engine is down"
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
@@ -64,10 +65,7 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
     sources = [source for source in _SOURCES if source in stdout]
     codes = {source: exit_status(stdout[source]) for source in sources}
     if CUT_OFF in codes.values():
-        return (
-            EngineTrouble.SILENT,
-            "update_engine did not answer in time: the system bus or the engine is down",
-        )
+        return EngineTrouble.SILENT, ENGINE_SILENT
     if codes.get("client") == NOT_FOUND:
         bus_error = last_line(stderr.get("bus", ""))
         if bus_error.endswith(_NO_SUCH_SERVICE):
