@@ -27,6 +27,8 @@ KINDS = {
     "events": "Event",
     "leases": "Lease",
     "namespaces": "Namespace",
+    "nodemaintenanceplans": "NodeMaintenancePlan",
+    "nodemaintenances": "NodeMaintenance",
     "nodes": "Node",
     "persistentvolumes": "PersistentVolume",
     "plans": "Plan",

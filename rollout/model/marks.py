@@ -73,6 +73,20 @@ MCO_DESIRED = MCO_PREFIX + "desiredConfig"
 MCO_AT_WORK = frozenset({"Working", "Rebooting"})
 # tuppr's annotation on the node that it upgrades.
 TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
+# The Kairos operator's annotation on a node that it has cordoned:
+# https://github.com/kairos-io/kairos-operator, internal/controller/nodeop_controller.go
+KAIROS_CORDONED = "operator.kairos.io/cordoned-by"
+# NodeWright's annotations, one for each of its objects, whose names follow:
+# https://github.com/NVIDIA/nodewright, operator/internal/wrapper/node.go
+NODEWRIGHT_STATUS = "skyhook.nvidia.com/status_"
+NODEWRIGHT_AT_WORK = "in_progress"
+# NVSentinel's label, with the states in which it goes on by itself:
+# https://github.com/NVIDIA/NVSentinel, package statemanager
+NVSENTINEL_STATE = "dgxc.nvidia.com/nvsentinel-state"
+NVSENTINEL_AT_WORK = frozenset({"quarantined", "draining", "drain-succeeded", "remediating"})
+# The node-maintenance-orchestrator's label on a node of a plan:
+# https://github.com/Nils-Svensson/node-maintenance-orchestrator, api/v1alpha1/annotations.go
+ORCHESTRATOR_MAINTAINS = "maintenance.nmoo.io/in-maintenance"
 # The system-upgrade-controller's label on the pods that upgrade a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 

@@ -17,6 +17,13 @@ class Rival(StrEnum):
     MCO = "mco"
     BRUPOP = "brupop"
     TUPPR = "tuppr"
+    BOOTC_OPERATOR = "bootc-operator"
+    KAIROS = "kairos-operator"
+    NODEWRIGHT = "nodewright"
+    NVSENTINEL = "nvsentinel"
+    NVIDIA_MAINTENANCE = "maintenance-operator"
+    MEDIK8S_MAINTENANCE = "node-maintenance-operator"
+    MAINTENANCE_ORCHESTRATOR = "node-maintenance-orchestrator"
     LOCKSMITHD = "locksmithd"
     ZINCATI = "zincati"
 
@@ -26,6 +33,8 @@ class SelfReboot(StrEnum):
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
+    SYSUPDATE = "systemd-sysupdate"
+    REBOOTMGR = "rebootmgr"
 
 
 RIVALS = (*Rival, *SelfReboot)
@@ -39,6 +48,44 @@ SELF_REBOOTS = {
     SelfReboot.BOOTC: (
         "bootc-fetch-apply-updates.timer updates the host and reboots it by itself",
         "sudo systemctl mask --now bootc-fetch-apply-updates.timer",
+    ),
+    SelfReboot.SYSUPDATE: (
+        "systemd-sysupdate-reboot.timer reboots the host by itself",
+        "sudo systemctl mask --now systemd-sysupdate-reboot.timer",
+    ),
+    # Without rebootmgr, transactional-update would reboot the host at once.
+    SelfReboot.REBOOTMGR: (
+        "rebootmgr reboots the host by itself",
+        "sudo rebootmgrctl set-strategy off",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKind:
+    """A kind of object that requests work from a coordinator, which does nothing without one."""
+
+    plural: str
+    group: str
+    version: str
+
+    @property
+    def path(self) -> str:
+        """The path of its list."""
+        return f"/apis/{self.group}/{self.version}/{self.plural}"
+
+
+# https://github.com/Mellanox/maintenance-operator, api/v1alpha1/groupversion_info.go;
+# https://github.com/medik8s/node-maintenance-operator, api/v1beta1/groupversion_info.go;
+# https://github.com/Nils-Svensson/node-maintenance-orchestrator, api/v1alpha1/groupversion_info.go
+REQUESTS = {
+    Rival.UPGRADE_CONTROLLER: RequestKind("plans", "upgrade.cattle.io", "v1"),
+    Rival.NVIDIA_MAINTENANCE: RequestKind("nodemaintenances", "maintenance.nvidia.com", "v1alpha1"),
+    Rival.MEDIK8S_MAINTENANCE: RequestKind(
+        "nodemaintenances", "nodemaintenance.medik8s.io", "v1beta1"
+    ),
+    Rival.MAINTENANCE_ORCHESTRATOR: RequestKind(
+        "nodemaintenanceplans", "maintenance.nmoo.io", "v1alpha1"
     ),
 }
 

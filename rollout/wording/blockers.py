@@ -7,13 +7,14 @@ from rollout.model.cluster import Budget
 from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
-from rollout.model.rivals import Coordinator, LockAnnotation, Rival
+from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import obstacle, refusal
 from rollout.wording.words import Words, cause, fix, rollout_name, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _ALLOW = "or use --allow unhealthy"
+_DRAINING_ON_REQUEST = REQUESTS.keys() - {Rival.UPGRADE_CONTROLLER}
 _BESIDE = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
 
@@ -108,6 +109,8 @@ def _(finding: findings.CoordinatorActive) -> Words:
     act = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
     if coordinator.rival == Rival.FLEETLOCK:
         act = "lets hosts reboot by themselves"
+    if coordinator.rival in _DRAINING_ON_REQUEST:
+        act = "has requests to cordon and drain nodes"
     # Nothing of the machine-config-operator's own Deployments says that its pools are paused.
     joint = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{joint} ignore it with --allow {coordinator.rival}"

@@ -234,6 +234,10 @@ _MARKED = {
     Rival.KRM: "the reboot manager is rebooting it",
     Rival.TUPPR: "tuppr is upgrading it",
     Rival.MCO: "the machine-config-operator updates it",
+    Rival.KAIROS: "the Kairos operator has cordoned it",
+    Rival.NODEWRIGHT: "NodeWright is changing it",
+    Rival.NVSENTINEL: "NVSentinel is repairing it",
+    Rival.MAINTENANCE_ORCHESTRATOR: "the node-maintenance-orchestrator maintains it",
 }
 
 

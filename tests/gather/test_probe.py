@@ -28,6 +28,9 @@ from rollout.ports import CommandResult
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
 
 
+UNITS = "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
+
+
 EVERYTHING = Probe(tuple(Source), "true")
 
 
@@ -211,7 +214,7 @@ def test_client_answers(shell: str, tools: Path) -> None:
     assert not facts.locksmithd_active
     # Nothing but the question about units: asking is not rebooting, and an answered question is not
     # asked again.
-    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
+    assert (tools / "calls").read_text() == f"is-active {UNITS}\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -329,4 +332,4 @@ def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> Non
         SourceAnswer.NEEDED if Path("/run/reboot-required").exists() else SourceAnswer.NOT_NEEDED
     )
     assert got.answer is expected
-    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
+    assert (tools / "calls").read_text() == f"is-active {UNITS}\n"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
+from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, read_coordinators
 from rollout.gather.cluster.snapshot import console_hint, read_findings
 from rollout.model.progress import NodeCondition
-from rollout.model.rivals import Coordinator, LockAnnotation
+from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -61,18 +61,20 @@ def found(
     *,
     deployments: tuple[Json, ...] = (),
     daemon_sets: tuple[Json, ...] = (),
-    plans: int | None = None,
+    requests: int | None = None,
 ) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     lists: dict[str, object] = {DEPLOYMENTS: deployments, DAEMON_SETS: daemon_sets}
 
     def answer(exchange: Exchange) -> None:
         path = exchange.split.path
-        if path == PLANS and plans is None:
+        is_request = path in [kind.path for kind in REQUESTS.values()]
+        if is_request and requests is None:
             exchange.json(
                 {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, 404
             )
-        elif path == PLANS:
-            exchange.json({"metadata": {}, "items": [{"metadata": {"name": "os"}}] * (plans or 0)})
+        elif is_request:
+            items = [{"metadata": {"name": "os"}}] * (requests or 0)
+            exchange.json({"metadata": {}, "items": items})
         else:
             exchange.json({"metadata": {}, "items": lists[path]})
 
@@ -116,6 +118,37 @@ def found(
             None,
         ),
         (workload("home-tuppr", labels={"app.kubernetes.io/name": "tuppr"}), "tuppr"),
+        (
+            workload(
+                "bootc-operator-controller-manager",
+                image="ghcr.io/bootc-dev/bootc-operator:latest",
+                labels={"app.kubernetes.io/name": "bootc-operator"},
+            ),
+            "bootc-operator",
+        ),
+        (
+            workload(
+                "operator-kairos-operator",
+                image="quay.io/kairos/operator:v0.1.2@sha256:0123",
+                labels={"app.kubernetes.io/name": "kairos-operator"},
+            ),
+            "kairos-operator",
+        ),
+        (
+            workload(
+                "gpu-skyhook-operator-controller-manager",
+                image="nvcr.io/nvidia/skyhook/operator:v0.15.0",
+                labels={"app.kubernetes.io/name": "skyhook-operator"},
+            ),
+            "nodewright",
+        ),
+        (
+            workload(
+                "fault-remediation", image="ghcr.io/nvidia/nvsentinel/fault-remediation:v1.31.0"
+            ),
+            "nvsentinel",
+        ),
+        (workload("fault-quarantine", image="ghcr.io/nvidia/nvsentinel/fault-quarantine:1"), None),
         (workload("airlock", image="airlock/microgateway:4"), None),
         (workload("fleetlock", labels={"app.kubernetes.io/name": "node-rollout"}), None),
         (ours("fleetlock", image="registry:5000/ops/tools:1"), None),
@@ -131,15 +164,36 @@ def test_operators_are_known_by_name_label_or_image(
     assert unseen == ()
 
 
-@pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])
-def test_the_upgrade_controller_is_one_where_it_has_plans(
-    plans: int | None, *, is_rival: bool, tmp_path: Path
+@pytest.mark.parametrize(("requests", "is_rival"), [(None, False), (0, False), (1, True)])
+@pytest.mark.parametrize(
+    ("deployment", "rival"),
+    [
+        (
+            workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4"),
+            "system-upgrade-controller",
+        ),
+        (
+            workload("network-operator-maintenance", image="ghcr.io/mellanox/maintenance-operator"),
+            "maintenance-operator",
+        ),
+        (
+            workload(
+                "node-maintenance-operator-controller-manager",
+                image="quay.io/medik8s/node-maintenance-operator:latest",
+            ),
+            "node-maintenance-operator",
+        ),
+        (
+            workload("nmo", image="ghcr.io/nils-svensson/node-maintenance-orchestrator:v0.1.0"),
+            "node-maintenance-orchestrator",
+        ),
+    ],
+)
+def test_what_works_on_request_is_one_where_it_has_requests(
+    deployment: Json, rival: str, requests: int | None, *, is_rival: bool, tmp_path: Path
 ) -> None:
-    controller = workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4")
-    coordinators, _unseen = found(tmp_path, deployments=(controller,), plans=plans)
-    assert [each.rival for each in coordinators] == (
-        ["system-upgrade-controller"] if is_rival else []
-    )
+    coordinators, _unseen = found(tmp_path, deployments=(deployment,), requests=requests)
+    assert [each.rival for each in coordinators] == ([rival] if is_rival else [])
 
 
 def scheduled(number: int, *, generation: int = 2, observed: int = 2) -> Json:

@@ -72,6 +72,12 @@ MARKS = [
     ("krm", {"annotations": {"rebootmanager/status": "Rebooting"}}),
     ("tuppr", {"labels": {"tuppr.home-operations.com/upgrading": "true"}}),
     ("mco", {"annotations": {MCO + "state": "Working"}}),
+    ("kairos-operator", {"annotations": {"operator.kairos.io/cordoned-by": "ops/update/uid"}}),
+    ("nodewright", {"annotations": {"skyhook.nvidia.com/status_tuning": "in_progress"}}),
+    ("nvsentinel", {"labels": {"dgxc.nvidia.com/nvsentinel-state": "quarantined"}}),
+    ("nvsentinel", {"labels": {"dgxc.nvidia.com/nvsentinel-state": "draining"}}),
+    ("nvsentinel", {"labels": {"dgxc.nvidia.com/nvsentinel-state": "remediating"}}),
+    ("node-maintenance-orchestrator", {"labels": {"maintenance.nmoo.io/in-maintenance": "true"}}),
     (
         "mco",
         {
@@ -105,6 +111,10 @@ MARKS = [
     ),
 ]
 NO_MARKS = [
+    {"annotations": {"skyhook.nvidia.com/status_tuning": "complete"}},
+    {"labels": {"dgxc.nvidia.com/nvsentinel-state": "remediation-succeeded"}},
+    {"labels": {"dgxc.nvidia.com/nvsentinel-state": "drain-failed"}},
+    {"labels": {"bootc.dev/managed": ""}},
     {
         "annotations": {
             MCO + "currentConfig": "w-1",

@@ -6,6 +6,7 @@ from functools import partial
 
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
+from rollout.model.rivals import REQUESTS, Rival
 from rollout.ports import ClusterApi
 from rollout.threads import side_by_side
 
@@ -112,6 +113,11 @@ def plan_rights() -> tuple[Right, ...]:
     optional = partial(_all, optional=True)
     cluster = "kube-system"
     plans = "plans.upgrade.cattle.io"
+    maintenance = [
+        f"{requests.plural}.{requests.group}"
+        for rival, requests in REQUESTS.items()
+        if rival is not Rival.UPGRADE_CONTROLLER
+    ]
     storage = "replicas.longhorn.io settings.longhorn.io"
     return (
         *_all("get list", "nodes", "see the nodes"),
@@ -122,6 +128,7 @@ def plan_rights() -> tuple[Right, ...]:
         *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
         *optional("list", "deployments.apps", "see other reboot coordinators"),
         *optional("list", plans, "see which upgrades system-upgrade-controller plans"),
+        *optional("list", " ".join(maintenance), "see which nodes other operators maintain"),
         *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
         *optional("list", "namespaces", "resolve namespaceSelector in pod affinities"),
         *optional("list", storage, "leave nodes with the last healthy replica alone"),

@@ -14,33 +14,46 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
-from rollout.model.rivals import Coordinator, LockAnnotation
+from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.ports import ClusterApi
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
-PLANS = "/apis/upgrade.cattle.io/v1/plans"
-_KURED = "kured"
+_KURED = Rival.KURED
 _KURED_VARIABLE = "KURED_"
-_UPGRADE = "system-upgrade-controller"
-_FLUO = "fluo"
-_CLUO = "cluo"
-_CRO = "cro"
-_KRM = "krm"
-_FLEETLOCK = "fleetlock"
 _OPERATORS = {
-    "flatcar-linux-update-operator": _FLUO,
-    "container-linux-update-operator": _CLUO,
-    "reboot-controller": _CRO,
-    "reboot-manager": _KRM,
-    "kubernetes_reboot_manager": _KRM,
-    "fleetlock": _FLEETLOCK,
-    _UPGRADE: _UPGRADE,
-    "machine-config-controller": "mco",
-    "machine-config-operator": "mco",
-    "bottlerocket-update-operator": "brupop",
-    "brupop-controller-deployment": "brupop",
-    "tuppr": "tuppr",
+    "flatcar-linux-update-operator": Rival.FLUO,
+    "container-linux-update-operator": Rival.CLUO,
+    "reboot-controller": Rival.CRO,
+    "reboot-manager": Rival.KRM,
+    "kubernetes_reboot_manager": Rival.KRM,
+    "fleetlock": Rival.FLEETLOCK,
+    "system-upgrade-controller": Rival.UPGRADE_CONTROLLER,
+    "machine-config-controller": Rival.MCO,
+    "machine-config-operator": Rival.MCO,
+    "bottlerocket-update-operator": Rival.BRUPOP,
+    "brupop-controller-deployment": Rival.BRUPOP,
+    "tuppr": Rival.TUPPR,
+    # https://github.com/bootc-dev/bootc-operator, config/manager/manager.yaml: label and image
+    "bootc-operator": Rival.BOOTC_OPERATOR,
+    # https://github.com/kairos-io/kairos-operator, config/manager/manager.yaml: label
+    "kairos-operator": Rival.KAIROS,
+    # https://github.com/NVIDIA/nodewright (formerly Skyhook), chart/Chart.yaml: label
+    "skyhook-operator": Rival.NODEWRIGHT,
+    # https://github.com/NVIDIA/NVSentinel, distros/kubernetes/nvsentinel/charts/fault-remediation:
+    # name and image of the part that requests reboots, and its name in the first versions
+    "fault-remediation": Rival.NVSENTINEL,
+    "fault-remediation-module": Rival.NVSENTINEL,
+    # https://github.com/Mellanox/maintenance-operator, deployment/maintenance-operator-chart: label
+    # and image
+    "maintenance-operator": Rival.NVIDIA_MAINTENANCE,
+    # https://github.com/medik8s/node-maintenance-operator, config/default and config/manager: name
+    # and image
+    "node-maintenance-operator-controller-manager": Rival.MEDIK8S_MAINTENANCE,
+    "node-maintenance-operator": Rival.MEDIK8S_MAINTENANCE,
+    # https://github.com/Nils-Svensson/node-maintenance-orchestrator, config/manager/manager.yaml
+    # and charts: label and image
+    "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
 # It has the image of a coordinator, but does not reboot nodes.
 _HARMLESS = "brupop-apiserver"
@@ -111,7 +124,7 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
     deployments, unseen = read_if_allowed(lambda: _deployments(api), _UNSEEN)
     daemon_sets, also_unseen = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     rivals = (*deployments, *daemon_sets)
-    active = tuple(item for item in rivals if item.rival != _UPGRADE or _has_plans(api))
+    active = tuple(item for item in rivals if _has_work(api, item))
     return active, (*unseen, *also_unseen)
 
 
@@ -119,7 +132,7 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DEPLOYMENTS, _WireCoordinator, lambda item: item).items:
         rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
         if _AIRLOCK in _programs(item):
-            rivals.append(_FLEETLOCK)
+            rivals.append(Rival.FLEETLOCK)
         meta = item.metadata
         if rivals and item.spec.replicas and meta.name != _HARMLESS and not _is_ours(item):
             yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)
@@ -196,10 +209,14 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
     return is_current and status.desired_number_scheduled == 0
 
 
-def _has_plans(api: ClusterApi) -> bool:
+def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
+    """Return whether the coordinator has requests, or needs none; also if that cannot be read."""
+    requests = REQUESTS.get(Rival(coordinator.rival))
+    if requests is None:
+        return True
     try:
-        page = api.get(PLANS, {"limit": "1"})
-        return bool(decode.decode(page, wire.Page[_WireCoordinator], PLANS).items)
+        page = api.get(requests.path, {"limit": "1"})
+        return bool(decode.decode(page, wire.Page[_WireCoordinator], requests.path).items)
     except ApiNotFoundError:
         return False
     except ApiError as error:

@@ -153,7 +153,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=_runs(answers, 0),
         zincati=zincati_strategy(answers.get("zincati", "")),
-        reboots_itself=tuple(_reboots_itself(answers)),
+        reboots_itself=tuple(_reboots_itself(answers, os_release)),
         may_reboot=may_reboot,
         reboot_refusal=reboot_refusal,
         reboot_fix=reboot_fix,
@@ -188,11 +188,29 @@ def _runs(answers: Mapping[str, str], number: int) -> bool:
     return number < len(states) and states[number] in RUNNING
 
 
-def _reboots_itself(answers: Mapping[str, str]) -> Iterator[SelfReboot]:
+def _reboots_itself(
+    answers: Mapping[str, str], os_release: Mapping[str, str]
+) -> Iterator[SelfReboot]:
     if parse_assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
     if _runs(answers, 1):
         yield SelfReboot.BOOTC
+    # `systemd-sysupdate reboot` compares the running version by this field, and fails without it.
+    # So this timer does nothing on Flatcar, where it is active.
+    if _runs(answers, 2) and "IMAGE_VERSION" in os_release:
+        yield SelfReboot.SYSUPDATE
+    if _runs(answers, 3) and _rebootmgr_strategy(answers.get("rebootmgr", "")) != "off":
+        yield SelfReboot.REBOOTMGR
+
+
+def _rebootmgr_strategy(text: str) -> str:
+    """Return the strategy in rebootmgr's configuration files, the last of which counts."""
+    strategy = ""
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "strategy":
+            strategy = value.strip()
+    return strategy
 
 
 def _word(text: str) -> str:

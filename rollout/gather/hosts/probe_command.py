@@ -29,6 +29,10 @@ _INHIBITORS_CALL = (
 )
 # apt merges its configuration files, and prints one spelling of a boolean.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
+# In the order in which the parser reads their states.
+_REBOOTING_UNITS = (
+    "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
+)
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 
 # Who is logged in, and the terminal of this session. `who` may hang when a directory server is
@@ -69,7 +73,10 @@ for dir in /usr/share/coreos /usr/share/flatcar /etc/coreos /etc/flatcar
 do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
-mark units; run 5 systemctl is-active locksmithd bootc-fetch-apply-updates.timer
+mark units; run 5 systemctl is-active {_REBOOTING_UNITS}
+mark rebootmgr
+for file in /etc/rebootmgr.conf /etc/rebootmgr/rebootmgr.conf /etc/rebootmgr/rebootmgr.conf.d/*.conf
+do if [ -r "$file" ]; then cat "$file"; echo; fi; done
 mark unattended-upgrades
 if [ -x /usr/bin/unattended-upgrade ]; then run 5 {_APT_CALL}; fi
 mark zincati

@@ -48,12 +48,27 @@ def marks_on(node: Node) -> Iterator[RivalMark]:
         yield _mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":
         yield _mark(node, Rival.TUPPR, marks.TUPPR_UPGRADING)
+    yield from _maintenance_marks(node)
     state = node.annotations.get(marks.MCO_STATE, "")
     desired = node.annotations.get(marks.MCO_DESIRED)
     if state in marks.MCO_AT_WORK:
         yield _mark(node, Rival.MCO, marks.MCO_STATE, value=state)
     elif desired and desired != node.annotations.get(marks.MCO_CURRENT):
         yield _mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired)
+
+
+def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
+    """Yield the marks of operators that repair or change the node, not only its OS."""
+    if node.labels.get(marks.ORCHESTRATOR_MAINTAINS) == "true":
+        yield _mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
+    if marks.KAIROS_CORDONED in node.annotations:
+        yield _mark(node, Rival.KAIROS, marks.KAIROS_CORDONED)
+    sentinel = node.labels.get(marks.NVSENTINEL_STATE, "")
+    if sentinel in marks.NVSENTINEL_AT_WORK:
+        yield _mark(node, Rival.NVSENTINEL, marks.NVSENTINEL_STATE, value=sentinel)
+    for name, status in node.annotations.items():
+        if name.startswith(marks.NODEWRIGHT_STATUS) and status == marks.NODEWRIGHT_AT_WORK:
+            yield _mark(node, Rival.NODEWRIGHT, name, value=status)
 
 
 def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
