@@ -1,8 +1,4 @@
-"""Run one command line to its end: errors become lines on standard error and an exit code.
-
-Expected errors are a sentence and a hint; `-v` adds their causes. Only bugs print a traceback, with
-`-v`.
-"""
+"""Run one command line to its end: errors become lines on standard error and an exit code."""
 
 import os
 import re

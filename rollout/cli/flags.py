@@ -178,7 +178,7 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
 
 
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Return the saved plan that the arguments of a command name, or the nodes.
+    """Return the saved plan or the nodes that the arguments name.
 
     A single word is a plan if there is such a file, or if it can be no node.
     """

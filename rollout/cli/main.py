@@ -81,10 +81,7 @@ def main() -> None:
 
 
 def _ensure_user_and_home() -> None:
-    """Set the user and its home, which libraries ask for, if the system knows neither.
-
-    This is so in containers that run as a numeric user.
-    """
+    """Set user and home, which libraries ask for and some containers lack."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

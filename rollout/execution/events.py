@@ -62,8 +62,7 @@ BLOCKED = "DrainBlocked"
 class NodeEvents:
     """Writes the Events of one run while it is entered.
 
-    `report` informs the observers and writes Events. On exit, the remaining Events have
-    `closing_seconds` to be written.
+    On exit, the remaining Events have `closing_seconds` to be written.
     """
 
     api: ClusterApi

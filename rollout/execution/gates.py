@@ -171,10 +171,7 @@ class PolicyGates:
         return OPEN
 
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
-        """Return what keeps the node from its cordon, though `ask` let it start.
-
-        The slow conditions are checked first, so that little time passes until the cordon.
-        """
+        """Check the slow conditions first, so that little time passes until the cordon."""
         if self.memory is not None:
             self.memory.expire()
         for condition in reversed(self._conditions):
@@ -336,10 +333,7 @@ def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterab
 
 
 def stored_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why stored data needs this node now; empty if the storage cannot be read.
-
-    Only the node's own pods are read if none of them stores data.
-    """
+    """Return why stored data needs this node now; empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}
     if not namespaces and not any(pod.is_longhorns for pod in pods):

@@ -292,9 +292,9 @@ def await_sign(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one look does not tell whether the holder is alive; return the state.
+    """Watch for a renewal if one look does not tell whether the holder is alive.
 
-    `now` returns the API server's time. `notice` reports the wait before it starts.
+    `now` returns the API server's time. `notice` reports the wait.
     """
     lease = read()
     can_tell_age = lease.written is not None and now() is not None

@@ -73,8 +73,7 @@ def inventory_of(
 ) -> Inventory:
     """Return the hosts of all groups, without this machine itself.
 
-    With `by_ansible` Ansible connects, so variables that only Ansible understands are allowed.
-    Otherwise they raise `InventoryError`.
+    Variables that only Ansible understands raise `InventoryError` without `by_ansible`.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
     names: dict[str, None] = {}
@@ -232,10 +231,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return what `--list` prints: groups of hosts, and the variables of every host.
-
-    A Node whose host did not answer is in no group that depends on the answer.
-    """
+    """A Node whose host did not answer is in no group that depends on the answer."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):

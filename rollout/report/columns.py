@@ -31,10 +31,9 @@ Row = Sequence[str]
 
 
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
-    """Wrap each line of a text at `width` columns and indent what follows by at least `hang`.
+    """Wrap each line at `width` columns and indent what follows by at least `hang`.
 
-    Commands are not broken. An indented command stays as it is, and a command at the end of a
-    sentence moves to a line of its own.
+    Commands are not broken. A command at the end of a sentence moves to a line of its own.
     """
     if not width:
         return text
@@ -103,10 +102,7 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """Lay out a table within `width` columns. Empty columns are left out.
-
-    The last line names the columns without room, and `elsewhere` tells how to see them.
-    """
+    """The last line names the columns without room, and `elsewhere` tells how to see them."""
     used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
     table = _Table(
         columns=[columns[place] for place in used],

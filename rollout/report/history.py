@@ -1,7 +1,4 @@
-"""Runs that are over, as journals tell them: a row each, or one as a timeline.
-
-Times that people read are those of their own clock.
-"""
+"""Runs that are over, as journals tell them: a row each, or one as a timeline."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -91,10 +88,7 @@ _COLUMNS = (
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
-    """Render a row per run. `width` is in columns, None for no limit and all columns.
-
-    `here` is the address of the current cluster, empty if there is none.
-    """
+    """`width` None: all columns. `here` is the address of the current cluster, or empty."""
     if not runs:
         return "No run is recorded here."
     is_wide = width is None

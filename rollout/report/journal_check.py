@@ -269,11 +269,7 @@ class _Check:
             self._break(Violation(number, Rule.EVICTION, line.node, phase))
 
     def _finish(self, number: int, line: NodeFinished) -> None:
-        """Check how a node ends: once, and as succeeded if and only if it was proven.
-
-        Only the move `proven` leads to the phase done, so the outcome, the move and the phase have
-        to agree.
-        """
+        """Check that a node ends once, and as succeeded if and only if it was proven."""
         process = self.process
         node = process.node(line.node)
         # A node may end again only if it was taken up in between.

@@ -1,7 +1,4 @@
-"""Shows a run on a terminal: the total, a row for each node in flight, ended nodes above.
-
-Rows age by the monotonic clock of this process, not by the cluster's clock.
-"""
+"""Shows a run on a terminal: the total, a row for each node in flight, ended nodes above."""
 
 import threading
 import time
@@ -215,7 +212,7 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return how long the run takes in seconds, by the pace so far; 0 without an estimate.
+    """Return the run's seconds by the pace so far; 0 without an estimate.
 
     Each node is worth an equal share of its wave's estimate.
     """

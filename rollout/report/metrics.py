@@ -80,7 +80,7 @@ class Metrics(Collector):
     ) -> None:
         """Set which nodes need a reboot. Nodes for which this is unknown get no value.
 
-        What was known is forgotten, unless there are others which were not asked.
+        Values of other nodes are kept only `among_others`.
         """
         with self._changing() as shown:
             if not among_others:

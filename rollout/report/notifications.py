@@ -49,11 +49,7 @@ class NoteMaker:
             yield self._stamped(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """Yield the notification about a run that an error ended.
-
-        The process that works on another rollout reports on it. An unattended pass that had no time
-        to begin is not reported.
-        """
+        """A run beside another rollout, or an unattended pass without time, is not reported."""
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, ignored):
             self._is_over = True

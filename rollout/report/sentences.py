@@ -240,10 +240,7 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
-    """Yield a line for each thing that was seen of a failed node.
-
-    Conditions that differ only in their type share a line: a silent kubelet changes all of them.
-    """
+    """Conditions that differ only in their type share a line."""
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
     types_by_condition = grouped(

@@ -155,10 +155,7 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """Return the table, the counts, and the note that more than half of the rows share.
-
-    If all hosts are unreachable for one cause, nothing else is shown.
-    """
+    """If all hosts are unreachable for one cause, nothing else is shown."""
     common, number = _most_common(notes)
     if number < 2 or number * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
         common = ""

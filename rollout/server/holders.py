@@ -82,7 +82,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 
 def _valid_until(context: ServerContext, slot: Slot) -> float:
-    """Check the slot and the Lease; return until when both are held, in seconds of the clock.
+    """Return until when the slot and the Lease are held, in seconds of the clock.
 
     Both are read at the same time, so that the answer waits for one request only.
     """
@@ -222,8 +222,7 @@ def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
 def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
     """Return the slot of the host that reports as the Node `name`.
 
-    A disk that is moved to another Node takes the host's ID along, and both Nodes may hold a slot.
-    Then the slot of the Node that the host reports as now counts.
+    A disk that is moved takes the host's ID along, so that two Nodes may hold a slot.
     """
     slot = slots.of_node(name)
     if slot is not None and slot.id == request.id:

@@ -85,7 +85,7 @@ class _Front:
     async def _answer(self, request: web.Request, act: Act) -> FleetLockAnswer:
         """Answer a request, within the limits on all requests and on those of one address.
 
-        A request counts once its body has arrived, so slow clients do not block others.
+        A request counts once its body has arrived.
         """
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")

@@ -1,8 +1,4 @@
-"""Finds the node of a host that asks, and makes the plan of its reboot.
-
-Each host asks with the ID that Zincati derives from its machine ID. A watch keeps the nodes
-current.
-"""
+"""Finds the node of a host that asks by the ID that Zincati derives from its machine ID."""
 
 import re
 from collections.abc import Iterable, Mapping

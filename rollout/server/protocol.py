@@ -1,7 +1,4 @@
-"""Requests and answers of the FleetLock protocol.
-
-By the protocol, 200 is a yes. Any other status is a no, and the client tries again later.
-"""
+"""Requests and answers of the FleetLock protocol. 200 is a yes; else the client tries again."""
 
 import re
 from dataclasses import dataclass

@@ -141,8 +141,8 @@ class SlotHost:
     def _drain(self, context: NodeContext, progress: Progress) -> Progress:
         """Drain the node and check it for the last time, then mark it drained.
 
-        A drained node may be granted its reboot, so the check comes before the mark. The time that
-        earlier servers spent on the drain counts, unless the node was drained once already.
+        A drained node may be granted its reboot, so the check comes first. The time that earlier
+        servers spent on the drain counts, unless the node was drained before.
         """
         spent = 0.0
         if self.latest.awaited in (Awaited.NOTHING, Awaited.DRAIN):
@@ -286,7 +286,7 @@ class SlotHost:
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait until the kubelet reports another boot of the same machine, within --slot-timeout.
+        """Wait for another boot of the same machine, within --slot-timeout.
 
         A host that reports steady state from its old boot has given up its reboot.
         """

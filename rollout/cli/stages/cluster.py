@@ -33,7 +33,7 @@ def connect(settings: Settings) -> Connections:
 
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return what the action returns. Retry for a minute while the API server answers with errors.
+    """Retry for a minute while the API server answers with errors.
 
     A server that cannot be reached at all raises at once.
     """
@@ -60,11 +60,7 @@ def read_cluster(
     *,
     warns: bool = True,
 ) -> ClusterSnapshot:
-    """Return everything that planning needs of the cluster, with the memory.
-
-    `answers` collects the answers of the API server as they are. `warns` prints a warning if the
-    memory cannot be read.
-    """
+    """`answers` collects the answers of the API server; `warns`: warn of an unreadable memory."""
     with stage("read the cluster") as note, show_progress("reading the cluster"):
         cluster = with_patience(snapshot.read_snapshot, api, answers)
         warn(*cluster.warnings)

@@ -231,11 +231,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
 
 
 def nothing_done(execution: Execution) -> RunResult:
-    """Report a run without nodes.
-
-    People have seen all of it in the plan, unless it is unattended. JSON lines still get a plan and
-    a summary.
-    """
+    """Report a run without nodes. JSON lines still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
     as_json = request.settings.output.as_json

@@ -30,10 +30,7 @@ from rollout.ports import ClusterApi, HostExecutor
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The selected nodes with their hosts and what the hosts answered, by node name.
-
-    `own_node` is the node under this process, if it runs in a pod of this cluster.
-    """
+    """The selected nodes with their hosts and what the hosts answered, by node name."""
 
     selected: SelectedNodes
     hosts: Mapping[str, Host]

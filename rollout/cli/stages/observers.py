@@ -185,11 +185,7 @@ def _without_run(note: Note) -> Note:
 
 @dataclass(slots=True)
 class _Notifier:
-    """Sends notifications of a run. Safe for many threads.
-
-    `is_stopped` tells whether someone has asked the rollout to stop. `repeats` knows how the
-    previous pass of operate ended.
-    """
+    """Sends notifications of a run. Safe for many threads."""
 
     note_maker: NoteMaker
     outbox: Outbox
@@ -223,9 +219,9 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications of this rollout, or None if no URL is set.
+    """Yield an observer that sends notifications, or None if no URL is set.
 
-    Leaving the context waits a few seconds for the notifications that are being sent.
+    Leaving the context waits a few seconds for those that are being sent.
     """
     options = settings.notify
     places = destinations(options.url)

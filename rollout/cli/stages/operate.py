@@ -99,10 +99,7 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Make one pass, which stops at its deadline, or when someone asks it or the process to.
-
-        Raises what `apply` raises, except beside another rollout, which is no failure.
-        """
+        """Raise what `apply` raises, except beside another rollout, which is no failure."""
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -317,7 +314,7 @@ class _Pass:
         """Return the unfinished rollout; an unattended one is restricted by today's settings.
 
         The policy in its record is then the stricter of both. If today's settings select a node
-        that does not exist, none of its other nodes is started.
+        that does not exist, no other node is started.
         """
         api = self.connections.api
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
@@ -336,11 +333,7 @@ class _Pass:
         return proven
 
     def _gates(self, policy: Policy) -> GatePorts:
-        """Return the gates of a policy.
-
-        A record may name another Prometheus than today's settings, and nobody is there to see it:
-        then no alerts are read.
-        """
+        """A record may name another Prometheus than today's settings: then no alerts are read."""
         settings = self.request.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:

@@ -156,11 +156,7 @@ def write(
 
 
 def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
-    """Return the exit code of a new plan.
-
-    Without `detailed`, a plan that can run is an error only if no host could be reached. With it,
-    waiting nodes and nodes that could not be judged have exit codes of their own.
-    """
+    """Without `detailed`, a plan that can run is an error only if no host could be reached."""
     plan = made.plan
     if made.blockers or made.is_late:
         return ExitCode.BLOCKED
@@ -207,7 +203,7 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
-    """Return a document of the API server's answers and of the pace at which this cluster reboots.
+    """Return the answers of the API server, and the pace at which this cluster reboots.
 
     `anonymous` hides names and labels by a key that nobody keeps.
     """

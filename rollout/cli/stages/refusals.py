@@ -49,8 +49,8 @@ _WORDS = {
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock ran on this machine and has certainly ended.
 
-    User, machine and process ID can be the same in two containers; the random word in the journal
-    cannot. A process keeps its journal open for as long as it lives.
+    Only the random word in the journal identifies it, because two containers can have the same
+    process IDs. A process keeps its journal open for as long as it lives.
     """
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
@@ -68,11 +68,7 @@ def has_ended_here(lease: LeaseState) -> bool:
 
 
 def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
-    """Return who holds the lock and when they last renewed it, as read once.
-
-    An old renewal does not prove that the holder is gone: `lock_watch_unless_held` watches the lock
-    for that.
-    """
+    """Return who holds the lock, as read once. An old renewal does not prove that they are gone."""
     lease = with_patience(read_lease, api, namespace)
     return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 

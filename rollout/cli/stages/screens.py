@@ -58,10 +58,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 
 def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
-    """Return the command that explains why no node could be planned.
-
-    It is empty if there is a wave, or if all nodes are up to date.
-    """
+    """Return the command that explains why no node could be planned; empty if none is needed."""
     if plan.waves:
         return ""
     reasons = {node.reason for node in excluded_by_trouble(plan.excluded)}

@@ -245,10 +245,7 @@ def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Show the rollout until it ends or a signal arrives.
-
-    A terminal is redrawn, and waits for a rollout to begin. Elsewhere each change is printed.
-    """
+    """Redraw the rollout on a terminal, or print its changes, until it ends or a signal arrives."""
     from rollout.report.console import SharedConsole
 
     # Errors of the connection and missing rights are reported before anything is drawn.

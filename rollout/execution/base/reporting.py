@@ -76,10 +76,7 @@ class Reporter:
         edge: Edge | None = None,
         activity: Activity | None = None,
     ) -> None:
-        """Report a node's progress. `staged` is the staged version if it is not the planned one.
-
-        `edge` is the move by which the node has entered the phase.
-        """
+        """`staged` is a version that was not planned, `edge` the move into the phase."""
         if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
                 at=self.now,

@@ -1,7 +1,4 @@
-"""The pods of a node that are held back: by which budget, webhook or policy, and since when.
-
-A hold is reported when it begins, when it changes, and every half minute.
-"""
+"""The pods of a node that are held back: by which budget, webhook or policy, and since when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -60,10 +60,7 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Evict each pod that has to leave, and wait until it is gone.
-
-    Returns for each owner the most seconds that one of its pods took to terminate.
-    """
+    """Return for each owner the most seconds that one of its evicted pods took to terminate."""
     cluster = task.cluster
     wakeup = threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))

@@ -48,11 +48,7 @@ class CriticalPods:
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note that the pod is evicted now; or return the rule that forbids it, as a budget.
-
-        Raises:
-            ApiError: the pods of a rule cannot be listed.
-        """
+        """Note that the pod is evicted now, or return the rule that forbids it. Raises `ApiError`."""
         covering = [rule for rule in rules if _covers(rule, pod)]
         for rule in covering:
             closed = self._closed_budget(rule, now)
@@ -256,11 +252,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Evict the pod that this process runs in. `say` is called before, because it may end at once.
-
-    Raises:
-        ApiError: the pod or its node cannot be read.
-    """
+    """Evict this process's own pod; `say` is called before, because it may end at once."""
     pod = _own_pod(api, own)
     if pod is None:
         return

@@ -105,8 +105,8 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        This process's own clock measures the time since its own eviction. For a pod that someone
-        else has deleted, the API server's clock does, because it wrote the deletion timestamp.
+        This process's clock measures the time since its own eviction. For a pod that someone else
+        has deleted, the API server's clock does.
         """
         now = self.task.now
         accepted = self.evictor.of(pod).accepted

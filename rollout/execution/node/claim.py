@@ -154,8 +154,8 @@ def _read_when_admitted(
 ) -> Node:
     """Wait until the node may be cordoned; return its Node as read for that.
 
-    Raises `RefusedError` if the rollout may not cordon it now, and `NotStartedError` if the Node is
-    gone or a plan made now would leave it out.
+    Raises `RefusedError` if the rollout may not cordon it now, and `NotStartedError` if it is
+    skipped.
     """
     name = context.name
     while True:
@@ -270,7 +270,7 @@ def take_up(context: NodeContext) -> Progress:
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Return how to take up a node that has failed, or whose reboot was not requested.
+    """Return how to take up a failed node, or one whose reboot was not requested.
 
     A host that has rebooted by itself needs no other reboot.
     """

@@ -85,10 +85,7 @@ class NodeEngine(Protocol):
 
 
 class HostAccess(Protocol):
-    """How a run reaches its node's host: over SSH, or not at all if the host asks by itself.
-
-    The steps that differ are given beside it. This is what the other steps need of the host.
-    """
+    """How a run reaches its node's host: over SSH, or not at all if the host asks by itself."""
 
     @property
     def host(self) -> Host: ...

@@ -85,10 +85,9 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 
 
 def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted meanwhile.
+    """Return what an error means if the Node was deleted, which is not a failure by itself.
 
-    A deleted Node is not a failure. A reboot that cannot be proven is one if the same machine
-    registers its Node again.
+    A reboot that cannot be proven is one if the same machine registers its Node again.
     """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):

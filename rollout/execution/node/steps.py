@@ -57,10 +57,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run one node from its phase to its end; `steps` has each phase but done and failed.
-
-    A failure of the node is returned, not raised.
-    """
+    """Run one node to its end; `steps` has each phase but done and failed. Failures are returned."""
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -356,7 +353,7 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots that have changed nothing; empty if that is nothing new.
+    """Return what to report of reboots that have changed nothing; empty for nothing new.
 
     The first is no news if the source that required it names no version.
     """

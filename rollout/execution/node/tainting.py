@@ -47,7 +47,7 @@ class Tainting:
     def while_waiting(
         self, *, waiting: Collection[str], others: Collection[str]
     ) -> Iterator[set[str]]:
-        """Taint the waiting nodes, and at the end remove the taint from these and the `others`.
+        """Taint the waiting nodes; at the end remove the taint from these and the `others`.
 
         Nodes that are added to the set that it yields keep the taint.
         """
@@ -77,7 +77,7 @@ class Tainting:
         return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Remove the taint, and the mark for a later run, from these nodes, by default from all.
+        """Remove the taint and the mark for a later run, from all nodes by default.
 
         Returns why each node that keeps them does so.
         """

@@ -344,8 +344,8 @@ class RunRecord:
     def keep(self, wave: int, health: Health) -> None:
         """Write the health before a wave, for a process that continues after a crash.
 
-        The rollout goes on if it cannot be written. Health that is too large is left out, but the
-        number of the wave is written, so that no later wave gets it.
+        The rollout goes on if it cannot be written. Of health that is too large, only the number of
+        the wave is written.
         """
         self._last_wave = wave
         written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))

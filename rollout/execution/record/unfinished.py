@@ -1,7 +1,6 @@
 """What an interrupted rollout has left on the cluster: its record, and its marks on the Nodes.
 
-They are enough to continue or undo it from any machine. Without a readable record, the marks alone
-say which nodes were begun.
+Without a readable record, the marks alone say which nodes were begun.
 """
 
 from collections import Counter

@@ -186,10 +186,7 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, begun: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
-    """Return how many waves have ended, so that no later wave gets the number of an earlier one.
-
-    A process that resumed the rollout may have made other waves than the record's plan.
-    """
+    """Return how many waves have ended, so that no later wave gets the number of an earlier one."""
     last = unfinished.record.last_wave
     if any(entry in unfinished.in_flight for entry in begun):
         # The wave of a begun node continues under its number.
@@ -217,10 +214,9 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Return how many earlier failures count towards the limit.
+    """None count if they are retried, or if they had reached the limit before.
 
-    None count if they are retried, or if they have reached the limit: then the operator has decided
-    to continue.
+    Then the operator has decided to continue.
     """
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
@@ -251,10 +247,9 @@ class _PoolProgress:
 def _with_counts(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
 ) -> Policy:
-    """Return the rollout's rules for the nodes that were never begun.
+    """Percentages become counts of all the rollout's nodes.
 
-    Percentages become counts of all the rollout's nodes. Nodes that are done or in flight have used
-    up the first canaries and steps of the ramp.
+    Nodes that are done or in flight have used up the first canaries and steps of the ramp.
     """
     pools = pools_of(policy)
     plan = unfinished.record.plan

@@ -41,10 +41,7 @@ class ReadinessSnapshot:
     def missing(
         self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
     ) -> str:
-        """Return what is missing since before a node started, empty if the cluster has settled.
-
-        Pods that other nodes in flight have evicted do not count.
-        """
+        """Return what is missing since before a node started, without pods of nodes in flight."""
         lacking = self.shortages(before.health.workloads.values(), in_flight)
         return self.missing_text(lacking.values(), before.health.ready_nodes - expected_away)
 
@@ -127,7 +124,7 @@ class Settler:
     def wait_until_settled(
         self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest
     ) -> str:
-        """Wait until the cluster is as healthy as before; return what is missing at the deadline.
+        """Return what is missing at the deadline, empty if nothing is.
 
         Workloads that have settled are read again only once all have settled.
         """

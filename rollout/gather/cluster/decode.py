@@ -1,6 +1,6 @@
 """Turn the API's JSON into values of the model, with one pure function per kind.
 
-Thousands of pods have the same labels, owners and requests. `Shared` keeps one object of each.
+`Shared` keeps one object of equal values, because thousands of pods share them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -84,10 +84,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return the error for a successful answer that the API does not document.
-
-    A proxy may answer instead of the server for a while, so callers retry as after a 502.
-    """
+    """A proxy may answer instead of the server for a while, so callers retry as after a 502."""
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,

@@ -1,7 +1,4 @@
-"""Turn an API server's refusal into an error: the only place that maps statuses to classes.
-
-The client uses it for answers, and the watch decoder for ERROR events in a stream.
-"""
+"""Turn an API server's refusal into an error: the only place that maps statuses to classes."""
 
 import re
 

@@ -68,9 +68,9 @@ def _collect(
 def read_if_allowed(
     read: Callable[[], Iterable[T]], unseen: str
 ) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return the objects; or a warning that starts with `unseen` if they are not readable.
+    """Return the objects, or a warning that starts with `unseen`.
 
-    That is when this user may not read them, or the server does not know them.
+    The server may not know them, or this user may not read them.
     """
     try:
         return tuple(read()), ()

@@ -132,10 +132,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the labels by namespace, and a warning if this user may not read them.
-
-    Nothing is read unless a pod's affinity selects namespaces by labels.
-    """
+    """Return the labels by namespace, if a pod's affinity needs them, and a warning if unreadable."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
     return read_if_allowed(
@@ -269,10 +266,7 @@ def _is_bad(condition: wire.Condition) -> bool:
 
 
 def console_hint(provider_id: str) -> str:
-    """Return the command that shows the console of a machine; empty if it is not known.
-
-    The providerID comes from the cluster, so its parts are quoted.
-    """
+    """Return the command that shows a machine's console. The providerID's parts are quoted."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

@@ -123,10 +123,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 def unwritable_checks(
     record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
 ) -> Iterator[Check]:
-    """Check whether the record and the memory can be written; each comes with its error.
-
-    No rollout starts without its record. An attended one runs without a memory.
-    """
+    """Check whether the record and the memory can be written; each comes with its error."""
     for (document, why), name, verdict, without in (
         (record, CheckName.LOCK, failed, "no rollout can begin"),
         (

@@ -96,8 +96,7 @@ def side_by_side(
 ) -> Generator[tuple[str, T | SshError]]:
     """Yield each host's answer or failure as it arrives, with `concurrency` threads.
 
-    No host costs another host's answer. When the generator is closed, no further host is asked, and
-    no answer is waited for.
+    When the generator is closed, no further host is asked, and no answer is waited for.
     """
     answers = threads.side_by_side(
         hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"

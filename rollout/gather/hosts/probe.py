@@ -1,7 +1,6 @@
 """Parse a host's answers to the probe and to the shorter questions.
 
-A host that is booting is asked only for its boot, because the probe would wait for update_engine,
-which starts late. Each kind of answer is a fixture file of the tests.
+A host that is booting is asked only for its boot, because update_engine starts late.
 """
 
 import re

@@ -181,10 +181,7 @@ def _never(
 def stuck_budget(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
-    """Return the blocker for a budget whose replacements fit on no other node.
-
-    `lost` are the names of the pods without a place; `obstacle` says why the first has none.
-    """
+    """`lost` are the names of pods without a place; `obstacle` says why the first has none."""
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),

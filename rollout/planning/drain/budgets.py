@@ -1,7 +1,4 @@
-"""Disruption budgets: which pods they cover, and what they allow now, later and never.
-
-Pods that have been unready or terminating for longer than a drain waits are expected to stay so.
-"""
+"""Disruption budgets: which pods they cover, and what they allow now, later and never."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -107,8 +107,8 @@ class TopologyCheck:
 class _PodGroup:
     """Pods with the same namespace, labels, placement and node selector.
 
-    `counted` are the tallies that count these pods.
-    `shunned` are the tallies of pods whose anti-affinity matches these pods.
+    `counted` are the tallies that count them, `shunned` those of pods whose anti-affinity matches
+    them.
     """
 
     namespace: str

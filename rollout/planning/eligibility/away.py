@@ -250,8 +250,5 @@ def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return how many nodes of each object may be away at a time.
-
-    It is at least one, because a node that may not be away at all has a blocker.
-    """
+    """Return how many nodes of each object may be away at a time, at least one."""
     return {data.object: max(1, data.spare) for data in stored}

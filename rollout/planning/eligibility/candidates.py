@@ -251,8 +251,8 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Return the node that this process runs on; None if it is none of these or unknown.
 
-    What the downward API says goes before the kernel, and that before the Pod as the API server has
-    it: a namesake of it may live in another cluster.
+    The downward API counts before the kernel, and that before the Pod, which may be a namesake in
+    another cluster.
     """
     present = {node.name: node for node in nodes}
     by_boot = [

@@ -158,10 +158,9 @@ def _stream(facts: HostFacts) -> Stream:
 
 
 def _stream_of(facts: HostFacts, version: str) -> Stream:
-    """Return the stream of a version on a host.
+    """A host that has just changed its channel still runs a version of the earlier one.
 
-    A host that has just changed its channel still runs a version of the earlier one. Groups with a
-    name of their own may have any version.
+    Groups with a name of their own may have any version.
     """
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()

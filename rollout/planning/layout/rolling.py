@@ -196,10 +196,7 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
 def _limit_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit how many of these nodes are in flight, so that their pods find room.
-
-    The limit is found by bisection, among the nodes with the most to move.
-    """
+    """Limit the nodes in flight so that their pods find room, by bisection."""
 
     def demand(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]

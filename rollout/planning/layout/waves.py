@@ -173,7 +173,7 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
-    """Pack nodes into waves; those with the fewest pods go first.
+    """Pack nodes with the fewest pods first.
 
     Pods evicted early mostly land on nodes that are still to be drained, and then move again.
     """

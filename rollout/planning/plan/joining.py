@@ -31,10 +31,7 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the cluster as it will be once these nodes have been returned.
-
-    New nodes start only after that. The nodes are Ready, and schedulable if rollout cordoned them.
-    """
+    """Return the cluster as it will be once these nodes, in flight now, have been returned."""
     nodes = tuple(_return_node(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
@@ -94,10 +91,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add the exclusions of the plan `before`, so that the result reports them.
-
-    `present` are the names of the cluster's nodes; exclusions of other nodes are dropped.
-    """
+    """Add the exclusions of the plan `before` of nodes that are still `present`."""
     if before is None:
         return plan
     known = {node.name for node in plan.nodes}

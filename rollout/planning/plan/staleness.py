@@ -31,8 +31,7 @@ class Difference:
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     """Return what has changed since the plan was made; none if it may run.
 
-    Compares the cluster, the selected nodes, and each planned node's identity, boot, versions,
-    cordon and pool. A node that could take part only now does not make a plan stale.
+    A node that could take part only now does not make a plan stale.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"

@@ -38,7 +38,7 @@ class PodPlaces:
     ) -> tuple[Batch, list[NodeDemand]]:
         """Return the wave with the nodes that can be away together, and the others.
 
-        Waiting nodes join the wave if they can. The pods of the wave's nodes are moved.
+        Waiting nodes join if they can. The pods of the wave's nodes are moved.
         """
         demands = wave.demands
         late = list[NodeDemand]()
@@ -105,7 +105,7 @@ class PodPlaces:
     def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
         """Warn of pods that stay, and of budgets whose permits they could use up.
 
-        If room is short, which pods stay is chance, so every budget of the node's pods counts.
+        Which pods stay is chance, so every budget of the node's pods counts.
         """
         scheduler = self.flow.scheduler
         index = self.flow.index
