@@ -67,7 +67,8 @@ def distrust_named(path: Path) -> str:
     for _ in range(_MOST_LINKS):
         folder = place.parent.resolve()
         entry = folder / place.name
-        if why := _access_of_others(folder, entry):
+        why = _access_of_others(folder, entry)
+        if why:
             return why
         if not entry.is_symlink():
             return ""
@@ -147,7 +148,9 @@ class OutputPlace:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
-        if self.name != ".." and self._is_shared and (reason := self._objection(state)):
+        is_checked = self._is_shared and self.name != ".."
+        reason = self._objection(state) if is_checked else ""
+        if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
             where = "which lies in a folder that everybody may write"
             raise PermissionError(errno.EACCES, f"{noun}{self.path}, {where}, {reason}")

@@ -259,9 +259,11 @@ def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
         "ansible_port": host.port,
         "ansible_user": host.user,
     }
-    if key_file := host.key_file or connection.key_file:
+    key_file = host.key_file or connection.key_file
+    if key_file:
         variables["ansible_ssh_private_key_file"] = key_file
-    if arguments := connection.arguments(host):
+    arguments = connection.arguments(host)
+    if arguments:
         variables["ansible_ssh_common_args"] = arguments
     return variables
 

@@ -100,10 +100,10 @@ def check_hosts(
         for node, answer in answers:
             if isinstance(answer, SshError):
                 yield CheckResult(node, CheckOutcome.UNREACHABLE, message=answer.message)
-            elif why := check_refusal(answer):
-                yield CheckResult(node, CheckOutcome.REFUSED, message=why)
-            else:
-                yield CheckResult(node, CheckOutcome.ASKED)
+                continue
+            refusal = check_refusal(answer)
+            outcome = CheckOutcome.REFUSED if refusal else CheckOutcome.ASKED
+            yield CheckResult(node, outcome, message=refusal)
 
 
 def check_refusal(result: CommandResult) -> str:

@@ -77,7 +77,7 @@ def _section(part: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
     rows = [map(_cell, row) for row in part.rows[:most]]
     yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
     left = len(part.rows) - most
-    if note := joined(
-        " ", part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else ""
-    ):
+    more = f"{left} more rows stand in the page and in the JSON." if left > 0 else ""
+    note = joined(" ", part.note, more)
+    if note:
         yield note

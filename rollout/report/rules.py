@@ -17,7 +17,8 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
-    if changed := changed_rules(policy_document(without_times)):
+    changed = changed_rules(policy_document(without_times))
+    if changed:
         yield f"Rules: {changed}"
     yield from _windows(policy.gates.windows, now)
     for pool in policy.pools:
@@ -45,7 +46,8 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
             else joined(", ", "closed", opens)
         )
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
-    if frozen := schedule.freezing(now):
+    frozen = schedule.freezing(now)
+    if frozen:
         # beside windows, the line above says when the next one opens
         state = (
             opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"

@@ -157,14 +157,16 @@ class AnsibleSettings:
         ANSIBLE_CONFIG names it, as rollout does. So a file in the current folder must meet the rule
         for rollout's own settings. `UsageError` if it does not.
         """
-        if configured := self.environment.get("ANSIBLE_CONFIG"):
+        configured = self.environment.get("ANSIBLE_CONFIG")
+        if configured:
             path = self.folder / Path(configured).expanduser()
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return path
         here = self.folder / "ansible.cfg"
         if _is_readable(here):
-            if reason := distrust(here):
+            reason = distrust(here)
+            if reason:
                 raise UsageError(
                     f"ansible.cfg of the current folder is refused: {reason}",
                     hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it:"

@@ -71,7 +71,8 @@ class CalendarEvent:
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("an event without DTSTART")
-        if (end := self.block.one("DTEND")) and self.block.one("DURATION"):
+        end = self.block.one("DTEND")
+        if end and self.block.one("DURATION"):
             end.refuse("DTEND and DURATION exclude each other")
         if self.replaced:
             self.values(self.replaced)
@@ -205,9 +206,11 @@ class CalendarEvent:
     @cached_property
     def _end(self) -> datetime:
         first = _local_time(self.start, self.zone)
-        if line := self.block.one("DTEND"):
+        line = self.block.one("DTEND")
+        if line:
             return _local_time(self._check_form(line, self._date(line)), self.zone)
-        if line := self.block.one("DURATION"):
+        line = self.block.one("DURATION")
+        if line:
             length = cast("timedelta", self.values(line)[0])
             if length % _DAY and not isinstance(self.start, datetime):
                 line.refuse("an event of whole days lasts hours")

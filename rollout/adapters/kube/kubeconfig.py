@@ -182,7 +182,8 @@ class _Merged:
                 raise self._incomplete(
                     f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
                 )
-        if problem := _problem(self.clusters[cluster].server or ""):
+        problem = _problem(self.clusters[cluster].server or "")
+        if problem:
             raise KubeconfigError(
                 f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
@@ -211,7 +212,8 @@ class _Merged:
                 hint="An unknown field may select another identity. Remove it, or choose another"
                 " context.",
             ) from error
-        if problem := _problem_of_user(user):
+        problem = _problem_of_user(user)
+        if problem:
             message = f"user {name!r} of {self} {problem}"
             raise KubeconfigError(message, hint="Check it with: kubectl config view")
         return user

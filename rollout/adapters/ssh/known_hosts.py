@@ -144,7 +144,8 @@ class KnownHosts:
             self._decide(host, key)
 
     def _decide(self, host: Host, key: HostKey) -> None:
-        if revoked := self._revoked.get(key.blob):
+        revoked = self._revoked.get(key.blob)
+        if revoked:
             hint = f"{revoked.place} names it as @revoked: give the host a new key."
             summary = "its host key is revoked"
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
@@ -161,7 +162,8 @@ class KnownHosts:
         if known:
             raise self._changed(key, known)
         for name in names:
-            if authorities := self._authorities.find(name):
+            authorities = self._authorities.find(name)
+            if authorities:
                 raise self._certified(key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
             raise self._unknown(key, without_port)

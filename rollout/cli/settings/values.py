@@ -40,7 +40,8 @@ def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
     """Return a reader that keeps a text as it is, and calls `check` unless it is empty."""
 
     def read(value: str) -> str:
-        if text := value.strip():
+        text = value.strip()
+        if text:
             check(text)
         return text
 

@@ -80,10 +80,12 @@ def _accepted(
     """Return the document; `ValueError` says why it does not count."""
     rules = evidence_rules(settings)
     signers = settings.evidence.allowed_signers or Path()
-    if why := signed.problem or why_not_signed(signed, signers, rules.cluster):
+    why = signed.problem or why_not_signed(signed, signers, rules.cluster)
+    if why:
         raise ValueError(why)
     document = read_evidence(signed.content)
     own = read_identity(api).uid
-    if why := why_refused(document, rules, own=own, seen=seen, now=api.server_time()):
+    why = why_refused(document, rules, own=own, seen=seen, now=api.server_time())
+    if why:
         raise ValueError(why)
     return document

@@ -139,7 +139,8 @@ def refuse_without_rights(
                 " and Roles with all these permissions."
             ),
         )
-    if writes_memory and (why := with_patience(why_unwritable, api, namespace)):
+    why = with_patience(why_unwritable, api, namespace) if writes_memory else None
+    if why:
         document = memory_of(namespace)
         raise BlockedError(
             f"cannot write {document.origin}: {why.message}. Failures could not be recorded,"

@@ -91,7 +91,8 @@ class Hidden:
             return name
         if name in self.nodes:
             return self.nodes[name]
-        if match := _ORDINAL.fullmatch(name):
+        match = _ORDINAL.fullmatch(name)
+        if match:
             return f"{self.digest(match[1])}-{match[2]}"
         return self.digest(name)
 

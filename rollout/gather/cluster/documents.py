@@ -276,9 +276,8 @@ def _impossible(memory: Memory) -> Iterator[str]:
         yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
-    if (slip := memory.slip) and not all(
-        map(_is_time, (slip.by, slip.finish or slip.by, slip.since))
-    ):
+    slip = memory.slip
+    if slip and not all(map(_is_time, (slip.by, slip.finish or slip.by, slip.since))):
         yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 

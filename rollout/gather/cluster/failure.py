@@ -152,7 +152,8 @@ def _denial(message: str) -> AdmissionDenial | None:
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),
     ):
-        if match := pattern.fullmatch(message):
+        match = pattern.fullmatch(message)
+        if match:
             reason = excerpt(match["message"] or "", _LONGEST_DENIAL)
             return AdmissionDenial(kind, excerpt(match["name"]), reason)
     return None

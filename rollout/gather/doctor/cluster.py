@@ -156,7 +156,8 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
         elif pause is not None and pause is memory.pause:
             fix = "To end it: rollout unpause --all."
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
-    if aborted := memory.aborted:
+    aborted = memory.aborted
+    if aborted:
         message = (
             f"stopped: the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
         )
@@ -221,12 +222,13 @@ def exclusion_checks(
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:
-        if exclusion.reason is ExclusionReason.RIVAL and exclusion.node in self_rebooting:
-            continue
         if exclusion.reason is ExclusionReason.RIVAL:
-            fix = f"Stop it, or --exclude the node; {exclusion.fix}"
-            yield failed(CheckName.RIVAL, exclusion.node, exclusion.brief, fix)
-        elif fix := _fix(exclusion, by_name[exclusion.node]):
+            if exclusion.node not in self_rebooting:
+                fix = f"Stop it, or --exclude the node; {exclusion.fix}"
+                yield failed(CheckName.RIVAL, exclusion.node, exclusion.brief, fix)
+            continue
+        fix = _fix(exclusion, by_name[exclusion.node])
+        if fix:
             yield warned(CheckName.NODE, exclusion.node, exclusion.message, fix)
 
 

@@ -38,9 +38,11 @@ def parse_assignments(text: str) -> Mapping[str, str]:
 
 
 def _unquote(value: str) -> str:
-    if match := _SINGLE_QUOTED.fullmatch(value):
+    match = _SINGLE_QUOTED.fullmatch(value)
+    if match:
         return match[1]
-    if match := _DOUBLE_QUOTED.fullmatch(value):
+    match = _DOUBLE_QUOTED.fullmatch(value)
+    if match:
         return re.sub(r'\\([$`"\\])', r"\1", match[1])
     return value
 

@@ -50,7 +50,8 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 def running_version(os_release: Mapping[str, str]) -> str:
     for key in _KEYS:
-        if running := version(os_release.get(key, "")):
+        running = version(os_release.get(key, ""))
+        if running:
             return running
     return ""
 

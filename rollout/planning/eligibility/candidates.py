@@ -212,13 +212,15 @@ _OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
     for of_node in _OF_NODES:
-        if finding := of_node(candidate):
+        finding = of_node(candidate)
+        if finding:
             return finding
     facts = candidate.facts
     if facts is None:
         return _without_facts(candidate)
     for of_host in _OF_HOSTS:
-        if finding := of_host(candidate, facts):
+        finding = of_host(candidate, facts)
+        if finding:
             return finding
     return None
 

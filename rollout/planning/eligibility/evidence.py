@@ -27,11 +27,8 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    ends = [
-        (node, result)
-        for node in nodes
-        if (result := last_result(node)).get("outcome") == Outcome.SUCCEEDED
-    ]
+    results = [(node, last_result(node)) for node in nodes]
+    ends = [entry for entry in results if entry[1].get("outcome") == Outcome.SUCCEEDED]
     latest = max(
         (result for _, result in ends), key=lambda result: result.get("at", ""), default={}
     )
@@ -51,7 +48,10 @@ def evidence_of(
         )
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
-    failed |= {node.name: why for node in nodes if (why := why_failed(node, version))}
+    for node in nodes:
+        why = why_failed(node, version)
+        if why:
+            failed[node.name] = why
     failed |= {
         node.name: "not Ready, or runs another version"
         for node, _ in on_it

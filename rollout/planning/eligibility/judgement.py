@@ -41,13 +41,16 @@ class EligibilityInputs:
 
 def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
     memory = inputs.memory
-    if pause := all_paused(memory, inputs.now):
+    pause = all_paused(memory, inputs.now)
+    if pause:
         return pause
     if inputs.include_held or node in inputs.retried:
         return None
-    if held := why_held(memory, version, inputs.limit):
+    held = why_held(memory, version, inputs.limit)
+    if held:
         return held
-    if inputs.proven and (lack := inputs.proven.why_lacking(version)):
+    lack = inputs.proven.why_lacking(version) if inputs.proven else None
+    if lack:
         return lack
     return why_resting(memory, node, inputs.now) if inputs.unattended else None
 
@@ -61,7 +64,8 @@ def boot_objection(
     is not proven.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
-    if found := objection(node, version or "", inputs):
+    found = objection(node, version or "", inputs)
+    if found:
         return found
     is_known = version is not None or node in inputs.retried
     return None if is_known else why_maybe_held(running, inputs)
@@ -73,9 +77,12 @@ def memory_warnings(
     """Yield what is remembered against planned nodes."""
     for node in planned:
         subject = f"node/{node.name}"
-        if held := why_held(inputs.memory, node.staged_version, inputs.limit):
+        held = why_held(inputs.memory, node.staged_version, inputs.limit)
+        if held:
             yield warning(node.name, subject, HeldVersionTaken(held))
-        elif resting := why_resting(inputs.memory, node.name, inputs.now):
+            continue
+        resting = why_resting(inputs.memory, node.name, inputs.now)
+        if resting:
             yield warning(node.name, subject, RestingNodeTaken(resting))
 
 

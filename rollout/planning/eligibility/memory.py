@@ -227,7 +227,8 @@ def without_abort(memory: Memory) -> Memory:
 
 
 def why_aborted(memory: Memory) -> str:
-    if (aborted := memory.aborted) is None:
+    aborted = memory.aborted
+    if aborted is None:
         return ""
     what = excerpt(
         f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",

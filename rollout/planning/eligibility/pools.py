@@ -60,12 +60,11 @@ def pools_of(policy: Policy) -> Pools:
 
 
 def _merge(policy: Policy, pool: Pool) -> Policy:
-    own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
-    drain = (
-        policy.drain
-        if pool.drain_timeout is None
-        else replace(policy.drain, timeout=pool.drain_timeout)
-    )
+    overrides = {name: getattr(pool, name) for name in _OVERRIDES}
+    own = {name: value for name, value in overrides.items() if value is not None}
+    drain = policy.drain
+    if pool.drain_timeout is not None:
+        drain = replace(drain, timeout=pool.drain_timeout)
     return replace(policy, drain=drain, **own)
 
 
@@ -99,7 +98,8 @@ def _check(pools: Sequence[Pool]) -> None:
             raise UsageError(
                 f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one."
             )
-        if unknown := [name for name in pool.after if name not in times]:
+        unknown = [name for name in pool.after if name not in times]
+        if unknown:
             raise UsageError(
                 f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}",
                 hint=f"Pools are: {', '.join(times)}.",

@@ -25,11 +25,12 @@ def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
-    return {
-        node: pod.key
-        for pod in pods
-        if not pod.finished and (node := pod.labels.get(marks.UPGRADED_NODE))
-    }
+    upgraded_by = dict[str, str]()
+    for pod in pods:
+        node = pod.labels.get(marks.UPGRADED_NODE)
+        if node and not pod.finished:
+            upgraded_by[node] = pod.key
+    return upgraded_by
 
 
 def marks_on(node: Node) -> Iterator[RivalMark]:
@@ -42,7 +43,8 @@ def marks_on(node: Node) -> Iterator[RivalMark]:
             yield _mark(node, rival, *names)
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield _mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
-    if names := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
+    names = [name for name in marks.CRO_IN_HAND if name in node.annotations]
+    if names:
         yield _mark(node, Rival.CRO, *names)
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
         yield _mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
@@ -74,7 +76,8 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
     commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
-        if removals := [f"{name}-" for name in names if name in present]:
+        removals = [f"{name}-" for name in names if name in present]
+        if removals:
             commands.append(f"kubectl {verb} node {node.name} {' '.join(removals)}")
     return RivalMark(rival, names, value, tuple(commands))
 

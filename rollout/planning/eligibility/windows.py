@@ -156,9 +156,11 @@ Period = Window | DatedFreeze
 
 def parse_freeze(text: str) -> Period:
     where = f"the freeze {text!r}"
-    if match := _MOMENTS.fullmatch(text.strip()):
+    match = _MOMENTS.fullmatch(text.strip())
+    if match:
         return _dated_freeze(match, where)
-    if match := _WRITTEN.fullmatch(text.strip()):
+    match = _WRITTEN.fullmatch(text.strip())
+    if match:
         return _timed(match, where)
     days, _, zone = text.strip().rpartition(" ")
     if not days or not ("/" in zone or zone in _zone_names()):
@@ -262,7 +264,8 @@ def _part(part: str, where: str) -> Days:
     if part[:1].isdigit():
         return _dates(part, where)
     word, _, weekday = part.partition(" ")
-    if ordinal := _ORDINALS.get(word.lower()):
+    ordinal = _ORDINALS.get(word.lower())
+    if ordinal:
         return Weekdays(frozenset({_number(weekday.strip(), where)}), ordinal)
     return Weekdays(frozenset(_range(part, where)))
 

@@ -101,7 +101,8 @@ def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
     if drain.pod_selector:
         effect = "other pods are not evicted; the reboot stops them"
         yield RelaxedRule("--pod-selector", drain.pod_selector, effect)
-    if overdue := drain.skip_wait_for_delete_timeout:
+    overdue = drain.skip_wait_for_delete_timeout
+    if overdue:
         effect = "does not wait for pods whose deletion is overdue by more than this many seconds"
         yield RelaxedRule("drain.skip-wait-for-delete-timeout", str(overdue), effect)
     if drain.grace_period is not None:
@@ -123,7 +124,8 @@ def _relaxed_selection(policy: Policy) -> Iterator[RelaxedRule]:
         if pool.reboot_idle:
             effect = "its nodes with no update staged are rebooted too"
             yield RelaxedRule("reboot-idle", f"in the pool {pool.name}", effect)
-    if rivals := policy.gates.ignored_rivals:
+    rivals = policy.gates.ignored_rivals
+    if rivals:
         yield RelaxedRule("--allow", ",".join(rivals), "it may reboot nodes at the same time")
 
 

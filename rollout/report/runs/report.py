@@ -207,7 +207,8 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
         yield "The journal does not say who began the run: its first line is missing."
     if not view.plans:
         yield "The journal has no plan: what was to be done is not known."
-    if damaged := unreadable + view.misunderstood:
+    damaged = unreadable + view.misunderstood
+    if damaged:
         yield (
             f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not"
             " understood."

@@ -71,7 +71,8 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         yield "Left out", reason_counts(report.left_out)
     yield "Versions", _versions(report)
-    if estimated := report.estimate.seconds:
+    estimated = report.estimate.seconds
+    if estimated:
         waits = sum(
             part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED)
         )
