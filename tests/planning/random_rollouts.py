@@ -1,8 +1,8 @@
 """Rollouts of random clusters, planned and played twice: the first run is the second one's past.
 
 A seed is a cluster with its workloads and rules. Beside the plain ones there are such with pools
-(several, one after another or side by side, with limits and strategies of their own), and such
-whose replacements take minutes.
+(several, one after another or side by side, with limits and strategies of their own), such whose
+replacements take minutes, and such with databases.
 """
 
 from dataclasses import dataclass, replace
@@ -10,11 +10,14 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
+from rollout.lab.api.resources import CLUSTERS
 from rollout.lab.hosts.machine import HostSettings
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
+from rollout.planning.play.pace import HANDOVER_SECONDS
 from tests.lab.world.simulation import Simulation
+from tests.lab.world.simulation import workload as template
 from tests.planning.played import Played, is_placed, is_warned, plan_of, play
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -41,6 +44,7 @@ class Variety(StrEnum):
     PLAIN = "plain"
     POOLS = "pools"
     SLOW = "slow"
+    DATABASES = "databases"
 
 
 class End(StrEnum):
@@ -75,6 +79,9 @@ def tried(seed: int, variety: Variety) -> Trial:
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     is_slow = variety is Variety.SLOW
     sim = cluster(random, is_slow=is_slow)
+    if variety is Variety.DATABASES:
+        for number in range(random.randint(1, 3)):
+            database(sim, random, f"data{number}")
     policy = policy_of(random, len(sim.hosts), is_slow=is_slow)
     if variety is Variety.POOLS:
         policy = replace(policy, pools=tuple(pools(random)))
@@ -164,6 +171,13 @@ def workload(sim: Simulation, random: Random, name: str, *, is_slow: bool) -> No
     limit = random.choice(LIMITS)
     if limit:
         sim.budget(name, **dict([limit]))
+
+
+def database(sim: Simulation, random: Random, name: str) -> None:
+    """A primary, which its operator moves off a cordoned node, and its replicas."""
+    annotations = {f"{LAB}/switchover-seconds": str(HANDOVER_SECONDS)}
+    spec = template(name, cpu="100m", annotations=annotations)
+    sim.create(CLUSTERS, name, {**spec, "instances": random.randint(2, 4)})
 
 
 def policy_of(random: Random, nodes: int, *, is_slow: bool) -> Policy:

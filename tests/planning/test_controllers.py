@@ -11,6 +11,7 @@ from rollout.model.policy import Critical, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.play.pace import HANDOVER_SECONDS, Past
 from tests.planning.builders import ago, budget, inputs, node, pod, waves
 
 NODES = [node(name) for name in ("w-1", "w-2", "w-3", "w-4")]
@@ -160,9 +161,33 @@ def test_one_node_of_the_database_is_away_at_a_time(strategy: Strategy) -> None:
     assert {name for name, held in wave.rolling.holds.items() if held.get(key)} == of_database
 
 
+def test_a_replica_without_a_budget_is_kept_apart_from_its_primary() -> None:
+    """With two instances, CloudNativePG has a budget for the primary only."""
+    plan = build_plan(database(DATABASE[:2], [PRIMARY], Policy(max_unavailable=Count(4))))
+    assert [len({"w-1", "w-2"}.intersection(wave)) for wave in waves(plan)] == [1, 1]
+
+
 def test_a_controller_with_open_budgets_does_not_limit_nodes() -> None:
     pods = [instance(number, f"w-{number}") for number in (1, 2, 3, 4)]
     policy = Policy(max_unavailable=Count(4))
     open_budget = guard("replica", allowed=4, expected=4)
     plan = build_plan(database(pods, [open_budget], policy))
     assert len(waves(plan)[0]) > 1
+
+
+def test_the_forecast_waits_on_each_node_that_has_the_primary_by_then() -> None:
+    """It moves to the second node, which then waits too."""
+    past = Past(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
+    plan = build_plan(replace(database(), past=past))
+    assert waves(plan) == [["w-1"], ["w-2"], ["w-3"], ["w-4"]]
+    drains = [wave.estimate.drain for wave in plan.waves]
+    assert [seconds >= HANDOVER_SECONDS for seconds in drains[:2]] == [True, True]
+    without = build_plan(replace(database(budgets=[REPLICAS]), past=past))
+    assert max(wave.estimate.drain for wave in without.waves) < HANDOVER_SECONDS
+
+
+def test_a_database_with_replicas_on_nodes_without_an_update_moves_there() -> None:
+    given = database()
+    selected = replace(given, selected=("w-1",), past=Past(reboots=(60,), endings=(5,)))
+    (wave,) = build_plan(selected).waves
+    assert HANDOVER_SECONDS <= wave.estimate.drain < HANDOVER_SECONDS + 10

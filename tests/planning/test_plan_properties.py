@@ -104,8 +104,8 @@ def test_the_order_of_the_inputs_does_not_matter(given_inputs: PlanInputs, rando
     ]
 
 
-# Random rollouts, with pools and with replacements that take minutes: each can be finished, and is
-# estimated well.
+# Random rollouts, with pools, with replacements that take minutes and with databases: each can be
+# finished, and is estimated well.
 
 
 # Those of the plain ones that were estimated badly once, each for a reason of its own.
@@ -113,6 +113,7 @@ SEEDS = {
     Variety.PLAIN: (24, 74, 88, 97, 204, 224, 347, 393, 493),
     Variety.POOLS: (7, 10, 17, 23, 24, 26, 393, 606, 639),
     Variety.SLOW: (5, 14, 19, 20, 24, 33, 407, 559, 560, 573),
+    Variety.DATABASES: (10, 19, 23, 25, 26, 31, 37, 141),
 }
 
 

@@ -53,7 +53,7 @@ def controller_in(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeControllers:
-    """The keys of the controllers that open budgets of a node's pods.
+    """The keys of the controllers that move a node's pods, or open their budgets.
 
     `awaited` are those of `keys` of which a budget allows no eviction now.
     """
@@ -67,6 +67,9 @@ class NodeControllers:
         keys = set[str]()
         awaited = set[str]()
         for pod in pods:
+            mover = _controller_of_pod(pod)
+            if mover is not None:
+                keys.add(controller_key(pod.namespace, mover))
             for budget in index.covering(pod):
                 controller = None if bypasses(pod, budget) else controller_of(budget, (pod,))
                 if controller is None:

@@ -47,17 +47,20 @@ class Rate:
     """How fast a budget lets pods go: `permits` of them at a time.
 
     An evicted pod is gone after `ending` seconds; its replacement is ready after `turn` seconds.
+    `handover` is how many seconds after the cordon another controller opens the budget; 0 if it
+    does not have to.
     """
 
     permits: int
     ending: int
     turn: int
+    handover: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """Return when all these pods are gone, if `held` permits do not come back."""
         at_once = max(1, self.permits - held)
         further_rounds = math.ceil(max(0, pods - at_once) / at_once)
-        return self.ending + further_rounds * self.turn
+        return self.handover + self.ending + further_rounds * self.turn
 
     def rounds_within(self, seconds: float) -> int:
         further_rounds = int((seconds - self.ending) // max(1, self.turn))

@@ -29,6 +29,7 @@ from rollout.model.timestamps import whole_second
 from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedIn
 from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget
+from rollout.planning.drain.controllers import controller_of
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import (
@@ -64,7 +65,7 @@ from rollout.planning.layout.sharing import (
 )
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import with_id
-from rollout.planning.play.pace import NO_PAST, Pace, Past
+from rollout.planning.play.pace import HANDOVER_SECONDS, NO_PAST, Pace, Past
 from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 from rollout.wording import cause
 from rollout.wording.warnings import warning
@@ -428,10 +429,14 @@ def _limits(
 ) -> WaveLimits:
     rates = dict[str, Rate]()
     for key, pods in _guarded_pods(drainable).items():
-        permits = forecaster.headcount.permits(forecaster.budgets[key])
+        budget = forecaster.budgets[key]
+        permits = forecaster.headcount.permits(budget)
         grace = inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods))
         kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
-        rates[key] = pace.rate(permits, grace, kinds)
+        rate = pace.rate(permits, grace, kinds)
+        if budget.disruptions_allowed <= 0 and controller_of(budget, pods) is not None:
+            rate = replace(rate, handover=HANDOVER_SECONDS)
+        rates[key] = rate
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= owners.allowed

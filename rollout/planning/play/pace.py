@@ -19,6 +19,8 @@ from rollout.planning.layout.sharing import Rate
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
+HANDOVER_SECONDS = 30
+"""How long the controller of a database is assumed to take to move its primary after a cordon."""
 # A pod that took longer has probably been unready in between. This is also the default deadline
 # (progressDeadlineSeconds) of Deployments.
 _LONGEST_START = 600

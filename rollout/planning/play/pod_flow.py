@@ -1,12 +1,13 @@
 """Simulate pods' evictions and replacements, event by event.
 
 A pod is evicted once all its budgets have a permit; the permits come back when its replacement is
-ready. If no node has room, a replacement starts when a node is back.
+ready. If another controller opens a budget, it first gives the pod's role, and so the budget, to
+another pod of the same owner. If no node has room, a replacement starts when a node is back.
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -14,7 +15,7 @@ from math import inf
 
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
-from rollout.model.text import natural_key
+from rollout.model.text import grouped, natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.play.pace import ORDERED, REPLACED_AT_ONCE, Pace
@@ -64,11 +65,13 @@ class _DrainState:
     """A node's drain: `left` is how many pods are still there.
 
     `taken` counts the pods that were ready when they were evicted, by owner UID.
+    `has_timed_out`: the pods that wait for a budget stay.
     """
 
     emptied: Action
     left: int
     taken: Counter[str] = field(default_factory=Counter)
+    has_timed_out: bool = False
 
 
 class _Sequence:
@@ -102,17 +105,20 @@ class PodFlow:
     """The pods of the rollout's nodes as they move.
 
     `permits` is how many pods of each budget may be away; `residents` has the pods by node and UID.
+    `handovers` is how many seconds of a drain pass until another controller opens the budget.
     `on_ready` is called with the owner's UID when a replacement is ready.
     `away` counts the pods that are not ready again, by owner UID.
     `_wanting` has the pods that wait for a permit, by budget and node.
     `_missing` has the UIDs of the pods that `away` counts.
     `_lives` counts evictions by pod UID: a replacement that is evicted again is never ready.
     `_pending` are the pods without room; affinity or spread may be why for those in `_minding`.
+    `_siblings` are the pods of each owner.
     """
 
     events: EventQueue
     pace: Pace
     permits: Mapping[str, int]
+    handovers: Mapping[str, int]
     rules: DrainPolicy
     index: BudgetIndex
     scheduler: Scheduler
@@ -130,6 +136,7 @@ class PodFlow:
     _minding: dict[str, Pod] = field(default_factory=dict)
     _known: dict[str, _Traits] = field(default_factory=dict)
     _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
+    _siblings: dict[str, Sequence[Pod]] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
         self.scheduler.untaint(names)
@@ -161,12 +168,54 @@ class PodFlow:
         if not pods:
             emptied()
         for pod in pods:
-            self._evict_or_wait(pod, name)
+            handover = self._handover(pod)
+            if handover:
+                opens = self.events.now + handover
+                self.events.at(opens, partial(self._hand_over, pod, name))
+            else:
+                self._evict_or_wait(pod, name)
 
     def give_up(self, name: str) -> None:
         """End a drain that has timed out: pods that wait for a permit stay."""
+        self._drains[name].has_timed_out = True
         for wanting in self._wanting.values():
             wanting.pop(name, None)
+
+    def _handover(self, pod: Pod) -> int:
+        """Return after how many seconds of a drain another controller opens the pod's budget."""
+        if pod.uid in self._missing:
+            return 0
+        return max((self.handovers.get(key, 0) for key in self._traits(pod).keys), default=0)
+
+    def _hand_over(self, pod: Pod, name: str) -> None:
+        """Exchange the pod's budgets with those of another pod of its owner, and evict it."""
+        drain = self._drains.get(name)
+        if drain is None or drain.has_timed_out:
+            return
+        own = self._traits(pod)
+        successor = self._successor(own.owner)
+        if successor is None:
+            # It is on a node that is not part of the rollout.
+            keys = tuple(key for key in own.keys if key not in self.handovers)
+        else:
+            others = self._traits(successor)
+            keys = others.keys
+            self._known[successor.uid] = replace(others, keys=own.keys)
+        self._known[pod.uid] = replace(own, keys=keys)
+        self._evict_or_wait(pod, name)
+
+    def _successor(self, owner: str) -> Pod | None:
+        """Return the first ready pod of the owner on an open node that has not the role itself."""
+        if not self._siblings:
+            pods = [pod for residents in self.residents.values() for pod in residents.values()]
+            self._siblings.update(grouped((_owner(pod), pod) for pod in pods))
+        for pod in sorted(self._siblings[owner], key=lambda pod: natural_key(pod.name)):
+            is_ready = pod.uid not in self._missing
+            is_on_open_node = self.scheduler.node_of(pod) not in self.closed
+            has_role = self._handover(pod) > 0
+            if is_ready and is_on_open_node and not has_role:
+                return pod
+        return None
 
     def _evict_or_wait(self, pod: Pod, name: str) -> None:
         traits = self._traits(pod)

@@ -103,6 +103,7 @@ class Simulator:
             events=EventQueue(),
             pace=self.pace,
             permits={key: rate.permits for key, rate in limits.rates.items()},
+            handovers={key: rate.handover for key, rate in limits.rates.items() if rate.handover},
             rules=self.policy.drain,
             index=self.index,
             scheduler=scheduler,
