@@ -2,14 +2,8 @@
 
 from typing import assert_never
 
+from rollout.model import drain_finding
 from rollout.model import warning_finding as findings
-from rollout.model.drain_finding import (
-    DaemonSetGone,
-    LocalStorage,
-    NotSelected,
-    OverduePod,
-    UnmanagedPod,
-)
 from rollout.model.plan import PlanWarning
 from rollout.model.text import counted, shortened
 from rollout.wording.blockers import stuck_terminating
@@ -27,15 +21,15 @@ def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWa
 @words.register
 def _(warned: findings.PodWarning) -> Words:
     match warned.finding:
-        case NotSelected():
+        case drain_finding.NotSelected():
             return Words(f"{cause(warned.finding)}: {_STOPS}")
-        case OverduePod():
+        case drain_finding.OverduePod():
             return Words(f"{cause(warned.finding)}; the drain does not wait for it")
-        case DaemonSetGone(daemon_set=name):
+        case drain_finding.DaemonSetGone(daemon_set=name):
             return Words(f"its DaemonSet {name} no longer exists (refused without --force)")
-        case LocalStorage():
+        case drain_finding.LocalStorage():
             return Words("emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
-        case UnmanagedPod():
+        case drain_finding.UnmanagedPod():
             return Words("has no controller: nothing will replace it (refused without --force)")
         case _:
             raise NotImplementedError(warned.finding)
