@@ -156,8 +156,9 @@ class SlotAdmission:
         # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
 
-    def take(self, request: HostRequest, name: str, rules: GroupRules) -> None:
-        self._check_cheaply(request, name, rules)
+    def take(self, request: HostRequest, watched: Node, rules: GroupRules) -> None:
+        name = watched.name
+        self._check_cheaply(request, watched, rules)
         # A cached memory may deny but not admit: a pause or a failure may have come since.
         self._memory.forget()
         self._check_memory()
@@ -182,18 +183,19 @@ class SlotAdmission:
         limits = self._limits(nodes)
         self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
-    def _check_cheaply(self, request: HostRequest, name: str, rules: GroupRules) -> None:
+    def _check_cheaply(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         """Check what is known already; only the slots and the Lease are read now and then."""
         slots = self._context.book.recent()
         nodes = self._nodes.by_name
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)
-        if not select_nodes((nodes[name],), self._settings.selection):
+        if not select_nodes((node,), self._settings.selection):
             raise Denied(
-                AnswerKind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude"
+                AnswerKind.NODE_EXCLUDED,
+                f"{node.name} is left out by --selector, --node or --exclude",
             )
         policy = self._settings.policy
-        pool = pools_of(policy).of(nodes[name].labels)
+        pool = pools_of(policy).of(node.labels)
         closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
         if closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
@@ -201,7 +203,7 @@ class SlotAdmission:
         if other:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
-        limits.check_away(slots, nodes[name])
+        limits.check_away(slots, node)
         self._check_memory()
 
     def _limits(self, nodes: Mapping[str, Node]) -> SlotLimits:
@@ -221,13 +223,11 @@ class SlotAdmission:
     def _eligible(self, node: Node) -> Candidate:
         policy = self._settings.policy
         facts = facts_of(node)
-        selection = self._settings.selection
-        limit = policy.failures_allowed(len(select_nodes(self._nodes.by_name.values(), selection)))
         inputs = EligibilityInputs(
             now=self._api.server_time(),
             memory=self._memory.now(),
-            selection=selection,
-            limit=limit,
+            selection=self._settings.selection,
+            limit=self._settings.failure_limit(self._nodes.by_name.values()),
             include_held=policy.include_held,
             unattended=True,
         )

@@ -14,7 +14,6 @@ from functools import partial
 
 from rollout.errors import BlockedError, DrainError
 from rollout.execution.base.deadline import Deadline, PatientApi
-from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
 from rollout.execution.record.memory import require_memory
@@ -32,13 +31,10 @@ from rollout.model.node_marks import (
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
-from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import (
     UNGRANTED,
     node_of,
     node_of_host,
-    plan_node,
-    select_nodes,
 )
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import PATIENCE, ServerContext
@@ -57,9 +53,10 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """
     api = context.patient_api
     node = read_node(api, slot.node)
-    _check_owner(slot, node)
+    _check_run(slot, node)
     if node.boot_id != slot.boot_id:
-        _record_next_request(context, slot, node)
+        # A host that asks for its next reboot has reached steady state after the last.
+        _record_request_after_reboot(context, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} has rebooted, and is not proven to be back yet",
@@ -102,20 +99,9 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     If that denies the reboot, the grant stays on the Node, and the worker acts on it: it drains the
     node again, or gives it up.
     """
-    policy = context.settings.policy
     cluster = PatientApi(context.patient_api, context.clock, seconds=PATIENCE)
-    report = context.quiet
-    entry = plan_node(node, slot, policy)
-    rules = pools_of(policy).rules(entry.pool)
+    task = context.task(slot, node, cluster, context.leadership.require_server)
     try:
-        task = NodeTask(
-            entry,
-            rollout=slot.run,
-            cluster=cluster,
-            check_may_act=context.leadership.require_server,
-            report=report,
-            policy=rules,
-        )
         mark_granted(task)
         node = look_again(task, cluster.deadline())
     except DrainError as error:
@@ -125,23 +111,24 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
 
 def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
     """`Denied` if the version that the node would boot into is held."""
-    memory = read_memory(context.patient_api, context.settings.namespace)
     settings = context.settings
+    memory = read_memory(context.patient_api, settings.namespace)
     try:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
-    nodes = select_nodes(context.nodes.by_name.values(), settings.selection)
-    limit = settings.policy.failures_allowed(len(nodes))
-    include_held = settings.policy.include_held
-    inputs = EligibilityInputs(memory=memory, limit=limit, include_held=include_held)
+    inputs = EligibilityInputs(
+        memory=memory,
+        limit=settings.failure_limit(context.nodes.by_name.values()),
+        include_held=settings.policy.include_held,
+    )
     staged_version = announced_version(node) or None
     objection = boot_objection(node.name, slot.version, staged_version, inputs)
     if objection:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
-def _check_owner(slot: Slot, node: Node) -> None:
+def _check_run(slot: Slot, node: Node) -> None:
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -164,10 +151,10 @@ def _check_slot(slot: Slot, node: Node) -> None:
         raise _about_to_be_freed(slot)
 
 
-def _record_next_request(context: ServerContext, slot: Slot, node: Node) -> None:
-    if not node.boot_id or zincati_id(node.machine_id) != slot.id:
-        return
-    if slot.state is SlotState.HELD and not slot.has_reported:
+def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node) -> None:
+    is_same_machine = zincati_id(node.machine_id) == slot.id
+    is_awaited = slot.state is SlotState.HELD and not slot.has_reported
+    if node.boot_id and is_same_machine and is_awaited:
         context.book.change(partial(Slots.report, run=slot.run))
 
 

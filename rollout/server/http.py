@@ -50,7 +50,7 @@ Act = Callable[[HostRequest], FleetLockAnswer]
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
-class _Front:
+class _Handlers:
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._metrics_now = metrics
@@ -185,9 +185,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_error)
     ended = asyncio.Event()
-    front = _Front(service, metrics)
+    handlers = _Handlers(service, metrics)
     runner = web.AppRunner(
-        front.application(),
+        handlers.application(),
         access_log=None,
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
@@ -198,9 +198,9 @@ async def serve(
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it is set up
-        listener = await listening.serving(partial(front.connections.opened, runner.server), tls)
+        listener = await listening.serving(partial(handlers.connections.opened, runner.server), tls)
         ready(_url(listener.sockets[0], secure=tls is not None))
-        tasks = [asyncio.create_task(front.connections.watch())]
+        tasks = [asyncio.create_task(handlers.connections.watch())]
         if tls:
             tasks.append(asyncio.create_task(listening.follow(tls)))
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -208,7 +208,7 @@ async def serve(
         await ended.wait()
         for task in tasks:
             task.cancel()
-        front.stopping = True
+        handlers.stopping = True
         listener.close()
     finally:
         await runner.cleanup()

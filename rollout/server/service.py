@@ -114,7 +114,7 @@ class Service:
         slot = self.context.book.recent().of_node(node.name)
         if slot is not None:
             return self._answer_holder(request, slot)
-        self._admission.take(request, node.name, rules)
+        self._admission.take(request, node, rules)
         self.worker.wake()
         raise Denied(
             AnswerKind.WAITING_FOR_DRAIN,

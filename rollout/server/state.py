@@ -1,14 +1,15 @@
 """The state that the parts of a server share: settings, slots, nodes and the Lease."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.errors import ApiError, FencedError
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import (
     NO_LEASE,
@@ -21,13 +22,15 @@ from rollout.execution.lease import (
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.documents import read_slots
-from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import NO_SLOTS, Groups, Slot, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
 from rollout.model.text import name_excerpt
+from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
-from rollout.server.nodes import WatchedNodes
+from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
 # Seconds to retry requests to the cluster while a host waits for its answer.
 PATIENCE = 10.0
@@ -54,6 +57,10 @@ class ServerSettings:
     lease_seconds: int
     slot_timeout: Duration
 
+    def failure_limit(self, nodes: Iterable[Node]) -> int:
+        """Return how many failures are allowed in a cluster of these nodes."""
+        return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
+
 
 @dataclass(slots=True)
 class SlotBook:
@@ -76,6 +83,10 @@ class SlotBook:
             if self.clock.monotonic() - self._seen_at <= _SLOTS_FRESH:
                 return self._seen
         return self.read()
+
+    def latest_of(self, slot: Slot) -> Slot:
+        """Return the slot as last read; as it is given if it is gone."""
+        return self.latest.of_run(slot.run) or slot
 
     @property
     def latest(self) -> Slots:
@@ -188,7 +199,7 @@ class Troubles:
     notice: Callable[[str], None]
     last: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, subject: str, message: str) -> None:
+    def report(self, subject: str, message: str) -> None:
         if self.last.get(subject) != message:
             self.last[subject] = message
             self.notice(f"{subject}: {message}")
@@ -226,7 +237,7 @@ class ServerContext:
         troubles = Troubles(self.notice)
 
         def wait(error: BaseException) -> None:
-            troubles.tell("waiting for the API server", str(error))
+            troubles.report("waiting for the API server", str(error))
 
         self.nodes = WatchedNodes(PatientApi(self.api, self.clock, wait))
 
@@ -234,6 +245,19 @@ class ServerContext:
     def now(self) -> datetime:
         """The API server's time, or the local time if that is unknown."""
         return self.api.server_time() or self.clock.now()
+
+    def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
+        """Return what is needed to check and to write a slot's node outside of its run."""
+        policy = self.settings.policy
+        planned = plan_node(node, slot, policy)
+        return NodeTask(
+            planned,
+            rollout=slot.run,
+            cluster=cluster,
+            check_may_act=check_may_act,
+            report=self.quiet,
+            policy=pools_of(policy).rules(planned.pool),
+        )
 
     @property
     def quiet(self) -> Reporter:

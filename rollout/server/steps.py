@@ -109,7 +109,7 @@ class SlotHost:
     @property
     def latest(self) -> Slot:
         """The slot as last read. If it is gone, the slot at the start; the guard reports that."""
-        return self.book.latest.of_run(self.slot.run) or self.slot
+        return self.book.latest_of(self.slot)
 
     def close(self) -> None:
         self.book.change(partial(Slots.close, run=self.slot.run))
@@ -148,17 +148,10 @@ class SlotHost:
         if self.latest.awaited in (Awaited.NOTHING, Awaited.DRAIN):
             spent = self.seconds_waited(context, Awaited.DRAIN)
         task = replace(context, spent=spent)
-        for attempt in range(_MOST_DRAINS):
-            drain(task)
-            if attempt == 0 and progress.drains == 0:
-                delay_reboot(context)
-            try:
-                last_look(task)
-            except RefilledError:
-                if attempt + 1 == _MOST_DRAINS:
-                    raise
-            else:
-                break
+        drain(task)
+        if progress.drains == 0:
+            delay_reboot(context)
+        _drain_until_empty(task)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
@@ -181,7 +174,7 @@ class SlotHost:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Await the boot of a host that was granted its reboot, or took it; else raise the error."""
+        """Await the boot if the reboot was granted, or the host took it; else raise the error."""
         node = self._read_node(context)
         if _has_grant(node):
             self.reopen()
@@ -360,6 +353,18 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
     context.engine.run_node_command(at_version(context, version))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
+
+
+def _drain_until_empty(task: NodeContext) -> None:
+    """Check the drained node for the last time; drain it again if pods have arrived."""
+    for _ in range(_MOST_DRAINS - 1):
+        try:
+            last_look(task)
+        except RefilledError:
+            drain(task)
+        else:
+            return
+    last_look(task)
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:

@@ -1,4 +1,4 @@
-"""The replica that holds the Lease takes the nodes of all slots through their runs.
+"""The replica that holds the Lease runs the nodes of all slots.
 
 Every replica runs a worker. The Lease is taken with the first slot, and released with the last one.
 If its holder dies, another replica takes it, and continues each node from its marks. A slot is a
@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.drain.task import NodeTask, Precedence
+from rollout.execution.drain.task import Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
@@ -35,9 +35,8 @@ from rollout.model.node_marks import is_returned_by
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
-from rollout.planning.eligibility.pools import pools_of
 from rollout.server.admission import away_limit
-from rollout.server.nodes import node_of, plan_node, plan_of, select_nodes
+from rollout.server.nodes import node_of, plan_of
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
 from rollout.server.state import ServerContext, Troubles
@@ -78,7 +77,7 @@ class SlotRunner:
         node = node_of(context.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
             node = self._await_new_node(slot, check)
-            slot = self._latest(slot)
+            slot = context.book.latest_of(slot)
         if node is None:
             return None
         if self._is_over(slot, node):
@@ -113,14 +112,13 @@ class SlotRunner:
         context = self.context
         settings = context.settings
         cluster = PatientApi(context.api, context.clock, OutageNotice(report))
-        nodes = select_nodes(cluster.ask(read_nodes), settings.selection)
         memory = RunMemory(
             cluster,
             check,
             report,
             run=plan.plan_id,
             namespace=settings.namespace,
-            limit=plan.policy.failures_allowed(len(nodes)),
+            limit=settings.failure_limit(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,
         )
         return Engine(
@@ -138,13 +136,9 @@ class SlotRunner:
             precedence=self._precedence,
         )
 
-    def _latest(self, slot: Slot) -> Slot:
-        return self.context.book.latest.of_run(slot.run) or slot
-
     def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
         """Return the Node that replaces a deleted one, with marks; None if the host stays away."""
         context = self.context
-        policy = context.settings.policy
         cluster = PatientApi(context.api, context.clock)
         try:
             node = await_reregistration(
@@ -152,23 +146,14 @@ class SlotRunner:
                 check,
                 slot,
                 context.settings.slot_timeout,
-                is_released=lambda: self._latest(slot).is_given_up,
+                is_released=lambda: context.book.latest_of(slot).is_given_up,
             )
         except NodeFailure:
             return None
-        entry = plan_node(node, slot, policy)
-        rules = pools_of(policy).rules(entry.pool)
-        task = NodeTask(
-            entry,
-            rollout=slot.run,
-            cluster=cluster,
-            check_may_act=check,
-            report=context.quiet,
-            policy=rules,
-        )
+        task = context.task(slot, node, cluster, check)
         mark_again(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
-        return node_of(context.api, self._latest(slot))
+        return node_of(context.api, context.book.latest_of(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether the node carries no marks of this slot, and its run must not start any more."""
@@ -228,6 +213,14 @@ class SlotRunner:
             engine.cluster.deadline(soak).wait_for(self.server_stop)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotRun:
+    """The run of a slot in its own thread, and the request to stop it."""
+
+    future: Future[None]
+    stop: StopRequest
+
+
 class Worker:
     """Works on slots until it is stopped. `wake` has it look at once."""
 
@@ -237,7 +230,7 @@ class Worker:
         self._leadership = context.leadership
         self._stop = stop
         self._woken = threading.Event()
-        self._runs: dict[str, tuple[Future[None], StopRequest]] = {}
+        self._runs: dict[str, SlotRun] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
@@ -257,12 +250,13 @@ class Worker:
         while not self._stop.is_due:
             try:
                 self._read_slots()
-                if self._slots_to_work_on():
-                    self._try_to_lead()
+                slots = self._slots_to_work_on()
+                if slots:
+                    self._try_to_lead(slots[0].run)
             except RolloutError as error:
-                self._troubles.tell(_SLOTS, error.message)
+                self._troubles.report(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not end this thread
-                self._troubles.tell(_SLOTS, defect(error))
+                self._troubles.report(_SLOTS, defect(error))
             else:
                 self._troubles.end(_SLOTS)
             self._pause(_TICK if self._slots_to_work_on() else _IDLE)
@@ -292,7 +286,11 @@ class Worker:
         # The watch may be late, so the Node is read again.
         return node_of(self._context.api, slot) is None
 
-    def _try_to_lead(self) -> None:
+    def _try_to_lead(self, run: str) -> None:
+        """Take the Lease if nobody holds it or its holder died; then work on all slots.
+
+        `run` is written on the Lease.
+        """
         state = self._leadership.holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
@@ -303,17 +301,17 @@ class Worker:
             seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
-        lock = LeaseLock(cluster, request, self._slots_to_work_on()[0].run, self._stop)
-        tenure = StopRequest()
+        lock = LeaseLock(cluster, request, run, self._stop)
+        lead_end = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
             try:
-                self._lead(lock, tenure)
+                self._lead(lock, lead_end)
             finally:
-                tenure.request()
+                lead_end.request()
                 self._leadership.own_lock = None
 
-    def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
+    def _lead(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._stop.is_due and (self._slots_to_work_on() or self._runs):
             with suppress(ApiError):
                 self._read_slots()
@@ -327,33 +325,33 @@ class Worker:
                 # A slot whose last run failed unexpectedly is not retried at once.
                 retry = self._failed.get(slot.run)
                 if slot.run not in self._runs and (retry is None or retry.expired):
-                    self._start(slot, lock, tenure)
+                    self._start(slot, lock, lead_end)
             self._pause(_TICK)
-        tenure.request()
-        wait([future for future, _stop in self._runs.values()], timeout=_STOP_SECONDS)
+        lead_end.request()
+        wait([run.future for run in self._runs.values()], timeout=_STOP_SECONDS)
         self._runs.clear()
 
-    def _start(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
+    def _start(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
         stop = StopRequest(revert=True)
 
         def check() -> None:
-            # A released lock does not stop a run that outlives it, so `tenure` is checked as well.
-            if self._stop.is_due or tenure.is_due:
+            # A released lock does not stop a run that outlives it, so `lead_end` is checked as well.
+            if self._stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
         future = in_background(partial(self._run_slot, slot, check, stop), f"slot-{slot.node}")
-        self._runs[slot.run] = (future, stop)
+        self._runs[slot.run] = SlotRun(future, stop)
 
     def _update_runs(self) -> None:
-        for run, (future, stop) in list(self._runs.items()):
-            slot = self._slots.of_run(run)
+        for name, run in list(self._runs.items()):
+            slot = self._slots.of_run(name)
             if slot is not None and slot.is_given_up:
-                stop.request()
-            if future.done():
-                del self._runs[run]
+                run.stop.request()
+            if run.future.done():
+                del self._runs[name]
 
     def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
         try:
@@ -368,17 +366,17 @@ class Worker:
 
     def _fail(self, slot: Slot, why: str) -> None:
         self._failed[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
-        self._troubles.tell(slot.node, why)
+        self._troubles.report(slot.node, why)
 
     def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:
         """Free the slot if its node is back or gone; keep it if the node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
-        now = self._context.book.latest.of_run(slot.run) or slot
-        node = node_of(self._context.api, now) if stays_cordoned else None
+        latest = self._context.book.latest_of(slot)
+        node = node_of(self._context.api, latest) if stays_cordoned else None
         if node is None:
-            self._context.book.change(lambda slots: slots.without(slot.run))
+            self._context.book.change(partial(Slots.without, run=slot.run))
             return
         # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
