@@ -196,8 +196,8 @@ def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_n
     drains = Precedence()
     update(drains, near=(1, 1))
     drains.update("late", DrainProgress(5, {"shop/web": 5}, pressed=True))
-    assert drains.ahead("late", "shop/web", 1, 0.0) == ""
-    assert drains.ahead("near", "shop/web", 1, 0.0) == "late"
+    assert drains.defer_to("late", "shop/web", 1, 0.0) == ""
+    assert drains.defer_to("near", "shop/web", 1, 0.0) == "late"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rollout.model.cluster import Budget, OwnerRef, Pod
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.planning.drain.controllers import controller_of
 
-_BEFORE_TELLING = 1.0
+_REPORT_AFTER = 1.0
 _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
 _SAME_BUDGET_SECONDS = 10.0
@@ -43,7 +43,9 @@ class BlockedReason:
     def budget(self) -> str:
         return ", ".join(self.budgets)
 
-    def __str__(self) -> str:
+    @property
+    def held_by(self) -> str:
+        """Complete "held back by": `shop/web, which needs 3 healthy pods and has 2`."""
         if self.figures:
             needs, has = self.figures
             return (
@@ -129,9 +131,9 @@ class HeldPods:
             return ""
         controller = hold.reason.controller
         if controller is None:
-            return f"held back by {hold.reason}"
+            return f"held back by {hold.reason.held_by}"
         owner = controller.named_in(pod.namespace)
-        return f"held back by {hold.reason}; the controller of {owner} did not open it"
+        return f"held back by {hold.reason.held_by}; the controller of {owner} did not open it"
 
     def budget_of(self, pod: Pod) -> str:
         hold = self._holds.get(pod.uid)
@@ -150,7 +152,7 @@ class HeldPods:
     def report(self) -> None:
         now = self.task.now
         for hold in self._holds.values():
-            if now - hold.began >= _BEFORE_TELLING and now - hold.reported_at >= hold.pause:
+            if now - hold.began >= _REPORT_AFTER and now - hold.reported_at >= hold.pause:
                 self._report(hold, now)
 
     def _report(self, hold: _BlockedPod, now: float) -> None:

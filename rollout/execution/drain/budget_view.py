@@ -61,20 +61,24 @@ class BudgetView:
         self._seen = {budget.key: budget for budget in budgets}
         self._index = BudgetIndex.of(budgets)
 
-    def guarding(self, pod: Pod) -> tuple[Budget, ...]:
+    def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
-    def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
+    def conflicting(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets of a running pod that has several, so that no API server evicts it."""
         if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
             return ()
         covering = self._index.covering(pod)
         return covering if len(covering) > 1 else ()
 
-    def named(self, key: str) -> Budget | None:
+    def budget(self, key: str) -> Budget | None:
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
+        """Return how many evictions the budget allows now.
+
+        Evictions that its status shows by now are no longer counted here.
+        """
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.until = 0.0
@@ -86,18 +90,18 @@ class BudgetView:
             account.until = 0.0
         return account.expected if now < account.until else budget.disruptions_allowed
 
-    def sent(self, budget: Budget, now: float) -> None:
+    def note_sent(self, budget: Budget, now: float) -> None:
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
         account.expected = max(0, allowed - 1)
         account.until = now + _UNSEEN_SECONDS
         account.retry_at = now + account.retry_pause
 
-    def allowed(self, key: str) -> None:
+    def note_allowed(self, key: str) -> None:
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
-    def refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
+    def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
         account = self._accounts.setdefault(budget.key, _Account())
         account.refused_version = budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)

@@ -104,9 +104,9 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
     """Refuse before the first eviction: no API server evicts a pod that has two budgets."""
     names = []
     for pod in pods:
-        forbidding = budgets.forbidding(pod)
-        if forbidding:
-            names.append(f"{pod.key} ({', '.join(budget.name for budget in forbidding)})")
+        conflicting = budgets.conflicting(pod)
+        if conflicting:
+            names.append(f"{pod.key} ({', '.join(budget.name for budget in conflicting)})")
     if names:
         raise DrainError(
             "no pods were evicted: some are covered by more than one budget:"
@@ -136,7 +136,10 @@ class _Drain:
             )
             waiting = Waiting(task, evictor, held)
             try:
-                while remaining := self._remaining(self.pods.items(), returning):
+                while True:
+                    remaining = self._observe_remaining(self.pods.items(), returning)
+                    if not remaining:
+                        break
                     evictor.collect()
                     if self.deadline.expired:
                         self._check_empty(waiting, returning)
@@ -145,7 +148,7 @@ class _Drain:
                     self.budgets.refresh()
                     evictor.start(returning.due(remaining))
                     held.report()
-                    waiting.tell(remaining)
+                    waiting.report(remaining)
                     waiting.relist_if_quiet(self.pods, self.budgets, remaining)
                     task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
                     self.wakeup.clear()
@@ -155,7 +158,8 @@ class _Drain:
             held.keep_only(frozenset())
             return tuple(sorted(waiting.longest.items()))
 
-    def _remaining(self, pods: Sequence[Pod], returning: ReturningPods) -> tuple[Pod, ...]:
+    def _observe_remaining(self, pods: Sequence[Pod], returning: ReturningPods) -> tuple[Pod, ...]:
+        """Note which pods came back, and return the pods that still have to leave."""
         leaving = must_go(pods, self.daemon_sets.rules_for(pods), begun=True)
         returning.note(leaving)
         return returning.worth_evicting(leaving)
@@ -166,7 +170,7 @@ class _Drain:
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
             fresh = read_node_pods(task.cluster.api, task.name)
-            remaining = self._remaining(fresh, returning)
+            remaining = self._observe_remaining(fresh, returning)
             why_stuck = _why_stuck(task) or self._why_unmoved(remaining, waiting)
         except ApiError as error:
             raise DrainError(
@@ -178,7 +182,7 @@ class _Drain:
             raise DrainError(
                 f"{left} left after {timeout}: {reasons}{why_stuck}",
                 hint=waiting.hint(remaining),
-                see=waiting.see(remaining),
+                see=waiting.next_steps(remaining),
                 needed_seconds=waiting.needed_seconds(remaining),
             )
 
@@ -186,7 +190,7 @@ class _Drain:
         api = self.task.cluster.api
         for pod in pods:
             controller = waiting.held.controller_of(pod)
-            budget = self.budgets.named(waiting.held.budget_of(pod))
+            budget = self.budgets.budget(waiting.held.budget_of(pod))
             if controller is None or budget is None:
                 continue
             headcount = Headcount.of(read_pods(api, pod.namespace, ""), BudgetIndex.of(()), None)

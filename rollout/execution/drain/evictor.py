@@ -78,14 +78,15 @@ class Acceptance:
 class PodEviction:
     """How far the eviction of a pod is.
 
-    `last` is the last message about it. `again`: an earlier request may have been carried out, or
-    have met another pod. `behind_closed`: when to try the pod behind a budget that can never open.
+    `last_message` is the last answer about it. `again`: an earlier request may have been carried
+    out, or have met another pod. `behind_closed`: when to try the pod behind a budget that can
+    never open.
     """
 
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
     again: bool = False
-    last: str = ""
+    last_message: str = ""
     behind_closed: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE_OF_CLOSED))
 
 
@@ -107,14 +108,14 @@ class Evictor:
     _running: dict[str, Future[Attempt]] = field(default_factory=dict)
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
-    def of(self, pod: Pod) -> PodEviction:
+    def eviction_of(self, pod: Pod) -> PodEviction:
         return self._evictions.setdefault(pod.uid, PodEviction())
 
     def collect(self) -> None:
         for uid, future in list(self._running.items()):
             if future.done():
                 del self._running[uid]
-                self._take(future.result())
+                self._take_answer(future.result())
 
     def finish(self) -> None:
         """Wait for the requests under way: a pod may be gone before its answer comes."""
@@ -122,7 +123,7 @@ class Evictor:
             attempt = future.result()
             self._note_moved(attempt)
             if attempt.answer in (EvictionResult.ACCEPTED, EvictionResult.GONE):
-                self._accept(self.of(attempt.pod))
+                self._note_acceptance(self.eviction_of(attempt.pod))
         self._running.clear()
 
     def start(self, remaining: Sequence[Pod]) -> None:
@@ -130,11 +131,11 @@ class Evictor:
         now = self.task.now
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._report_demand(remaining, due, now)
-        for pod, budgets in self._in_order(due, now):
-            self._start_one(pod, budgets, now)
+        for pod, budgets in self._by_urgency(due, now):
+            self._start_eviction(pod, budgets, now)
 
-    def _start_one(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
-        several = self.budgets.forbidding(pod)
+    def _start_eviction(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
+        several = self.budgets.conflicting(pod)
         if several:
             self.held.hold(pod, BlockedReason.of_several(several))
             return
@@ -142,12 +143,12 @@ class Evictor:
         if closed is not None:
             self._hold_back(pod, closed, now)
             return
-        deferred = self._deferred_to(budgets, now)
+        deferred = self._why_deferred(budgets, now)
         if deferred is not None:
             self.held.hold(pod, deferred)
         elif self._has_room(now):
             for budget in budgets:
-                self.budgets.sent(budget, now)
+                self.budgets.note_sent(budget, now)
             self._send(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
@@ -156,8 +157,8 @@ class Evictor:
         # A webhook that denied the last try says more than the budget does.
         if not is_tried or self.held.denial_of(pod) is None:
             self.held.hold(pod, reason)
-        self.task.precedence.closed(self.task.name, closed.key)
-        retry = self.of(pod).behind_closed
+        self.task.precedence.note_closed(self.task.name, closed.key)
+        retry = self.eviction_of(pod).behind_closed
         if is_tried and self._has_room(now) and now >= retry.at:
             retry.postpone(now, _LONGEST_PAUSE_OF_CLOSED)
             self._send(pod)
@@ -165,7 +166,7 @@ class Evictor:
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         wanted = Counter[str]()
         for pod in (*due, *(pod for pod in remaining if pod.uid in self._running)):
-            wanted.update(budget.key for budget in self.budgets.guarding(pod))
+            wanted.update(budget.key for budget in self.budgets.budgets_of(pod))
         pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
         can_ask = self._outage.at <= now
         self.task.precedence.update(
@@ -173,10 +174,11 @@ class Evictor:
             DrainProgress(len(remaining), wanted if can_ask else {}, pressed=pressed),
         )
 
-    def _deferred_to(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
+    def _why_deferred(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
+        """Return why this drain leaves the next permits to another; None if it does not."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
-            first = self.task.precedence.ahead(self.task.name, budget.key, allowance, now)
+            first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
             if first:
                 return BlockedReason(
                     (budget.key,),
@@ -185,7 +187,7 @@ class Evictor:
         return None
 
     def _is_due(self, pod: Pod, now: float) -> bool:
-        eviction = self.of(pod)
+        eviction = self.eviction_of(pod)
         if pod.uid in self._running or now < eviction.retry.at:
             return False
         if pod.terminating:
@@ -199,9 +201,9 @@ class Evictor:
         most = 1 if self._outage.pause else AT_ONCE
         return len(self._running) < most
 
-    def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
+    def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
         """Return pods of the most constrained budgets first, then those that terminate longest."""
-        guarded = [(pod, self.budgets.guarding(pod)) for pod in pods]
+        guarded = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
         demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
@@ -212,7 +214,7 @@ class Evictor:
         return sorted(guarded, key=urgency)
 
     def _send(self, pod: Pod) -> None:
-        eviction = self.of(pod)
+        eviction = self.eviction_of(pod)
         again = eviction.again or eviction.accepted is not None
         future = self.pool.submit(
             request_removal,
@@ -226,10 +228,10 @@ class Evictor:
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self.wakeup.set())
 
-    def _take(self, attempt: Attempt) -> None:
+    def _take_answer(self, attempt: Attempt) -> None:
         now = self.task.now
-        eviction = self.of(attempt.pod)
-        eviction.last = attempt.message
+        eviction = self.eviction_of(attempt.pod)
+        eviction.last_message = attempt.message
         if attempt.answer is not EvictionResult.AWAY:
             self._outage.pause = 0.0
         self._note_moved(attempt)
@@ -266,24 +268,27 @@ class Evictor:
             retry.at = last
 
     def _note_moved(self, attempt: Attempt) -> None:
-        is_gone_by_us = attempt.answer is EvictionResult.GONE and self.of(attempt.pod).again
+        is_gone_by_us = (
+            attempt.answer is EvictionResult.GONE and self.eviction_of(attempt.pod).again
+        )
         if attempt.answer is EvictionResult.ACCEPTED or is_gone_by_us:
             self.task.moved.add(attempt.pod.uid)
 
-    def _accept(self, eviction: PodEviction) -> None:
+    def _note_acceptance(self, eviction: PodEviction) -> None:
         now = self.task.now
         if eviction.accepted is None:
             eviction.accepted = Acceptance(self.task.report.now, now, now)
         eviction.accepted.last = now
 
     def _note_grant(self, pod: Pod, eviction: PodEviction) -> None:
-        self._accept(eviction)
+        """Note that the API server lets the pod go, so that nothing holds it back any more."""
+        self._note_acceptance(eviction)
         self.held.release(pod.uid)
-        for budget in self.budgets.guarding(pod):
-            self.budgets.allowed(budget.key)
+        for budget in self.budgets.budgets_of(pod):
+            self.budgets.note_allowed(budget.key)
 
     def _wait_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
-        budget = self.budgets.named(attempt.budget)
+        budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:
             figures = (budget.desired_healthy, budget.current_healthy)
@@ -294,7 +299,7 @@ class Evictor:
         if budget is None:
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         else:
-            self.budgets.refused(budget, now, attempt.retry_after)
+            self.budgets.note_refused(budget, now, attempt.retry_after)
 
     def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
         eviction.again = True

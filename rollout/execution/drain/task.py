@@ -57,7 +57,7 @@ class Precedence:
                 if other == node:
                     del self._deferring[other, budget]
 
-    def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
+    def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
         """Return the node for which this one leaves the permits of a budget; empty if it does not.
 
         `allowance` is the number of permits.
@@ -70,7 +70,7 @@ class Precedence:
             since = self._deferring.setdefault((node, budget), now)
             return first if now - since < _LONGEST_DEFERENCE else ""
 
-    def closed(self, node: str, budget: str) -> None:
+    def note_closed(self, node: str, budget: str) -> None:
         with self._lock:
             self._deferring.pop((node, budget), None)
 

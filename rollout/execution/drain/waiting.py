@@ -18,7 +18,7 @@ from rollout.model.timestamps import seconds_since
 
 NAMED = 5
 # Reports come at most this often, in seconds, so that a hundred pods are not a hundred lines.
-_TICK_OF_TELLING = 1.0
+_REPORT_PAUSE = 1.0
 _QUIET = 60.0
 _OVERDUE = 30.0
 # The watch shows a pod's deletion within this many seconds of the answer to its eviction.
@@ -63,20 +63,22 @@ class Waiting:
     longest: dict[str, float] = field(default_factory=dict)
     seen: tuple[Pod, ...] = ()
     evicted: list[EvictedPod] = field(default_factory=list)
-    evicted_told_at: float = float("-inf")
+    evicted_reported_at: float = float("-inf")
 
-    def tell(self, remaining: Sequence[Pod]) -> None:
+    def report(self, remaining: Sequence[Pod]) -> None:
         now = self.task.now
         going = [
-            pod for pod in remaining if pod.terminating or self.evictor.of(pod).accepted is not None
+            pod
+            for pod in remaining
+            if pod.terminating or self.evictor.eviction_of(pod).accepted is not None
         ]
-        self.see_endings(remaining)
-        if now - self.evicted_told_at >= _TICK_OF_TELLING:
-            self._tell_evicted()
+        self.note_endings(remaining)
+        if now - self.evicted_reported_at >= _REPORT_PAUSE:
+            self._report_evicted()
         for pod in going:
             self.going.setdefault(pod.uid, now)
         detail = self._detail(remaining, going)
-        if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
+        if detail != self.reported and now - self.reported_at >= _REPORT_PAUSE:
             self.reported = detail
             self.reported_at = now
             self.task.step(Phase.DRAINING, detail)
@@ -97,7 +99,7 @@ class Waiting:
         return detail
 
     def _is_ignored(self, pod: Pod) -> bool:
-        accepted = self.evictor.of(pod).accepted
+        accepted = self.evictor.eviction_of(pod).accepted
         return (
             not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
         )
@@ -109,7 +111,7 @@ class Waiting:
         has deleted, the API server's clock does.
         """
         now = self.task.now
-        accepted = self.evictor.of(pod).accepted
+        accepted = self.evictor.eviction_of(pod).accepted
         own_grace = self.task.policy.drain.grace_of(pod.grace_period)
         grace = own_grace if pod.deletion_grace is None else pod.deletion_grace
         if accepted is not None:
@@ -119,11 +121,11 @@ class Waiting:
             return Termination(max(0.0, grace + seconds_since(pod.deleted_at, server_time)), grace)
         return Termination(now - self.going.get(pod.uid, now), grace)
 
-    def see_endings(self, remaining: Sequence[Pod]) -> None:
+    def note_endings(self, remaining: Sequence[Pod]) -> None:
         now = self.task.now
         left = {pod.uid for pod in remaining}
         for pod in self.seen:
-            accepted = self.evictor.of(pod).accepted
+            accepted = self.evictor.eviction_of(pod).accepted
             if pod.uid in left or accepted is None:
                 continue
             seconds = round(now - accepted.first, 1)
@@ -135,21 +137,21 @@ class Waiting:
 
     def close(self, remaining: Sequence[Pod]) -> None:
         """Report all evicted pods that were not reported yet, including those still there."""
-        self.see_endings(remaining)
+        self.note_endings(remaining)
         for pod in remaining:
-            accepted = self.evictor.of(pod).accepted
+            accepted = self.evictor.eviction_of(pod).accepted
             if accepted is not None:
                 self._note_evicted(pod, accepted, None)
-        self._tell_evicted()
+        self._report_evicted()
 
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
         if pod.uid in self.task.moved:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
             self.evicted.append(EvictedPod(pod.key, owner, accepted.at, seconds))
 
-    def _tell_evicted(self) -> None:
+    def _report_evicted(self) -> None:
         if self.evicted:
-            self.evicted_told_at = self.task.now
+            self.evicted_reported_at = self.task.now
             pods = tuple(self.evicted)
             self.evicted = []
             self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
@@ -172,14 +174,14 @@ class Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
-        accepted = self.evictor.of(pod).accepted
+        accepted = self.evictor.eviction_of(pod).accepted
         if pod.terminating:
             return self._why_terminating(pod)
         if accepted is not None:
             request = "deletion" if self.task.policy.drain.disable_eviction else "eviction"
             since = Duration(round(self.task.now - accepted.first))
             return f"{pod.key} was not deleted, although its {request} was accepted {since} ago"
-        why = self.held.why(pod) or self.evictor.of(pod).last
+        why = self.held.why(pod) or self.evictor.eviction_of(pod).last_message
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def _why_terminating(self, pod: Pod) -> str:
@@ -196,7 +198,7 @@ class Waiting:
         over = Duration(round(-state.left))
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
-    def see(self, remaining: Sequence[Pod]) -> Sequence[str]:
+    def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
         return self._steps_for(others[0]) if others else ()
@@ -224,14 +226,14 @@ class Waiting:
     def _steps_for(self, pod: Pod) -> Sequence[str]:
         if pod.terminating:
             return steps_for_stuck(pod)
-        if self.evictor.of(pod).accepted is not None:
+        if self.evictor.eviction_of(pod).accepted is not None:
             return steps_for_kept(pod)
         controller = self.held.controller_of(pod)
         if controller is None:
-            return (self.look_at(pod),)
-        return (self.look_at(pod), look_at_controller(pod.namespace, controller))
+            return (self._look_command(pod),)
+        return (self._look_command(pod), look_at_controller(pod.namespace, controller))
 
-    def look_at(self, pod: Pod) -> str:
+    def _look_command(self, pod: Pod) -> str:
         denial = self.held.denial_of(pod)
         if denial is not None and denial.kind is DenierKind.POLICY:
             return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"

@@ -59,9 +59,9 @@ def drain_findings(
             continue
         pod_warnings += [warning(node, subject, finding) for finding in verdict.warnings]
         if verdict.action is Action.EVICT:
-            findings += _overdue(node, pod, headcount, rules)
-            findings += _slow_to_end(node, pod, headcount, rules)
-            findings += _held_by_budgets(
+            findings += _overdue_findings(node, pod, headcount, rules)
+            findings += _grace_warnings(node, pod, headcount, rules)
+            findings += _budget_findings(
                 node, pod, index, headcount, patience=rules.timeout, evicted=evicted
             )
     blockers = [finding for finding in findings if isinstance(finding, Blocker)]
@@ -69,7 +69,7 @@ def drain_findings(
     return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
 
 
-def _overdue(
+def _overdue_findings(
     node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
 ) -> Iterator[Blocker | PlanWarning]:
     seconds = headcount.overdue(pod) if pod.terminating else 0
@@ -83,7 +83,7 @@ def _overdue(
     yield warning(node, subject, TerminatingLate(overdue, pod.finalizers))
 
 
-def _slow_to_end(
+def _grace_warnings(
     node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
 ) -> Iterator[PlanWarning]:
     """Warn if the pod's grace period is at least as long as the drain may take."""
@@ -100,7 +100,7 @@ def _slow_to_end(
     yield warning(node, f"pod/{pod.key}", slow)
 
 
-def _held_by_budgets(
+def _budget_findings(
     node: str,
     pod: Pod,
     index: BudgetIndex,
@@ -121,7 +121,7 @@ def _held_by_budgets(
             continue
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
-        controller = controller_of(budget, _asking(budget, evicted)) if is_closed else None
+        controller = controller_of(budget, _pods_held_by(budget, evicted)) if is_closed else None
         if opening:
             if is_closed:
                 yield warning(node, subject, opening)
@@ -130,12 +130,12 @@ def _held_by_budgets(
             managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
             yield warning(node, subject, managed)
         elif headcount.can_never_allow(budget):
-            yield blocker(node, subject, _never(budget, headcount, pod))
+            yield blocker(node, subject, _why_never_open(budget, headcount, pod))
         elif is_closed:
             yield _closed_budget(node, budget, headcount, patience=patience, evicted=evicted)
 
 
-def _asking(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
+def _pods_held_by(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
     return (pod for pod in pods if budget.covers(pod) and not bypasses(pod, budget))
 
 
@@ -162,13 +162,15 @@ def storage_opening(pod: Pod) -> StorageOpens | None:
     return StorageOpens(StorageSystem.ROOK) if pod.is_osd else None
 
 
-def _never(
+def _why_never_open(
     budget: Budget, headcount: Headcount, pod: Pod
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
+    """Return why the budget can allow no eviction, however long a drain waits."""
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        return BudgetUnscaled(budget, headcount.unowned[budget.key] - 1)
+        # One pod may be evicted then.
+        return BudgetUnscaled(budget, min_available=headcount.unowned[budget.key] - 1)
     is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,

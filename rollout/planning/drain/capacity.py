@@ -26,10 +26,14 @@ class FreeCapacity:
     _offered: tuple[int, int] = field(init=False)
 
     @classmethod
-    def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
-        """Return an empty node's capacity; `counted` are names of other resources."""
+    def of(cls, node: Node, tracked: Iterable[str]) -> "FreeCapacity":
+        """Return an empty node's capacity.
+
+        `tracked` are the resources to track besides CPU, memory and pods. A node that reports no
+        limit for pods gets the usual one.
+        """
         offered = node.allocatable
-        others = dict.fromkeys(counted, 0)
+        others = dict.fromkeys(tracked, 0)
         for name, amount in offered.others:
             if name in others:
                 others[name] = amount
@@ -60,8 +64,15 @@ class FreeCapacity:
             return True
         return all(self.free(name) >= amount for name, amount in requests.others)
 
-    def account(self, requests: Resources, sign: int) -> None:
-        """Add a pod (`sign` -1) or remove it (+1)."""
+    def add(self, requests: Resources) -> None:
+        """Use up what a pod requests."""
+        self._change(requests, -1)
+
+    def remove(self, requests: Resources) -> None:
+        """Free what a pod requested."""
+        self._change(requests, 1)
+
+    def _change(self, requests: Resources, sign: int) -> None:
         self.cpu += sign * requests.cpu_milli
         self.memory += sign * requests.memory
         self.pods += sign

@@ -38,25 +38,31 @@ class TopologyDomains:
 class Tally:
     """How many of certain pods run in each domain.
 
-    `_heights` maps each count to the number of domains that have it, to find the least quickly.
+    `_domains_by_count` is how many domains have each count, to find the least quickly.
     """
 
     domains: TopologyDomains
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    _heights: Counter[int] = field(default_factory=Counter)
+    _domains_by_count: Counter[int] = field(default_factory=Counter)
 
-    def move(self, node: str, by: int) -> None:
+    def add(self, node: str) -> None:
+        self._change(node, 1)
+
+    def remove(self, node: str) -> None:
+        self._change(node, -1)
+
+    def _change(self, node: str, by: int) -> None:
         self.total += by
         value = self.domains.by_node.get(node)
         if value is None:
             return
         before = self.counts.get(value, 0)
         self.counts[value] = before + by
-        self._heights[before] -= 1
-        self._heights[before + by] += 1
-        if not self._heights[before]:
-            del self._heights[before]
+        self._domains_by_count[before] -= 1
+        self._domains_by_count[before + by] += 1
+        if not self._domains_by_count[before]:
+            del self._domains_by_count[before]
 
     def least(self) -> int:
         return 0 if self._has_empty_domain() else min(self._nonzero_counts(), default=0)
@@ -67,10 +73,10 @@ class Tally:
         return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
 
     def _nonzero_counts(self) -> Iterator[int]:
-        return (count for count, number in self._heights.items() if count and number > 0)
+        return (count for count, number in self._domains_by_count.items() if count and number > 0)
 
     def _has_empty_domain(self) -> bool:
-        occupied = sum(self._heights[count] for count in self._nonzero_counts())
+        occupied = sum(self._domains_by_count[count] for count in self._nonzero_counts())
         return len(self.domains.values) > occupied
 
 
@@ -107,8 +113,7 @@ class TopologyCheck:
 class _PodGroup:
     """Pods with the same namespace, labels, placement and node selector.
 
-    `counted` are the tallies that count them, `shunned` those of pods whose anti-affinity matches
-    them.
+    `tallies` count them, `repelled_by` are the tallies of pods whose anti-affinity matches them.
     """
 
     namespace: str
@@ -116,8 +121,8 @@ class _PodGroup:
     placement: Placement
     node_selector: Mapping[str, str]
     pods: list[Pod] = field(default_factory=list)
-    counted: list[Tally] = field(default_factory=list)
-    shunned: list[Tally] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
+    repelled_by: list[Tally] = field(default_factory=list)
     demands: "_Demands | None" = None
 
     def matches(self, node: Node) -> bool:
@@ -152,7 +157,7 @@ class Neighbors:
         self._nodes = nodes
         self._namespaces = namespaces or {}
         self._groups = _groups_of(pods)
-        self.any_minds = bool(self._groups)
+        self.has_rules = bool(self._groups)
         self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
         self._by_label: dict[tuple[str, str, str], list[_PodGroup]] = defaultdict(list)
         self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
@@ -173,15 +178,15 @@ class Neighbors:
             return
         before = self._node_of.get(pod.uid, pod.node)
         self._node_of[pod.uid] = to
-        for tally in group.counted:
+        for tally in group.tallies:
             if before:
-                tally.move(before, -1)
+                tally.remove(before)
             if to:
-                tally.move(to, 1)
+                tally.add(to)
 
     def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[TopologyCheck, ...]:
         group = self._group_of.get(pod.uid)
-        if group is None or not (group.placement.minds_others or group.shunned):
+        if group is None or not (group.placement.minds_others or group.repelled_by):
             return ()
         if group.demands is None:
             group.demands = self._demands(group)
@@ -194,7 +199,7 @@ class Neighbors:
                 carriers = Tally(self._domains_of(term.topology))
                 self._carriers[term_key] = carriers
                 for target in self._selected(term_key):
-                    target.shunned.append(carriers)
+                    target.repelled_by.append(carriers)
             self._fill(self._carriers[term_key], [group])
 
     def _demands(self, group: _PodGroup) -> _Demands:
@@ -239,13 +244,14 @@ class Neighbors:
         tally = self._tally(key, domains, lambda: self._within(group.namespace, selector))
         return spread, tally, int(selector.matches(group.labels))
 
-    def _fill(self, tally: Tally, counted: Iterable[_PodGroup]) -> None:
-        for group in counted:
-            group.counted.append(tally)
+    def _fill(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
+        """Count the pods of these groups by node, now and whenever they move."""
+        for group in groups:
+            group.tallies.append(tally)
             for pod in group.pods:
                 node = self._node_of.get(pod.uid, pod.node)
                 if node:
-                    tally.move(node, 1)
+                    tally.add(node)
 
     def _domains_of(self, topology: str) -> TopologyDomains:
         if (topology,) not in self._domains:
@@ -281,6 +287,10 @@ class Neighbors:
         return [group for name in namespaces for group in self._within(name, selector)]
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
+        """Return the namespaces of the pods that the term is about.
+
+        A namespace selector is applied only to namespaces that have pods here.
+        """
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         names = set(term.namespaces)
@@ -306,7 +316,7 @@ class Neighbors:
 def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[TopologyCheck]:
     for tally in demands.repulsions:
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
-    for tally in group.shunned:
+    for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1

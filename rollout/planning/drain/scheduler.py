@@ -49,14 +49,14 @@ class Scheduler:
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others}
-        counted = requested & offered
+        tracked = requested & offered
         ordered = sorted(snapshot.nodes, key=lambda node: node.name)
-        nodes = {node.name: FreeCapacity.of(node, counted) for node in ordered}
+        nodes = {node.name: FreeCapacity.of(node, tracked) for node in ordered}
         running = list[Pod]()
         for pod in snapshot.pods:
             if pod.node in nodes and not pod.finished and not pod.terminating:
                 running.append(pod)
-                nodes[pod.node].account(pod.requests, -1)
+                nodes[pod.node].add(pod.requests)
         volumes = grouped((volume.claim, volume) for volume in snapshot.volumes)
         neighbors = Neighbors(running, ordered, snapshot.namespaces)
         return cls(nodes, volumes, neighbors)
@@ -75,15 +75,15 @@ class Scheduler:
 
     def take_out(self, pod: Pod) -> None:
         where = self.node_of(pod)
-        self.nodes[where].account(pod.requests, 1)
+        self.nodes[where].remove(pod.requests)
         self._where[pod.uid] = ""
-        if self.neighbors.any_minds:
+        if self.neighbors.has_rules:
             self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
-        self.nodes[node].account(pod.requests, -1)
+        self.nodes[node].add(pod.requests)
         self._where[pod.uid] = node
-        if self.neighbors.any_minds:
+        if self.neighbors.has_rules:
             self.neighbors.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
@@ -146,7 +146,7 @@ class Scheduler:
         matching = self._matching(pod)
         if self._is_full_for(pod, matching):
             return self._place_back(pod, matching)
-        checks = self.neighbors.checks(pod, self.closed) if self.neighbors.any_minds else ()
+        checks = self.neighbors.checks(pod, self.closed) if self.neighbors.has_rules else ()
         best = None
         preferred = self._without_taint(matching) if self._tainted else None
         if preferred and not self._is_full_for(pod, preferred):
