@@ -15,7 +15,6 @@ _ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
-    """`DeclinedError` if a command that needs consent cannot ask, before it does any work."""
     if as_json or not sys.stdin.isatty():
         why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
         raise DeclinedError(why, hint=hint)

@@ -45,7 +45,6 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Read the words themselves, because an error can occur before they are parsed."""
     if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
         return True
     return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)

@@ -113,7 +113,6 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the flags by heading: arguments, the command's own options, then the groups."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OWN: []}
         parameter: Any
         for parameter in self.get_params(ctx):

@@ -78,7 +78,6 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return the answer of the cluster on the line, or nothing if it takes too long."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:

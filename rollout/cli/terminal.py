@@ -92,7 +92,6 @@ def _write(text: str) -> None:
 
 
 def show_document(document: object, *, as_yaml: bool = False) -> None:
-    """Print data as JSON or YAML. A document in bytes is JSON already."""
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
@@ -180,7 +179,6 @@ def height() -> int | None:
 
 @cache
 def error_console() -> "SharedConsole":
-    """Return the one console of standard error: it prints lines above a moving display."""
     from rollout.report.console import SharedConsole
 
     return SharedConsole(stderr=True)
@@ -197,7 +195,6 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prepare_streams() -> None:
-    """Open all three standard streams, and escape characters that the locale cannot encode."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
             # In this order each stream gets its own number back, and not a later socket.

@@ -177,10 +177,8 @@ def now() -> datetime:
 
 
 def lease_holder() -> str:
-    """Return the holder of the lock for people: user, machine and process ID."""
     return f"{operator()}/{os.getpid()}"
 
 
 def operator() -> str:
-    """Return who runs the command, for people: user and machine."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

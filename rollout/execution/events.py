@@ -127,7 +127,6 @@ class NodeEvents:
         self.queue_event(step.node, reason, message, step.at)
 
     def _report_blocked(self, blocked: PodBlocked) -> None:
-        """Queue an Event for the first pod that blocks a node's drain: a budget may block many."""
         if blocked.node not in self._blocked_pods:
             self._blocked_pods[blocked.node] = blocked.pod
         if self._blocked_pods[blocked.node] != blocked.pod:
@@ -192,7 +191,6 @@ class NodeEvents:
 
     @property
     def _has_time(self) -> bool:
-        """Whether the process waits for this thread at all, and still does."""
         return self.clock.monotonic() < self._last_moment
 
     def _write(self, event: dict[str, Any]) -> None:

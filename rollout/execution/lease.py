@@ -73,7 +73,6 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
 
     @property
     def written(self) -> datetime | None:
-        """The time of the last renewal by the API server's clock."""
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
@@ -146,7 +145,6 @@ def read_lease_object(api: ClusterApi, namespace: str) -> Lease | None:
 
 
 def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
-    """Return the state of the lock; nobody holds a Lease that does not exist."""
     lease = read_lease_object(api, namespace)
     return lease.state if lease else NO_LEASE
 
@@ -251,7 +249,6 @@ class LeaseWatch:
 
     @property
     def unrenewed(self) -> float:
-        """Seconds since this watch first saw the current version."""
         return self.clock.monotonic() - self._sight.since
 
     def look(self, lease: LeaseState, now: datetime | None = None) -> HolderState:

@@ -141,8 +141,6 @@ class LeaseLock:
             )
 
     def _renew_patiently(self) -> None:
-        """Renew the Lease, and wait as long as the rollout waits for the API server."""
-
         def renew() -> None:
             with self.cluster.noting_outage(marks.LEASE_NAME):
                 self._renew()
@@ -267,7 +265,6 @@ class LeaseLock:
             self.cluster.note_answer(marks.LEASE_NAME)
 
     def _keep_renewing(self) -> None:
-        """Renew the Lease until the lock ends. No failure may end this thread."""
         failures = 0
         while not self._clock.wait(self._ended, self._pause(failures)):
             try:
@@ -369,5 +366,4 @@ def _conflict_error(lease: Lease | None) -> LockedError:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether to retry. After a conflict the next attempt finds out who holds the Lease."""
     return is_passing(error) or isinstance(error, ApiConflictError)

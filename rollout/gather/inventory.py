@@ -302,7 +302,6 @@ def _host_variables(observation: HostObservation | None) -> Variables:
 
 
 def _untemplated(text: str) -> object:
-    """Mark a text of the cluster, so that Ansible does not evaluate it as a template."""
     return {"__ansible_unsafe": text}
 
 

@@ -8,7 +8,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        aware.astimezone(UTC)  # raises if it is out of range in UTC
+        aware.astimezone(UTC)  # Raises if the time is out of range in UTC.
     except (ValueError, OverflowError):
         return None
     return aware

@@ -168,7 +168,6 @@ class _Table:
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, places: Sequence[int]) -> list[int]:
-        """Return the width of each column: the last one that wraps gives up the excess first."""
         widths = [max(map(_line_width, self._texts(place))) for place in places]
         for index in reversed(range(len(places))):
             excess = self._excess(widths)

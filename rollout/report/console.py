@@ -131,7 +131,7 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     return progress
 
 
-# a sign may stand before its word
+# A sign may stand before its word.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"

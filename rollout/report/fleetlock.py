@@ -61,7 +61,6 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """Return the phase of the node; `pending` before its slot marks it, `done` at the end."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run:

@@ -97,7 +97,6 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
     differ = is_wide or is_elsewhere or len(clusters) > 1
 
     def row(run: RunReport) -> Row:
-        # the cluster is told if runs differ in it
         left = len(run.not_started) + len(run.not_done)
         counts = [f"{run.failed} failed"] if run.failed else []
         counts += [f"{counted(left, 'node')} left"] if left else []

@@ -200,7 +200,6 @@ class _Check:
         process.failures_at_wave[line.index] = len(process.ended(is_failure=True))
 
     def _step(self, number: int, line: NodeStep) -> None:
-        """Verify a move. A step without an edge is a detail of the phase."""
         edge = line.edge
         if not isinstance(edge, Edge):
             return
@@ -245,7 +244,6 @@ class _Check:
             self._break(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _check_order(self, number: int, name: str, edge: Edge) -> None:
-        """Check drain before reboot, and proof before uncordon, without the table."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:

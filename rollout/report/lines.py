@@ -35,7 +35,7 @@ from rollout.model.progress import (
 from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 
-# Others come of clocks that lie, and cannot be reckoned with.
+# Other years come from clocks that are wrong.
 _YEARS = range(2000, 9000)
 Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
@@ -109,12 +109,10 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
     @property
     def why_not_started(self) -> Mapping[str, str]:
-        """Why planned nodes were not begun whose turn did not come, by node."""
         return self._reasons_of(self.not_started)
 
     @property
     def why_skipped(self) -> Mapping[str, str]:
-        """Why planned nodes were left out on purpose, by node, such as paused nodes."""
         return self._reasons_of(self.skipped)
 
     def _reasons_of(self, nodes: Sequence[str]) -> Mapping[str, str]:
@@ -199,7 +197,6 @@ class JsonLines:
         self.write(line(event))
 
     def write(self, content: AnyLine) -> None:
-        """Write a line that is no event: the record of a process, what a dry run met."""
         text = json_line(journal_record(content)).decode() + "\n"
         with self._lock:
             self._stream.write(text)

@@ -137,7 +137,6 @@ class LiveProgress:
         return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
-        """Yield a node's line, its detail in at most `most` lines, and the pods that hold it up."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(

@@ -142,7 +142,7 @@ class Metrics(Collector):
                     self._held_is_known = True
                     shown.cluster.version_held(event.version).set(1)
                 case RunFinished():
-                    # plans that stand side by side have nodes under way still
+                    # Other plans may still have nodes in flight.
                     shown.run.running().set(0)
                     self._view.release_pods(event.at)
                 case _:
@@ -270,7 +270,6 @@ class Metrics(Collector):
             return [self._or_before(family) for family in self._shown.all]
 
     def _or_before(self, family: Family[Any]) -> Metric:
-        """Return the metric, or where it is not known yet, what an earlier process has exposed."""
         metric: Metric = next(iter(family.instrument.collect()))
         is_known = self.is_whole and family is not self._shown.passes.last_success
         if family is self._shown.cluster.version_held:
@@ -284,7 +283,6 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase(node: NodeView) -> Phase:
-    """Where a node stands: one that was returned untouched waits as before."""
     if node.phase:
         return node.phase
     if node.end and node.end.outcome.is_failure:

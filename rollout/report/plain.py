@@ -32,9 +32,9 @@ from rollout.report.sentences import progress_text, sentence
 DETAIL_SECONDS = 30.0
 _HELD_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
-# Nothing has happened yet, and what has is told by the line of its end.
+# In these phases nothing has happened yet, or the end has a line of its own.
 _UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
-# Where a wait may be long, and is somebody's wish.
+# The settings may ask for long waits in these phases.
 _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
@@ -51,7 +51,7 @@ class LogFilter:
 
     def take(self, event: StepEvent | AnyLine, now: float) -> bool:
         if isinstance(event, PlanReady) and not self.view.in_flight:
-            # of a server that takes one host after another through its reboot nothing adds up
+            # A server reboots one host after another, so nothing adds up.
             self.view = RunView()
         is_told = True
         match event:
@@ -125,7 +125,7 @@ class PlainLines:
     def _fill(self) -> None:
         """Write a summary after a silence, because some CI systems end silent jobs."""
         while not self._ended.wait(_QUIET_SECONDS / 4):
-            # whoever has closed the pipe wants to hear nothing more
+            # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
                 if now - self._last >= _QUIET_SECONDS and self._news.view.planned:

@@ -209,7 +209,6 @@ def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
 
 
 def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
-    """Return why a node is excluded. `rollout doctor` tells the rest about an unreachable host."""
     if exclusion.reason is not ExclusionReason.UNREACHABLE:
         return exclusion.message
     return f"{exclusion.brief or exclusion.message}{_SEE if plan.waves else ''}"
@@ -340,7 +339,6 @@ def _similarity_key(wave: Wave) -> tuple[object, ...]:
 
 
 def _every_name(wave: Wave) -> str:
-    """Name all nodes, so that a plan can be searched for one, with the time until each begins."""
     begins = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -397,13 +395,11 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:
-    """Return how long a reboot took in past runs, as `, usually 27s`; empty without a record."""
     seconds = estimate.usual_reboot
     return f", usually {Duration(seconds)}" if seconds else ""
 
 
 def rough_duration(seconds: float) -> str:
-    """Write an estimated time: `45s`, `26m`, `1h02m`."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)}m"
     return elapsed(seconds)

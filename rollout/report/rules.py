@@ -97,8 +97,7 @@ _KEYS = {
     "courtesy.reboot_delay": "reboot.delay",
     "courtesy.fluo_labels": "labels.fluo",
 }
-# What a command has without flags: a document that does not speak of the taint is of a version that
-# had none.
+# A document that does not mention the taint is of a version without it.
 _USUAL = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]"}
 _WHICH = ("name", "namespace", "selector")

@@ -262,13 +262,11 @@ def _silent_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    """Whether the host gave no answer that explains the node, or has to be fixed itself."""
     is_unknown = not (status.judged or status.shows or status.is_rebooting)
     return is_unknown or status.reason in _ON_THE_HOST
 
 
 def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
-    """Return the versions that hosts were rolled back from and have not been updated to since."""
     updates = (status.update for status in statuses)
     return frozenset(
         update.rolled_back_from for update in updates if update and update.rolled_back_from

@@ -210,7 +210,6 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
 
 
 def _has_no_other_left(result: RunResult) -> bool:
-    """Whether all nodes that were not done are deferred, or failed before this process."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
@@ -219,7 +218,6 @@ def _is_fenced(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Whether nodes were not done for a reason other than a held version or an earlier failure."""
     return any(
         node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
         for node in result.not_done

@@ -148,7 +148,6 @@ def ways_out(unfinished: Unfinished) -> str:
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
-    """Whether the hosts asked for their reboots, so that slots replace the record."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 

@@ -131,7 +131,6 @@ class OpenConnections:
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
-        """Keep the request's connection open, which counts as silent from the exit on."""
         handler = request.protocol
         self._busy.add(handler)
         try:
@@ -142,7 +141,6 @@ class OpenConnections:
                 self._open[handler] = self._now
 
     async def watch(self) -> None:
-        """Close connections that are silent for too long, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget()
@@ -157,7 +155,6 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def most_connections() -> int:
-    """Raise the limit of open files; return how many connections may be open at once."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return _MOST

@@ -251,7 +251,6 @@ def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) 
 
 
 def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Record a report of the slot's host. One that was not granted gives up its reboot with it."""
     if slot.is_given_up:
         return
     phase = ""

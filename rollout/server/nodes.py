@@ -149,7 +149,6 @@ class WatchedNodes:
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: StopRequest) -> None:
-        """Watch the nodes until `stop`; retry if the API server does not answer or refuses."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))

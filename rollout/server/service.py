@@ -167,7 +167,6 @@ class Service:
 
 @contextmanager
 def under_way(context: ServerContext) -> Iterator[Service]:
-    """Run a server; on exit, release the Lease and leave every node as it is."""
     stop = StopRequest()
     service = Service(context, stop)
     threads = (

@@ -104,7 +104,6 @@ class SlotBook:
         return self._keep(slots, began)
 
     def why_unread(self, age: float) -> str:
-        """Return why the slots were not read within `age` seconds; empty if they were."""
         if self._problem:
             return self._problem
         seconds = self.clock.monotonic() - self._seen_at
@@ -229,7 +228,6 @@ class ServerContext:
     nodes: WatchedNodes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create the shared state. Slots and the Lease are read within `PATIENCE`."""
         self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
         self.leadership = Leadership(
             self.patient_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder

@@ -188,7 +188,6 @@ class SlotHost:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Await the boot again if the host goes down or has rebooted; else raise the error."""
         node = self._read_node(context)
         if node.is_ready or self.latest.is_given_up:
             node = self._await_last_grant(context)
@@ -216,7 +215,6 @@ class SlotHost:
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the current Node at least once, until the wait has taken this many seconds."""
         deadline: Deadline | None = None
         while True:
             context.check_may_act()
@@ -250,7 +248,6 @@ class SlotHost:
         return context.node()
 
     def _may_return(self, context: NodeContext) -> bool:
-        """Whether the host was granted its reboot, by the slot or by the Node as last watched."""
         if self.latest.awaited in IN_REBOOT:
             return True
         deleted = context.watched.seen if context.watched else None
@@ -323,7 +320,6 @@ class SlotHost:
         raise not_ready(context.name, f"the Node is not Ready within --ready-timeout {timeout}")
 
     def _finish(self, context: NodeContext, progress: Progress) -> Progress:
-        """Return the node when its host has reported, or after --slot-timeout: it has rebooted."""
         context.step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
         boot = _boot_of(node)
@@ -394,7 +390,6 @@ def _has_rebooted(context: NodeContext, node: Node) -> bool:
 
 
 def _is_back(context: NodeContext, node: Node) -> bool:
-    """Whether the machine that asked reports as this Node, from another boot."""
     return _has_rebooted(context, node) and _is_same_machine(context, node)
 
 
@@ -403,7 +398,6 @@ def _has_grant(node: Node) -> bool:
 
 
 def _is_same_machine(context: NodeContext, node: Node) -> bool:
-    """Whether the machine that asked reports as this Node; a reinstalled host is another."""
     return node.machine_id == context.planned.machine_id
 
 

@@ -137,7 +137,6 @@ class SlotRunner:
         )
 
     def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
-        """Return the Node that replaces a deleted one, with marks; None if the host stays away."""
         context = self.context
         cluster = PatientApi(context.api, context.clock)
         try:
@@ -156,7 +155,6 @@ class SlotRunner:
         return node_of(context.api, context.book.latest_of(slot))
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
-        """Whether the node carries no marks of this slot, and its run must not start any more."""
         if node.annotations.get(marks.RUN) == slot.run:
             return False
         return is_returned_by(node, slot.run) or slot.is_given_up or node.boot_id != slot.boot_id
@@ -199,7 +197,6 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, before: Health) -> None:
-        """Wait until the cluster is as healthy as before, within --settle-timeout; then soak."""
         away = self.context.book.latest.nodes - {slot.node}
         try:
             missing = engine.settler.wait_until_settled(before, 1, away, self.server_stop)

@@ -17,7 +17,6 @@ def because(reason: findings.WaveReason) -> str:
 
 
 def note(reason: findings.WaveReason) -> str:
-    """Return what of the sentence users may not expect; empty for nothing."""
     return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
 
 

@@ -153,7 +153,6 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 @contextmanager
 def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of a run. Within this context, signals stop the run."""
     prepared = execution.prepared
     request = prepared.request
     # An unattended process may run in a pod, whose log outlives its files.

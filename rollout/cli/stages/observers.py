@@ -141,7 +141,6 @@ def run_journal(
 
 
 def note_abort(aborted: Aborted) -> None:
-    """Write into the journal of a run that it was undone, if the journal is on this machine."""
     path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return
@@ -179,7 +178,6 @@ class RepeatFilter:
 
 
 def _without_run(note: Note) -> Note:
-    """Return what two passes can have in common: each has its own time and run."""
     return replace(note, at="", run="")
 
 

@@ -360,7 +360,6 @@ class _Pass:
         return result
 
     def _move_own_pod(self, own: OwnNode, drain: DrainPolicy) -> None:
-        """Evict the pod of this process: the pod that replaces it reboots its deferred node."""
         try:
             move_elsewhere(self.connections.api, own, drain, say)
         except RolloutError as error:
@@ -389,6 +388,5 @@ def _has_work(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
 
 
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether a node that was not started yet still waits: nobody has rebooted it since."""
     boots = {node.name: node.boot_id for node in nodes}
     return any(boots.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)

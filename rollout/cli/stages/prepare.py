@@ -134,7 +134,6 @@ def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield a warning for each rule that does nothing although someone relies on it."""
     labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
     for label in dict.fromkeys(labels):
         if label and not any(label in node.labels for node in nodes):

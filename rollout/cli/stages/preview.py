@@ -64,7 +64,6 @@ class Preview:
 def read_inputs(
     connections: Connections, request: Request, copy: Path | None, *, anonymous: bool
 ) -> PlanInputs:
-    """Read the cluster and ask the hosts; save what was read in the file `copy`, if one is given."""
     answers: CachedPages | None = None if copy is None else {}
     cluster = read_cluster(connections.api, request.namespace, answers)
     # A user who only plans needs no right to read the memory.

@@ -85,7 +85,6 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
 
 
 def relaxed_notes(request: Request) -> Sequence[str]:
-    """Return what rules give up that someone else chose, or that were chosen earlier."""
     match request.origin:
         case Fresh() | Unattended(unfinished=None):
             return []

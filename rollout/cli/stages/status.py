@@ -213,7 +213,6 @@ class _RolloutSnapshot:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to watch, and no living process holds the lock."""
         is_unfinished = self.unfinished is not None and self.unfinished.blocks
         return not is_unfinished and self.lock.alive is False
 
@@ -278,7 +277,6 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
 
 
 def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
-    """Redraw the rollout with a note below it. At the end it stays, without the note."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text

@@ -147,7 +147,6 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the server answers the request within. An error answer is an answer, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -186,7 +185,6 @@ class PatientApi:
         return Deadline(self.clock, self.patience if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
-        """Return a deadline in `most` seconds, or earlier when no patience is left."""
         return self.deadline(min(most, self.patience))
 
 

@@ -68,7 +68,6 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List again: for readers that doubt a watch that has been silent."""
         self._needs_list = True
         self._disconnect()
 
@@ -106,7 +105,6 @@ class LiveView(Generic[T]):
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _attempt(self) -> bool:
-        """List if the objects may be stale, then watch; whether the next attempt needs no pause."""
         began = float("inf")
         try:
             if self._needs_list:

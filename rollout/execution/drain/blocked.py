@@ -92,7 +92,6 @@ class _BlockedPod:
 
     @property
     def pause(self) -> float:
-        """Seconds until the hold is reported again: none if something else holds the pod now."""
         if self.reported is None or self.reported.holder != self.reason.holder:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS

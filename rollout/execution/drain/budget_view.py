@@ -51,7 +51,6 @@ class BudgetView:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the watch again, and forget the budgets of pods, which may have changed too."""
         news = self._view.news
         if news == self._news:
             self._index = replace(self._index, by_uid={})

@@ -75,7 +75,6 @@ class CriticalPods:
         return budget if now - checked_at < LOOK_AGAIN else None
 
     def _leaving_beside(self, pod: Pod, now: float) -> set[str]:
-        """Return the UIDs of other pods whose eviction the server may not show yet."""
         return {uid for uid, at in self._evicted.items() if uid != pod.uid and now - at < _UNSEEN}
 
 
@@ -179,7 +178,6 @@ def _attempt_kept_by(rule: Budget, pod: Pod) -> Attempt:
 
 
 def _may_have_a_namesake(pod: Pod) -> bool:
-    """Whether another pod may get this name, on another node, before the eviction arrives."""
     return pod.owner is None or pod.owner.kind not in _OWNERS_WITH_UNIQUE_NAMES
 
 

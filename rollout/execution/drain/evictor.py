@@ -54,7 +54,6 @@ class Retry:
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
-        """Try again after the seconds that an answer names, or else after the next pause."""
         self.pause = min(longest, self.pause * 2 or self.first)
         if retry_after:
             self.at = now + min(max(retry_after, self.first), _LONGEST_RETRY_AFTER)
@@ -118,7 +117,6 @@ class Evictor:
                 self._take_answer(future.result())
 
     def finish(self) -> None:
-        """Wait for the requests under way: a pod may be gone before its answer comes."""
         for future in self._running.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -260,7 +258,6 @@ class Evictor:
                 assert_never(attempt.answer)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
-        """Try again after a pause, or shortly before the deadline if that comes first."""
         now = self.task.now
         retry.postpone(now, longest, retry_after)
         last = now + self.deadline.remaining - _LAST_TRY

@@ -94,7 +94,6 @@ class ReturningPods:
 
 
 def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
-    """Return the pods but those of the given owners, by UID, which keep coming back."""
     uids = frozenset(owners)
     return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
 

@@ -144,9 +144,7 @@ class NodeTask:
         )
 
     def node(self, deadline: Deadline | None = None) -> Node:
-        """Return the Node as it is now; waits for the API server until the deadline."""
         return self.cluster.ask(lambda api: read_node(api, self.name), deadline)
 
     def pods(self, deadline: Deadline | None = None) -> tuple[Pod, ...]:
-        """Return the pods bound to the node; waits for the API server until the deadline."""
         return self.cluster.ask(lambda api: read_node_pods(api, self.name), deadline)

@@ -96,7 +96,6 @@ def claim(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
-    """Whether the cordoned node is, or from now on will be, excluded from load balancers by us."""
     if is_excluded_by_us(node):
         return True
     is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -131,7 +130,6 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 
 def _unmark(task: NodeTask, before: Node) -> None:
-    """Restore the annotations from before the mark, which may be those of an earlier process."""
     names = marks_of_run(task, Phase.PENDING).keys()
     annotations = {name: before.annotations.get(name) for name in names}
 

@@ -78,7 +78,6 @@ def end_without_success(
 
 
 def remember(context: NodeContext, end: NodeEnd) -> None:
-    """Note the end in the memory, unless the host says that it tells nothing of the node."""
     planned = context.host.at_end(context.planned)
     if planned is not None:
         context.engine.remember(planned, end)
@@ -140,7 +139,6 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether this run's marks are on the Node, also if the claim's write was not answered."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context)

@@ -100,8 +100,6 @@ def mark_granted(task: NodeTask) -> None:
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Remove rollout's cordon and marks, write the result, and return the Node as it was before."""
-
     def change(node: Node) -> Patch | None:
         # An earlier write, whose answer was lost, may have returned the node.
         if is_returned_by(node, task.rollout):
@@ -169,7 +167,6 @@ def fluo_labels(
 
 
 def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
-    """Return the removal of the labels that ran checks, or kept rollout's own pods away."""
     names = [marks.DEFERRED]
     hook = node.annotations.get(marks.HOOK_LABEL, "")
     if hook.endswith(("/before-reboot", "/after-reboot")):

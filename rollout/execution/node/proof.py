@@ -132,7 +132,6 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
-    """Return why a source of the host proves nothing yet; None if it proves the reboot."""
     match sign.source:
         case Source.RPM_OSTREE:
             if not sign.current:

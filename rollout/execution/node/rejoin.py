@@ -92,7 +92,6 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
 
 
 def ready_before_it(context: NodeContext) -> str | None:
-    """Return the mark of the pods that were ready before the reboot, from the deleted Node."""
     before = context.watched.seen if context.watched else None
     return before.annotations.get(marks.READY_BEFORE) if before else None
 

@@ -135,7 +135,6 @@ def in_boot_before(host: SshHost, facts: BootFacts) -> bool:
 
 
 def no_boot(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
-    """Return the failure of a host that has not rebooted in time. One that still answers works."""
     facts, _ = look(host)
     if facts is not None and in_boot_before(host, facts):
         return NodeFailure(

@@ -113,7 +113,6 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
-    """Report the phase and the move into it, a staged version that was not planned, and endings."""
     context.step(
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
@@ -123,7 +122,6 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return what the next step works with: the version last admitted, and the phase's `check`."""
     return with_check_of_phase(_as_admitted(context, progress), progress.phase)
 
 
@@ -343,7 +341,6 @@ def after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
-    """Return the node once its own pods are ready, and count reboots that have changed nothing."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     before = return_node(context, Outcome.SUCCEEDED, version)

@@ -31,7 +31,6 @@ class WatchedNode:
 
     @property
     def why_removed(self) -> str:
-        """Return why the planned Node is gone, or is about to go; empty if neither is known."""
         if not self.view.news:
             return ""
         planned = next(filter(self._is_planned, self._nodes()), None)

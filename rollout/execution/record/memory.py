@@ -234,7 +234,6 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """Return the memory as it is now, or as last seen while the API server is unavailable."""
         now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH and not self._is_expired:
             return self._seen

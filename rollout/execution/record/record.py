@@ -71,7 +71,6 @@ class _StoredWave(msgspec.Struct):
 
     @property
     def health(self) -> Health | None:
-        """The health before the wave; None if none was written, or the run has ended."""
         if not (self.workloads or self.ready_nodes):
             return None
         return Health(self.workloads, self.ready_nodes)
@@ -125,7 +124,6 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether any node has a last result of this run, or marks, even those of another run."""
     return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
 
 
@@ -448,7 +446,6 @@ def _put_wave(body: dict[str, Any], written: bytes) -> None:
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
-    """Put another plan into the ConfigMap: as text, or packed if it is large."""
     content = _content(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
         changed = dict(body.get(part) or {})

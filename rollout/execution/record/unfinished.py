@@ -80,12 +80,10 @@ class Unfinished:
 
     @property
     def blocks(self) -> bool:
-        """Whether it has to be continued or undone before another rollout may start."""
         return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
     def was_stopped(self) -> bool:
-        """Whether someone stopped it before all nodes were started."""
         return self.record.stopped and bool(self.untouched_nodes)
 
     @property
@@ -98,7 +96,6 @@ class Unfinished:
 
     @property
     def run(self) -> str:
-        """The run ID of the record, else of a node's marks, else empty."""
         if self.record.run:
             return self.record.run
         nodes = self.in_flight or self.failed
@@ -115,7 +112,6 @@ class RunWord(StrEnum):
 
 
 def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
-    """Return the state; `alive` tells whether a process works on it, None if unknown."""
     if alive:
         return RunWord.RUNNING
     if not unfinished.blocks:

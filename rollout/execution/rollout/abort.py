@@ -162,7 +162,6 @@ class _Undoing:
                     )
 
     def _remember(self, run: str) -> None:
-        """Record that a person aborted it, so that no unattended pass starts another rollout."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
         aborted = Pause(self.lock.holder, at, run)
         try:

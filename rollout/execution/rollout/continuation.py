@@ -298,7 +298,6 @@ def _progress_of_pools(
 def _pools_of_started_nodes(
     unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
 ) -> Mapping[str, str]:
-    """Return the pools of the nodes that are done or in flight: as planned, else by their labels."""
     labels = {node.name: node.labels for node in snapshot.nodes}
     planned = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
     found = dict[str, str]()

@@ -99,7 +99,6 @@ class Rollout:
         return self.engine.ledger
 
     def carry_out(self, *, is_new: bool) -> RunResult:
-        """Run all waves. The record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
         self._write_record(is_new=is_new)
         if not self.unattended:
@@ -131,7 +130,6 @@ class Rollout:
         return True
 
     def _run_waves(self) -> None:
-        """Run one wave after another. Nodes that are not started get a reason."""
         for result in self.inherited.stranded:
             self.ledger.add(result)
             self.engine.report.node_finished(result)
@@ -158,7 +156,6 @@ class Rollout:
         return any(node.name in self.inherited.begun for node in wave.nodes)
 
     def _settle_after_interruption(self) -> Finding | None:
-        """Let the cluster settle if an earlier process was interrupted between two waves."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.begun:
@@ -357,7 +354,6 @@ class Rollout:
 
 
 def _defect_result(planned: PlannedNode, error: Exception, seconds: float) -> NodeResult:
-    """Return the end of a node whose run has a defect. It is unknown how the node was left."""
     return NodeResult(
         node=planned.name,
         outcome=Outcome.FAILED,

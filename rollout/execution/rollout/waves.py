@@ -82,7 +82,6 @@ class WaveProgress:
         self.keep(Health.of_all(before.health for before in self._before.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        """Keep the node of a rolling part in flight until the cluster has settled from it."""
         # Health is measured before a node only in a rolling part.
         if result.node in self._before:
             self._ended[result.node] = _SettlingNode(
@@ -376,7 +375,6 @@ class WaveRunner:
     def _enter_results(
         self, results: Sequence[NodeResult], waiting: _WaitingNodes, progress: WaveProgress
     ) -> None:
-        """Add the results to the ledger. A refused node waits again, and is not taken up."""
         for result in results:
             if not result.waits:
                 self.ledger.add(result)

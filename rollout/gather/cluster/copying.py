@@ -76,7 +76,6 @@ class Hidden:
 
     @classmethod
     def of(cls, nodes: Iterable[str], key: bytes) -> "Hidden":
-        """Number the names of these nodes, and digest all other words with this key."""
         ordered = sorted(nodes, key=natural_key)
 
         @cache

@@ -290,7 +290,6 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
 
 
 def _is_time(stamp: str) -> bool:
-    """Return whether this is a time in a year that is safe for adding and subtracting days."""
     at = parse_timestamp(stamp)
     return at is not None and _YEARS.start <= at.year < _YEARS.stop
 

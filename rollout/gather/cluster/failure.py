@@ -147,7 +147,6 @@ def _build(
 
 
 def _denial(message: str) -> AdmissionDenial | None:
-    """Return which webhook or policy denied the request; None for other refusals."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),

@@ -203,7 +203,6 @@ def _programs(item: _WireCoordinator) -> frozenset[str]:
 
 
 def _runs_nowhere(item: _WireCoordinator) -> bool:
-    """Return whether a DaemonSet selects no node, by a status of its current generation."""
     status = item.status
     is_current = status.observed_generation >= max(1, item.metadata.generation)
     return is_current and status.desired_number_scheduled == 0

@@ -161,7 +161,6 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when rollout last wrote its phase on a Node, by the API server's clock, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -179,7 +178,6 @@ def on_node(node: str) -> Query:
 
 
 def pod_projection() -> Callable[[wire.WirePod], Pod]:
-    """Return a decoder of pods that keeps equal values once, for one read or watch."""
     return partial(decode.pod, shared=decode.Shared())
 
 

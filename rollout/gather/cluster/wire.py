@@ -39,7 +39,6 @@ class Decoder(Generic[T]):
     strict: msgspec.json.Decoder[T]
 
     def decode(self, body: bytes | str) -> T:
-        """Decode JSON; the errors `NOT_READ` of `json_text` if it has another shape."""
         try:
             return self.strict.decode(body)
         except msgspec.ValidationError as error:

@@ -183,7 +183,6 @@ def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) 
 
 
 def _runs(answers: Mapping[str, str], number: int) -> bool:
-    """Return whether a unit runs, by its index in the probe's `systemctl is-active`."""
     states = answers.get("units", "").split()
     return number < len(states) and states[number] in RUNNING
 

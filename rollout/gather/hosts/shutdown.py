@@ -93,7 +93,6 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `[updates]` tables in the order in which Zincati reads them; skip invalid TOML."""
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
         path, _, content = part.partition("\n")

@@ -30,7 +30,6 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 
 
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
-    """Return the first usable answer; operation UNKNOWN with a reason if there is none."""
     for source in _SOURCES:
         values = parse_assignments(stdout.get(source, ""))
         reply = _BUS_REPLY.search(stdout.get(source, ""))

@@ -158,7 +158,6 @@ class Headcount:
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
-        """Return how many of its pods may be away now; if none, when all are healthy."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         return 0 if self.can_never_allow(budget) else self.most_away(budget)
@@ -184,7 +183,6 @@ class Headcount:
         return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
 
     def overdue(self, pod: Pod) -> float:
-        """Return the seconds since the pod's grace period ended; 0 if it has not."""
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
     def grace_left(self, pod: Pod) -> float:

@@ -93,7 +93,6 @@ class Scheduler:
     def emptied(
         self, leaving: Mapping[str, Sequence[Pod]]
     ) -> Iterator[Mapping[str, Sequence[Pod]]]:
-        """Move these pods off their nodes, yield those that stay, and undo it."""
         try:
             yield self.empty(leaving)
         finally:
@@ -156,7 +155,6 @@ class Scheduler:
         return best.name if best else self._place_back(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether no larger pod has found no room since nodes were last closed."""
         if matching.closing != self._closing:
             matching.closing = self._closing
             matching.too_much = None
@@ -197,11 +195,9 @@ class Scheduler:
         return free.name if free else ""
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        """Return the names of matching nodes: one object for the same demands."""
         return self._matching(pod).names
 
     def returns(self, pod: Pod) -> bool:
-        """Whether the pod tolerates cordons, and can come back to a closed node."""
         return self._matching(pod).returns
 
     def _elsewhere(self, pod: Pod) -> list[FreeCapacity]:

@@ -94,7 +94,6 @@ def _refuse(finding: findings.PodFinding, *, unless: bool) -> _Ruling:
 
 
 def of_daemon_set(pod: Pod) -> bool:
-    """Whether a DaemonSet of `apps/v1` controls the pod, as kubectl checks."""
     owner = pod.owner
     return owner is not None and owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
 

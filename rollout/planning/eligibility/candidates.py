@@ -243,7 +243,6 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return the update state of a host; None if it waits for a reboot or its state is unknown."""
     facts = candidate.facts
     if facts is None or facts.detection.needs_reboot or facts.detection.unanswered:
         return None

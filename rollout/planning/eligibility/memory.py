@@ -112,7 +112,6 @@ def pause_after(failures: int) -> timedelta:
 
 
 def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
-    """Return the memory with a node's end. Unchanged if it was noted before, or is no failure."""
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _forget_failures(memory, ended)

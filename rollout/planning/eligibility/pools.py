@@ -107,7 +107,7 @@ def _check(pools: Sequence[Pool]) -> None:
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
     except CycleError as error:
-        # it begins and ends with the same pool, and each is waited for by the next
+        # The cycle begins and ends with the same pool; each pool waits for the next.
         cycle = error.args[1][:0:-1]
         raise UsageError(
             f"pool {cycle[0]!r}: after: {', '.join(map(repr, cycle))} wait for one another",

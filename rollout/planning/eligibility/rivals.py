@@ -83,5 +83,4 @@ def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:
-    """Whether an operator has checks run there; the same label may be ours."""
     return node.labels.get(label) == "true" and node.annotations.get(marks.HOOK_LABEL) != label

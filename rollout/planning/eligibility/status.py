@@ -192,12 +192,10 @@ class NodeStatus:
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether its last update was rolled back, and it still runs the version from before."""
         return self.update is not None and self.update.state is UpdateState.ROLLED_BACK
 
     @property
     def is_rebooting(self) -> bool:
-        """Whether a rollout asked its host to reboot, which then refuses connections."""
         return self.phase == Phase.REBOOTING
 
     @property
@@ -206,7 +204,6 @@ class NodeStatus:
 
 
 def _state(status: NodeStatus) -> NodeState:
-    """Return the phase, why a plan leaves the node out, or whether it waits for a reboot."""
     if status.phase:
         return NodeState(status.phase)
     if status.error and status.reason in _BEFORE_ITS_HOST:

@@ -338,7 +338,6 @@ class Schedule:
         )
 
     def in_pool(self, policy: Policy, pool: str) -> Self:
-        """Return the same for the nodes of a pool, which begin within its own windows as well."""
         written = next((rules.window for rules in policy.pools if rules.name == pool), ())
         return replace(self, own=tuple(map(Window.parse, written)))
 
@@ -355,7 +354,6 @@ class Schedule:
         return self._first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        """Whether any opening of the next two years is at least this many seconds long."""
         return (
             self._first(
                 now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
@@ -382,7 +380,6 @@ class Schedule:
         return WindowClosed(self.freezing(now), self.next_opening(now))
 
     def next_opening(self, now: datetime) -> str:
-        """Return when nodes may be started again, empty if not within two years."""
         upcoming = self.following(now)
         return self.written_time(upcoming.begin) if upcoming else ""
 
@@ -394,11 +391,10 @@ class Schedule:
         return [opening for opening in self._around(now, _AHEAD[-1]) if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
-        """Return the openings around these times, joined if they touch, without freezes."""
         start = begin - _BACK
         opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
         if self.own:
-            # what is open in both is what is left without that which is closed in one
+            # The intersection of both: what is left without the times when the pool is closed.
             opened = _subtract(opened, _subtract(opened, _openings_near(self.own, start, end)))
         return _subtract(opened, _openings_near(self.freezes.values(), start - _BACK, end + _BACK))
 
@@ -406,7 +402,6 @@ class Schedule:
         return self.openings(now, now + timedelta(days=days))
 
     def _first(self, now: datetime, wanted: Callable[[Opening], bool]) -> Opening | None:
-        """Return the first opening around or after `now`, searching further and further ahead."""
         openings = (opening for days in _AHEAD for opening in self._around(now, days))
         return next(filter(wanted, openings), None)
 

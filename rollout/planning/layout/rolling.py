@@ -205,7 +205,6 @@ def _limit_group(
         return cpu, memory
 
     def is_crowded(size: int) -> bool:
-        """Whether more pods stay than if each node were emptied alone."""
         pods_of = {name: leaving.get(name, ()) for name in worst[:size]}
         staying = _count_staying(pods_of, scheduler)
         if not staying:

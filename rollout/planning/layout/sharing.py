@@ -111,7 +111,6 @@ class WaveLimits:
         return use
 
     def drain(self, nodes: Sequence[NodeDemand]) -> int:
-        """Return in how many seconds these nodes are empty, in whatever order they go."""
         load = sum_of(node.load for node in nodes)
         holds = sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)
@@ -184,7 +183,6 @@ def _owner_key(pod: Pod) -> str:
 
 
 def pool_key(pool: str) -> str:
-    """Return the key of a pool's limit; keys of budgets and owners have a slash."""
     return f"{_POOL}{pool}"
 
 

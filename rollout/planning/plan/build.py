@@ -218,7 +218,6 @@ def _lay_out(
 def _drainable_nodes(
     inputs: PlanInputs, forecaster: DrainForecaster
 ) -> tuple[list[Drainable], list[Exclusion]]:
-    """Return the forecasts of the nodes that take part, and why the others do not."""
     exclusions = list[Exclusion]()
     eligible = list[Candidate]()
     for candidate in _candidates(inputs):

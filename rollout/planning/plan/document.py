@@ -53,7 +53,6 @@ def _encode(value: object) -> object:
 
 
 def _decode(kind: Any, value: Any) -> Any:
-    """Decode a count or a duration; earlier documents have all counts as strings."""
     if kind is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -71,7 +70,6 @@ def with_id(plan: RolloutPlan) -> RolloutPlan:
 
 
 def _document_id(data: bytes) -> str:
-    """Digest the fields that a document has: earlier versions had fewer."""
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
     content["plan_id"] = msgspec.Raw(b'""')
@@ -123,7 +121,6 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
 
 
 def _not_read(why: str, origin: str) -> PlanFileError:
-    """Return the error; an unknown enum value points to a newer version."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
         why = f"it has a word that this program does not know: {word}"

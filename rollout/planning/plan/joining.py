@@ -203,7 +203,6 @@ def _with_timeouts(pool: Pool, patient: Pool) -> Pool:
 
 
 def is_regrouped(standing: Policy, today: Policy) -> bool:
-    """Whether pools differ in nodes or order, and their rules cannot be compared."""
     before = [(pool.name, pool.selector, pool.after) for pool in standing.pools]
     now = [(pool.name, pool.selector, pool.after) for pool in today.pools]
     return before != now
@@ -247,7 +246,6 @@ def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
-    """Return today's server, if any; filters only if both agree."""
     if not one.url:
         return other
     if not other.url:

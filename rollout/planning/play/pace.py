@@ -93,7 +93,6 @@ class Pace:
 
     @property
     def is_known(self) -> bool:
-        """Whether a past run on this cluster is known; assumptions are generous."""
         return bool(self.past.reboots)
 
     def ending(self, grace: int, nodes: int = 1) -> int:

@@ -61,7 +61,6 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), late
 
     def note_drain(self, name: str) -> None:
-        """Note arrivals and warnings of a node that starts now; move nothing."""
         self._note([name], self._leave([name]))
         self.put_back([name])
 

@@ -33,7 +33,6 @@ def timeout(rules: Policy) -> int:
 
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
-    """Return when the last pod of these nodes has terminated, ignoring budgets."""
     seconds = 0
     # The longest grace period of pods without a known past, by node.
     graces = list[int]()

@@ -222,5 +222,4 @@ class RunReport:
 
     @property
     def asked_for(self) -> int:
-        """How many nodes were to be done: all but those that were left out on purpose."""
         return len(self.nodes) - len(self.skipped)

@@ -220,7 +220,7 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
         )
 
 
-# What is longer than any rollout has clocks that lie.
+# Longer runs come from clocks that are wrong.
 _LONGEST = timedelta(days=400)
 
 
@@ -301,8 +301,7 @@ class _Activity(StrEnum):
     ENDING = "ending"
 
 
-# In seconds: how far apart threads may write what they see at one moment, and how late an end may
-# be told of.
+# In seconds: how far apart threads may write one moment, and how late an end may be reported.
 _SLACK = 5.0
 
 
@@ -355,7 +354,6 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
 def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
-    """Return the times of start, drained and reboot in one process; None if a clock was changed."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
@@ -376,7 +374,6 @@ def _node_times(
 
 
 def _process_at(view: RunView, at: datetime) -> datetime:
-    """Return when the process at that time started; earlier work is only partly recorded."""
     return max(
         (record.at for record in view.records if record.at <= at), default=view.begun_at or at
     )
@@ -387,7 +384,6 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
-    """From the last end of a wave's nodes to the wave that followed it in one process."""
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
         is_whole = wave.ended_at > max(wave.begun_at, _process_at(view, following.begun_at))
