@@ -44,14 +44,17 @@ class BlockedReason:
         return ", ".join(self.budgets)
 
     @property
+    def only_budget(self) -> str:
+        """The budget; empty if none holds the pod, or several do."""
+        return self.budget if len(self.budgets) == 1 else ""
+
+    @property
     def held_by(self) -> str:
         """Complete "held back by": `shop/web, which needs 3 healthy pods and has 2`."""
         if self.figures:
             needs, has = self.figures
-            return (
-                f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has"
-                f" {has}"
-            )
+            holder = self.budget or "a disruption budget"
+            return f"{holder}, which needs {needs} healthy pods and has {has}"
         if self.denial:
             denier = f"{_DENIERS[self.denial.kind]} {self.denial.name}"
             return f"{denier}: {self.denial.message or NO_REASON}"
@@ -60,6 +63,10 @@ class BlockedReason:
     @property
     def holder(self) -> str:
         return self.budget or (self.denial.name if self.denial else "")
+
+    def denier(self, kind: DenierKind) -> str:
+        """Return the name of the webhook or policy, if one of this kind denied the eviction."""
+        return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
     def of(cls, budget: Budget, pod: Pod) -> "BlockedReason":
@@ -124,29 +131,20 @@ class HeldPods:
         for uid in self._holds.keys() - uids:
             self.release(uid)
 
+    def reason_of(self, pod: Pod) -> BlockedReason | None:
+        hold = self._holds.get(pod.uid)
+        return hold.reason if hold else None
+
     def why(self, pod: Pod) -> str:
-        hold = self._holds.get(pod.uid)
-        if hold is None:
+        """Return a clause on why this pod is held back; empty if it is not."""
+        reason = self.reason_of(pod)
+        if reason is None:
             return ""
-        controller = hold.reason.controller
-        if controller is None:
-            return f"held back by {hold.reason.held_by}"
-        owner = controller.named_in(pod.namespace)
-        return f"held back by {hold.reason.held_by}; the controller of {owner} did not open it"
-
-    def budget_of(self, pod: Pod) -> str:
-        hold = self._holds.get(pod.uid)
-        if hold is None or len(hold.reason.budgets) != 1:
-            return ""
-        return hold.reason.budget
-
-    def denial_of(self, pod: Pod) -> AdmissionDenial | None:
-        hold = self._holds.get(pod.uid)
-        return hold.reason.denial if hold else None
-
-    def controller_of(self, pod: Pod) -> OwnerRef | None:
-        hold = self._holds.get(pod.uid)
-        return hold.reason.controller if hold else None
+        held_back = f"held back by {reason.held_by}"
+        if reason.controller is None:
+            return held_back
+        owner = reason.controller.named_in(pod.namespace)
+        return f"{held_back}; the controller of {owner} did not open it"
 
     def report(self) -> None:
         now = self.task.now
@@ -155,28 +153,30 @@ class HeldPods:
                 self._report(hold, now)
 
     def _report(self, hold: _BlockedPod, now: float) -> None:
-        hold.reported = hold.reason
+        reason = hold.reason
+        hold.reported = reason
         hold.reported_at = now
-        needs, has = hold.reason.figures or (None, None)
+        needs, has = reason.figures or (None, None)
         owner = hold.pod.owner
-        controller = hold.reason.controller
-        denial = hold.reason.denial
-        denier = denial.name if denial else ""
+        controller = reason.controller
+        message = reason.message
+        if reason.denial:
+            message = reason.denial.message or NO_REASON
         self.task.report.tell(
             PodBlocked(
                 at=self.task.report.now,
                 node=self.task.name,
                 pod=hold.pod.key,
-                budget=hold.reason.budget,
+                budget=reason.budget,
                 since=hold.since,
-                message=(denial.message or NO_REASON) if denial else hold.reason.message,
+                message=message,
                 seconds_left=round(self.deadline.remaining, 1),
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
                 controller=controller.named_in(hold.pod.namespace) if controller else "",
-                webhook=denier if denial and denial.kind is DenierKind.WEBHOOK else "",
-                admission_policy=denier if denial and denial.kind is DenierKind.POLICY else "",
-                budgets=hold.reason.budgets,
+                webhook=reason.denier(DenierKind.WEBHOOK),
+                admission_policy=reason.denier(DenierKind.POLICY),
+                budgets=reason.budgets,
             )
         )

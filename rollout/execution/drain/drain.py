@@ -189,8 +189,9 @@ class _Drain:
     def _why_unmoved(self, pods: Sequence[Pod], waiting: Waiting) -> str:
         api = self.task.cluster.api
         for pod in pods:
-            controller = waiting.held.controller_of(pod)
-            budget = self.budgets.budget(waiting.held.budget_of(pod))
+            reason = waiting.held.reason_of(pod)
+            controller = reason.controller if reason else None
+            budget = self.budgets.budget(reason.only_budget) if reason else None
             if controller is None or budget is None:
                 continue
             headcount = Headcount.of(read_pods(api, pod.namespace, ""), BudgetIndex.of(()), None)

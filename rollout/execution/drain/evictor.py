@@ -152,8 +152,10 @@ class Evictor:
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         reason = BlockedReason.of(closed, pod)
         is_tried = _can_never_open(closed) or reason.controller is not None
+        earlier = self.held.reason_of(pod)
+        is_denied = earlier is not None and earlier.denial is not None
         # A webhook that denied the last try says more than the budget does.
-        if not is_tried or self.held.denial_of(pod) is None:
+        if not (is_tried and is_denied):
             self.held.hold(pod, reason)
         self.task.precedence.note_closed(self.task.name, closed.key)
         retry = self.eviction_of(pod).behind_closed

@@ -228,16 +228,17 @@ class Waiting:
             return steps_for_stuck(pod)
         if self.evictor.eviction_of(pod).accepted is not None:
             return steps_for_kept(pod)
-        controller = self.held.controller_of(pod)
-        if controller is None:
+        reason = self.held.reason_of(pod)
+        if reason is None or reason.controller is None:
             return (self._look_command(pod),)
-        return (self._look_command(pod), look_at_controller(pod.namespace, controller))
+        return (self._look_command(pod), look_at_controller(pod.namespace, reason.controller))
 
     def _look_command(self, pod: Pod) -> str:
-        denial = self.held.denial_of(pod)
-        if denial is not None and denial.kind is DenierKind.POLICY:
-            return f"kubectl describe validatingadmissionpolicy {shell_word(denial.name)}"
-        budget = self.held.budget_of(pod)
+        reason = self.held.reason_of(pod)
+        policy = reason.denier(DenierKind.POLICY) if reason else ""
+        if policy:
+            return f"kubectl describe validatingadmissionpolicy {shell_word(policy)}"
+        budget = reason.only_budget if reason else ""
         if budget.startswith(CRITICAL):
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"

@@ -78,12 +78,14 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
+    """What one filter decides about a pod. None instead of a ruling: the next filter decides."""
+
     action: Action
     finding: findings.PodFinding
     warning: WarningFinding | None = None
 
 
-def _leave(finding: findings.PodFinding, warning: WarningFinding | None = None) -> _Ruling:
+def _leave(finding: findings.PodFinding, *, warning: WarningFinding | None = None) -> _Ruling:
     return _Ruling(Action.LEAVE, finding, warning)
 
 
@@ -108,7 +110,7 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     finding = findings.NotSelected()
     if pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod):
         return _leave(finding)
-    return _leave(finding, PodWarning(finding))
+    return _leave(finding, warning=PodWarning(finding))
 
 
 def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
@@ -119,7 +121,7 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if seconds <= patience:
         return None
     finding = findings.OverduePod(seconds, patience)
-    return _leave(finding, PodWarning(finding))
+    return _leave(finding, warning=PodWarning(finding))
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
@@ -127,12 +129,16 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
-        is_unready = pod.node_critical and not pod.ready and not pod.terminating
-        warning = CriticalUnready(pod.unready_since) if is_unready else None
-        return _leave(findings.OfDaemonSet(owner.name), warning)
+        return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
+    # Someone has deleted it already, so the drain only waits for it.
     if pod.terminating:
         return None
     return _refuse(findings.DaemonSetGone(owner.name), unless=rules.policy.force)
+
+
+def _warn_if_critical_unready(pod: Pod) -> CriticalUnready | None:
+    is_unready = pod.node_critical and not pod.ready and not pod.terminating
+    return CriticalUnready(pod.unready_since) if is_unready else None
 
 
 def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
