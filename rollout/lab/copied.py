@@ -17,6 +17,7 @@ from rollout.gather.cluster.copying import FORMAT_VERSION, KIND, ClusterCopy, Co
 from rollout.lab.api.lifecycle import ensure_namespace, with_defaults
 from rollout.lab.api.resources import (
     BUDGETS,
+    CLUSTERS,
     DAEMONSETS,
     NODES,
     PODS,
@@ -47,9 +48,12 @@ from rollout.lab.objects import (
     uid,
 )
 from rollout.lab.scenario import NodeGroup, Role, Scenario
+from rollout.lab.world.databases import SWITCHOVER
 from rollout.lab.world.host import Timings
 from rollout.lab.world.volumes import CSI_DRIVER
 from rollout.lab.world.workloads import ORDINAL, owner_reference
+from rollout.model.cluster import OwnerRef
+from rollout.planning.play.pace import HANDOVER_SECONDS
 
 _ORDINAL: Final = re.compile(r"(.*-)\d+")
 _OWN_TAINTS: Final = "node.kubernetes.io/"
@@ -156,7 +160,8 @@ def fill(store: ObjectStore, copy: ClusterCopy) -> None:
             spec = {**spec, "csi": {"driver": CSI_DRIVER}}
         _create(store, VOLUMES, volume, spec)
     for budget in copy.budgets:
-        _create(store, BUDGETS, budget, spec_of(budget))
+        owners = budget["metadata"].get("ownerReferences") or []
+        _create(store, BUDGETS, budget, spec_of(budget), ownerReferences=owners)
     references = _fill_controllers(store, copy, pods)
     nodes = {name_of(node): uid(node) for node in store.items(NODES)}
     for pod in pods:
@@ -177,7 +182,7 @@ def _fill_controllers(
         if owner["kind"] != "DaemonSet" or owner["uid"] in daemon_sets:
             owned.setdefault(owner["uid"], []).append(pod)
     return {
-        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy.pace)
+        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy)
         for owner_uid, own_pods in owned.items()
     }
 
@@ -199,19 +204,20 @@ def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **met
 
 
 def _fill_controller(
-    store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, pace: CopiedPace
+    store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, copy: ClusterCopy
 ) -> Json:
     """Store the controller of these pods or a DaemonSet, and return an owner reference to it.
 
-    An owner of an unknown kind becomes a ReplicaSet.
+    An owner that is not of Kubernetes' own kinds becomes a database, any other unknown one a
+    ReplicaSet.
     """
     owner = controller_of(pods[0]) if pods else None
     if owner is None:
         owner = {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
-    resource = _CONTROLLED.get(owner["kind"], REPLICASETS)
+    resource = _resource_of(owner)
     labels = _common_labels(pods) or {"app": owner["name"]}
     template = {
-        "metadata": {"labels": labels, "annotations": _timings(owner["uid"], pace)},
+        "metadata": {"labels": labels, "annotations": _timings(owner["uid"], copy.pace)},
         "spec": _template_spec(resource, pods, daemon_set or {}),
     }
     spec: Json = {"selector": {"matchLabels": labels}, "template": template}
@@ -220,9 +226,31 @@ def _fill_controller(
         spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in names), default=-1)
     elif resource is REPLICASETS:
         spec["replicas"] = len(names)
+    elif resource is CLUSTERS:
+        template["metadata"]["annotations"][SWITCHOVER] = str(HANDOVER_SECONDS)
+        spec |= {"instanceNames": names, "role": _role_of(pods, copy.budgets)}
     namespace = namespace_of(pods[0] if pods else daemon_set or {})
     obj = {"metadata": {"name": owner["name"], "namespace": namespace, "labels": labels}}
     return owner_reference(_create(store, resource, obj, spec), resource)
+
+
+def _resource_of(owner: Json) -> Resource:
+    reference = OwnerRef(owner.get("apiVersion", ""), owner["kind"], owner["name"], "")
+    return _CONTROLLED.get(owner["kind"], REPLICASETS if reference.is_of_kubernetes else CLUSTERS)
+
+
+def _role_of(pods: Sequence[Json], budgets: Sequence[Json]) -> Json:
+    """Return the label by which a closed budget selects some of the pods, with both its values."""
+    for budget in budgets:
+        if status_of(budget).get("disruptionsAllowed"):
+            continue
+        selected = (spec_of(budget).get("selector") or {}).get("matchLabels") or {}
+        for label, value in selected.items():
+            values = {labels_of(pod)[label] for pod in pods if label in labels_of(pod)}
+            others = values - {value}
+            if value in values and others:
+                return {"label": label, "primary": value, "replica": min(others)}
+    return {}
 
 
 def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
@@ -238,7 +266,7 @@ def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -
             spec.pop(name, None)
             if name in own_spec:
                 spec[name] = own_spec[name]
-    elif resource is STATEFULSETS:
+    elif resource in (STATEFULSETS, CLUSTERS):
         spec["volumes"] = [_volume_by_ordinal(volume) for volume in spec.get("volumes") or ()]
     return spec
 

@@ -119,6 +119,20 @@ def test_the_same_plan_and_rollout_run_on_a_copy(
     assert "Clean" in said[0]
 
 
+def test_the_operators_of_databases_run_in_a_copy(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.json"
+    plan = snapshot(start_lab("databases", speed=30), rollout, file, "--anonymous")
+    kinds = [entry["kind"] for entry in plan["warnings"]]
+    assert kinds == ["budget-managed", "budget-managed"]
+    copy = start_lab(scenario_like(file), speed=120)
+    again = rollout(copy, "plan", "-o", "json", "--max-unavailable", "2").ends(0)
+    assert [entry["kind"] for entry in json.loads(again.stdout)["warnings"]] == kinds
+    done = rollout(copy, "apply", "--yes", "-o", "json", "--max-unavailable", "2").ends(0)
+    assert len(done.summary["succeeded"]) == 5
+
+
 def test_a_copy_without_names_has_the_same_plan(
     started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ CLUSTERS = (
     ("default", 12),
     ("large", 12),
     ("places-spare", 21),
+    ("databases", 5),
     (str(ROOT / "tests/apply/ordinary.yaml"), 6),
     (str(ROOT / "tests/benchmarks/reported.yaml"), 12),
 )

@@ -4,7 +4,13 @@ It plays CloudNativePG. One pod is the primary, and the primary's budget allows 
 its node is cordoned, the operator makes another pod the primary, and then the first may go. How
 many seconds it takes is the annotation `switchover-seconds` of the template, `never` if it does
 nothing.
+
+In the copy of a real cluster, `instanceNames` are the pods of an owner, and its `role` is the label
+by which budgets tell the primary from the others. Without one, the operator replaces the pods of
+closed budgets on cordoned nodes.
 """
+
+from collections.abc import Mapping
 
 from typing_extensions import override
 
@@ -12,7 +18,9 @@ from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import BUDGETS, CLUSTERS, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
+    LAB_PREFIX,
     field_of,
+    is_deleting,
     is_finished,
     is_ready,
     key,
@@ -20,15 +28,18 @@ from rollout.lab.objects import (
     name_of,
     namespace_of,
     node_name,
-    setting,
     spec_of,
+    status_of,
 )
-from rollout.lab.world.workloads import WorkloadController, owner_reference, template_spec
+from rollout.lab.world.workloads import WorkloadController, owner_reference, spec_with_ordinal
 
+SWITCHOVER = f"{LAB_PREFIX}switchover-seconds"
 _CLUSTER = "cnpg.io/cluster"
-_ROLE = "cnpg.io/instanceRole"
-_PRIMARY = "primary"
-_REPLICA = "replica"
+_ROLE: Mapping[str, str] = {
+    "label": "cnpg.io/instanceRole",
+    "primary": "primary",
+    "replica": "replica",
+}
 _SWITCHOVER_SECONDS = "5"
 _NEVER = "never"
 # With fewer instances, only the primary has a budget.
@@ -48,79 +59,95 @@ class Databases(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        self._create_budgets(obj)
+        if "instanceNames" not in spec_of(obj):
+            self._create_budgets(obj)
         self._create_instances(obj)
-        primary = self._primary(obj)
-        if primary is None:
+        role = _role_of(obj)
+        if role and not self._primaries(obj):
             self._promote_standby(obj)
-        elif self._is_cordoned(primary):
-            seconds = setting(spec_of(obj)["template"], "switchover-seconds") or _SWITCHOVER_SECONDS
+        elif any(self._is_cordoned(pod) for pod in self._primaries(obj) or self._active(obj)):
+            annotations = field_of(obj, "spec.template.metadata.annotations") or {}
+            seconds = annotations.get(SWITCHOVER, _SWITCHOVER_SECONDS)
             if seconds != _NEVER:
-                self._cluster.agenda.later(float(seconds), self._switch_over, *key(obj))
+                act = self._switch_over if role else self._replace_guarded
+                self._cluster.agenda.later(float(seconds), act, *key(obj))
 
     def _create_budgets(self, obj: Json) -> None:
         name = name_of(obj)
-        self._create_budget(obj, f"{name}-{_PRIMARY}", _PRIMARY, min_available=1)
-        instances = _instances(obj)
+        self._create_budget(obj, f"{name}-primary", _ROLE["primary"], min_available=1)
+        instances = len(_instance_names(obj))
         if instances >= _FEWEST_GUARDED:
-            self._create_budget(obj, name, _REPLICA, min_available=instances - 2)
+            self._create_budget(obj, name, _ROLE["replica"], min_available=instances - 2)
 
     def _create_budget(self, obj: Json, name: str, role: str, *, min_available: int) -> None:
         namespace = namespace_of(obj)
         if self._store.get(BUDGETS, name, namespace) is not None:
             return
-        selector = {"matchLabels": {_CLUSTER: name_of(obj), _ROLE: role}}
+        selector = {"matchLabels": {_CLUSTER: name_of(obj), _ROLE["label"]: role}}
         metadata = {
             "name": name,
             "namespace": namespace,
             "ownerReferences": [owner_reference(obj, CLUSTERS)],
         }
-        budget = {
-            "metadata": metadata,
-            "spec": {"minAvailable": min_available, "selector": selector},
-        }
-        self._store.create(BUDGETS, with_defaults(BUDGETS, budget))
+        spec = {"minAvailable": min_available, "selector": selector}
+        budget = with_defaults(BUDGETS, {"metadata": metadata, "spec": spec})
+        self._store.create(BUDGETS, budget)
 
     def _create_instances(self, obj: Json) -> None:
         pods = {name_of(pod): pod for pod in self._pods(obj)}
-        for number in range(1, _instances(obj) + 1):
-            name = f"{name_of(obj)}-{number}"
+        role = _role_of(obj)
+        labels = {_CLUSTER: name_of(obj)}
+        if role:
+            labels[role["label"]] = role["replica"]
+        for name in _instance_names(obj):
             pod = pods.get(name)
             if pod is None:
-                labels = {_CLUSTER: name_of(obj), _ROLE: _REPLICA}
-                self._create(obj, name, labels=labels, spec=template_spec(obj))
+                spec = spec_with_ordinal(obj, name.rpartition("-")[2])
+                self._create(obj, name, labels=labels, spec=spec)
             elif is_finished(pod):
                 self._cluster.delete(PODS, pod)
 
     def _switch_over(self, namespace: str, name: str) -> None:
         """Move the primary if its node is still cordoned."""
         obj = self._store.get(CLUSTERS, name, namespace)
-        if obj is None:
-            return
-        primary = self._primary(obj)
-        if primary is not None and self._is_cordoned(primary):
+        if obj is not None and any(self._is_cordoned(pod) for pod in self._primaries(obj)):
             self._promote_standby(obj)
 
     def _promote_standby(self, obj: Json) -> None:
         """Make a replica the primary that is ready on a node without a cordon, if there is one."""
-        replicas = [pod for pod in self._active(obj) if _role(pod) == _REPLICA and is_ready(pod)]
+        role = _role_of(obj)
+        primaries = self._primaries(obj)
+        replicas = [pod for pod in self._active(obj) if pod not in primaries and is_ready(pod)]
         standbys = [pod for pod in replicas if not self._is_cordoned(pod)]
         if not standbys:
             return
-        primaries = [pod for pod in self._pods(obj) if _role(pod) == _PRIMARY]
         # In this order, there is a primary at every moment.
-        self._give_role(min(standbys, key=name_of), _PRIMARY)
-        for pod in primaries:
-            self._give_role(pod, _REPLICA)
+        self._give_role(min(standbys, key=name_of), role["label"], role["primary"])
+        for pod in self._pods(obj):
+            if pod in primaries or is_deleting(pod):
+                self._give_role(pod, role["label"], role["replica"])
 
-    def _give_role(self, pod: Json, role: str) -> None:
-        labels = {**labels_of(pod), _ROLE: role}
+    def _replace_guarded(self, namespace: str, name: str) -> None:
+        """Delete the pods on cordoned nodes whose budgets allow no eviction."""
+        obj = self._store.get(CLUSTERS, name, namespace)
+        for pod in self._active(obj) if obj is not None else ():
+            budgets = self._cluster.budgets_selecting(namespace, labels_of(pod))
+            is_guarded = any(not status_of(budget)["disruptionsAllowed"] for budget in budgets)
+            if is_guarded and self._is_cordoned(pod):
+                self._cluster.delete(PODS, pod)
+
+    def _give_role(self, pod: Json, label: str, role: str) -> None:
+        labels = {**labels_of(pod), label: role}
         self._store.put(PODS, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
 
-    def _primary(self, obj: Json) -> Json | None:
-        """Return the primary; None if it is terminating or gone."""
-        primaries = [pod for pod in self._active(obj) if _role(pod) == _PRIMARY]
-        return next(iter(primaries), None)
+    def _primaries(self, obj: Json) -> list[Json]:
+        """Return the primary, unless it is terminating or gone."""
+        role = _role_of(obj)
+        return [
+            pod
+            for pod in self._active(obj)
+            if role and labels_of(pod).get(role["label"]) == role["primary"]
+        ]
 
     def _pods(self, obj: Json) -> list[Json]:
         return self._cluster.pods_owned_by(obj["metadata"]["uid"])
@@ -130,9 +157,16 @@ class Databases(WorkloadController):
         return node is not None and bool(spec_of(node).get("unschedulable"))
 
 
-def _role(pod: Json) -> str:
-    return labels_of(pod).get(_ROLE, "")
+def _role_of(obj: Json) -> Mapping[str, str]:
+    """Return the label of the role and its values; empty if the pods have no roles."""
+    role: Mapping[str, str] = spec_of(obj).get("role", _ROLE)
+    return role
 
 
-def _instances(obj: Json) -> int:
-    return int(field_of(obj, "spec.instances") or 1)
+def _instance_names(obj: Json) -> list[str]:
+    spec = spec_of(obj)
+    numbers = range(1, int(spec.get("instances", 1)) + 1)
+    names: list[str] = spec.get("instanceNames") or [
+        f"{name_of(obj)}-{number}" for number in numbers
+    ]
+    return names

@@ -132,6 +132,14 @@ def template_spec(obj: Json) -> Json:
     return spec_of(spec_of(obj)["template"])
 
 
+def spec_with_ordinal(obj: Json, ordinal: str) -> Json:
+    """Return the template's spec with the claims of the pod with this ordinal."""
+    template = template_spec(obj)
+    volumes = msgspec.json.encode(template.get("volumes") or [])
+    volumes = volumes.replace(ORDINAL.encode(), ordinal.encode())
+    return {**template, "volumes": msgspec.json.decode(volumes)}
+
+
 def _replicas(obj: Json) -> int:
     return int(spec_of(obj).get("replicas", 1))
 
@@ -227,10 +235,7 @@ class StatefulSets(WorkloadController):
             "statefulset.kubernetes.io/pod-name": name,
             "apps.kubernetes.io/pod-index": str(ordinal),
         }
-        template = template_spec(obj)
-        volumes = msgspec.json.encode(template.get("volumes") or [])
-        volumes = volumes.replace(ORDINAL.encode(), b"%d" % ordinal)
-        spec = {**template, "hostname": name, "volumes": msgspec.json.decode(volumes)}
+        spec = {**spec_with_ordinal(obj, str(ordinal)), "hostname": name}
         self._create(obj, name, labels=labels, spec=spec)
 
 
