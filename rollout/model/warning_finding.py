@@ -1,6 +1,5 @@
 """Reasons for a plan's warnings."""
 
-from enum import Enum
 from typing import ClassVar
 
 from msgspec import Struct
@@ -59,18 +58,16 @@ class LongGrace(WarningFinding, frozen=True):
     timeout: Duration
 
 
-class StorageSystem(Enum):
-    """A system that opens the budgets of its own pods."""
-
-    LONGHORN = "Longhorn"
-    ROOK = "Rook"
-
-
-class StorageOpens(WarningFinding, frozen=True):
-    """The storage system opens the budget in the course of the drain."""
+class LonghornOpens(WarningFinding, frozen=True):
+    """Longhorn removes the budget in the course of the drain."""
 
     kind = WarningKind.BUDGET_WAITING
-    system: StorageSystem
+
+
+class RookOpens(WarningFinding, frozen=True):
+    """Rook opens the budget in the course of the drain."""
+
+    kind = WarningKind.BUDGET_WAITING
 
 
 class BudgetClosed(WarningFinding, frozen=True):

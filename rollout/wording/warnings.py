@@ -1,7 +1,5 @@
 """What a plan warns of, in words."""
 
-from typing import assert_never
-
 from rollout.model import drain_finding
 from rollout.model import warning_finding as findings
 from rollout.model.plan import PlanWarning
@@ -64,17 +62,16 @@ def _(finding: findings.LongGrace) -> Words:
 
 
 @words.register
-def _(finding: findings.StorageOpens) -> Words:
-    match finding.system:
-        case findings.StorageSystem.LONGHORN:
-            unless = "a volume has its last healthy replica here, or stays attached"
-            fails = "in that case the drain waits until --drain-timeout and fails"
-            return Words(f"Longhorn removes it once the node is cordoned, unless {unless}; {fails}")
-        case findings.StorageSystem.ROOK:
-            when = "for one failure domain at a time, once Ceph is healthy"
-            return Words(f"Rook opens it {when}: the drain waits for it")
-        case _:
-            assert_never(finding.system)
+def _(_finding: findings.LonghornOpens) -> Words:
+    unless = "a volume has its last healthy replica here, or stays attached"
+    fails = "in that case the drain waits until --drain-timeout and fails"
+    return Words(f"Longhorn removes it once the node is cordoned, unless {unless}; {fails}")
+
+
+@words.register
+def _(_finding: findings.RookOpens) -> Words:
+    when = "for one failure domain at a time, once Ceph is healthy"
+    return Words(f"Rook opens it {when}: the drain waits for it")
 
 
 @words.register

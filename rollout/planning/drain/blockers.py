@@ -26,8 +26,8 @@ from rollout.model.warning_finding import (
     BudgetClosed,
     BudgetManaged,
     LongGrace,
-    StorageOpens,
-    StorageSystem,
+    LonghornOpens,
+    RookOpens,
     TerminatingLate,
 )
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
@@ -156,10 +156,10 @@ def _closed_budget(
     return blocker(node, subject, finding)
 
 
-def storage_opening(pod: Pod) -> StorageOpens | None:
+def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
     if pod.is_longhorns:
-        return StorageOpens(StorageSystem.LONGHORN)
-    return StorageOpens(StorageSystem.ROOK) if pod.is_osd else None
+        return LonghornOpens()
+    return RookOpens() if pod.is_osd else None
 
 
 def _why_never_open(

@@ -40,9 +40,8 @@ def _first_conflict(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveConflict | None:
     for demand in next_nodes:
-        conflicts = _conflicts(wave.demands, demand, limits)
-        if conflicts:
-            return conflicts[0]
+        for conflict in _conflicts(wave.demands, demand, limits):
+            return conflict
     return None
 
 
