@@ -251,7 +251,7 @@ class LeaseWatch:
     def unrenewed(self) -> float:
         return self.clock.monotonic() - self._sight.since
 
-    def look(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
+    def observe(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
         """Add an observation of the Lease; return what is known about its holder.
 
         With the API server's time `now`, a recent renewal proves that the holder is alive; without
@@ -295,7 +295,7 @@ def await_sign(
     """
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
-    state = watch.look(lease, now())
+    state = watch.observe(lease, now())
     # If the age of the renewal is known and does not show a living holder, the renewal is late.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
@@ -303,7 +303,7 @@ def await_sign(
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
     while watch.state is HolderState.UNKNOWN and watch.unrenewed < seconds:
         watch.clock.sleep(_PAUSE)
-        watch.look(read(), now())
+        watch.observe(read(), now())
     return watch.state
 
 

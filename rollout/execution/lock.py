@@ -240,7 +240,7 @@ class LeaseLock:
 
     def _observe(self, lease: Lease) -> HolderState:
         """Return whether the holder is gone; `LockedError` if it is alive, or has just ended."""
-        state = self._watch.look(lease.state)
+        state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
         if state is HolderState.ALIVE:

@@ -151,7 +151,7 @@ class Leadership:
                 began = self.watch.clock.monotonic()
                 self._seen = read_lease(self.api, self.namespace)
                 self._seen_at = began
-            return self.watch.look(self._seen)
+            return self.watch.observe(self._seen)
 
     def other_rollout(self) -> str:
         """Return the holder with its run, if it is a rollout that may be alive; else empty."""

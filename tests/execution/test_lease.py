@@ -366,8 +366,8 @@ def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_g
     free = LeaseWatch(clock)
     other = LeaseWatch(clock)
     same = LeaseWatch(clock)
-    other.look(LeaseState("eve", "1", 1.0))
-    same.look(read_lease(api, "kube-system"))
+    other.observe(LeaseState("eve", "1", 1.0))
+    same.observe(read_lease(api, "kube-system"))
     clock.seconds = 600
     for watch in (free, other):
         with pytest.raises(LockedError, match="ann has taken the lock meanwhile"):

@@ -153,21 +153,21 @@ def test_a_living_one_is_seen_at_its_next_renewal(
 def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     clock = SetClock()
     watch = LeaseWatch(clock)
-    assert watch.look(LeaseState("", "1", 0)) is HolderState.NOBODY
-    assert watch.look(LeaseState("ann", "2", 10)) is HolderState.UNKNOWN
+    assert watch.observe(LeaseState("", "1", 0)) is HolderState.NOBODY
+    assert watch.observe(LeaseState("ann", "2", 10)) is HolderState.UNKNOWN
     clock.seconds = 29
-    assert watch.look(LeaseState("ann", "3", 10)) is HolderState.ALIVE
+    assert watch.observe(LeaseState("ann", "3", 10)) is HolderState.ALIVE
     clock.seconds = 58.9
-    assert watch.look(LeaseState("ann", "3", 10)) == HolderState.ALIVE
+    assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.ALIVE
     assert watch.stale == ""
     clock.seconds = 59
-    assert watch.look(LeaseState("ann", "3", 10)) == HolderState.GONE
+    assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.GONE
     assert watch.stale == "3"
-    assert watch.look(LeaseState("bob", "4", 10)) == HolderState.UNKNOWN
+    assert watch.observe(LeaseState("bob", "4", 10)) == HolderState.UNKNOWN
     assert watch.stale == ""
     clock.seconds = 200
     assert watch.state is HolderState.GONE
-    assert watch.look(LeaseState("", "5", 10)) is HolderState.NOBODY
+    assert watch.observe(LeaseState("", "5", 10)) is HolderState.NOBODY
 
 
 def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> (
@@ -180,18 +180,18 @@ def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_
         (3600, HolderState.UNKNOWN),
     ]:
         lease = LeaseState("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
-        assert LeaseWatch(clock).look(lease, NOW) is state
+        assert LeaseWatch(clock).observe(lease, NOW) is state
     by_its_own_clock = LeaseState("ann", "1", 10, renewed=NOW)
-    assert LeaseWatch(clock).look(by_its_own_clock, NOW) is HolderState.UNKNOWN
+    assert LeaseWatch(clock).observe(by_its_own_clock, NOW) is HolderState.UNKNOWN
 
 
 def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once() -> None:
     ended = list[str]()
     watch = LeaseWatch(SetClock(), lambda lease: lease.process in ended)
     lease = LeaseState("ann@here/1", "1", 10, process="p")
-    assert watch.look(lease, NOW) is HolderState.UNKNOWN
+    assert watch.observe(lease, NOW) is HolderState.UNKNOWN
     ended.append("p")
-    assert watch.look(lease) == HolderState.GONE
+    assert watch.observe(lease) == HolderState.GONE
     assert watch.stale == "1"
 
 

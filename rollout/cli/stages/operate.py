@@ -167,7 +167,7 @@ class Operation:
         while not self.process_stop.is_due:
             with suppress(ApiError):
                 if api is not None:
-                    watch.look(read_lease(api, self.settings.lock.namespace))
+                    watch.observe(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= until
             may_take_over = watch.stale not in ("", tried)

@@ -161,7 +161,7 @@ class _Drain:
     def _observe_remaining(self, pods: Sequence[Pod], returning: ReturningPods) -> tuple[Pod, ...]:
         """Note which pods came back, and return the pods that still have to leave."""
         leaving = must_go(pods, self.daemon_sets.rules_for(pods), begun=True)
-        returning.note(leaving)
+        returning.note_arrivals(leaving)
         return returning.worth_evicting(leaving)
 
     def _check_empty(self, waiting: Waiting, returning: ReturningPods) -> None:

@@ -46,7 +46,7 @@ class ReturningPods:
         replicas = Counter(pod.owner.uid for pod in pods if pod.owner is not None)
         return cls(task, uids, replicas)
 
-    def note(self, pods: Iterable[Pod]) -> None:
+    def note_arrivals(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
             if pod.owner is None or pod.uid in self.first:
                 continue

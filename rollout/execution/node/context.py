@@ -77,7 +77,9 @@ class NodeEngine(Protocol):
 
     def limit(self, nodes: Collection[Node]) -> AwayLimit: ...
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None: ...
+    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
+        """Return why the node may not boot into this staged version; `version` None is unknown."""
+        ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
         """Store for later rollouts how the node ended, a failure before its marks are removed."""
@@ -95,9 +97,13 @@ class HostAccess(Protocol):
         """Why the host did not answer when it was last asked, None if it did."""
         ...
 
-    def boot_now(self) -> BootFacts | None: ...
+    def boot_now(self) -> BootFacts | None:
+        """Return facts of the current boot, None if the host does not tell."""
+        ...
 
-    def at_end(self, planned: PlannedNode) -> PlannedNode | None: ...
+    def at_end(self, planned: PlannedNode) -> PlannedNode | None:
+        """Return the node with the version that its end is about; None if it is about none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,11 +28,11 @@ from rollout.execution.node.failures import NodeFailure, WithheldError
 from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.ssh_host import (
     SshHost,
-    in_boot_before,
+    boot_failure,
     is_host_silent,
-    look,
-    no_boot,
-    other_machine,
+    is_in_planned_boot,
+    machine_difference,
+    read_boot,
 )
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
@@ -200,9 +200,9 @@ def _request_reboot(
         boot = parse_boot(answer)
         if boot is None:
             raise _NotNowError("its answer has no boot ID")
-        if not in_boot_before(host, boot):
+        if not is_in_planned_boot(host, boot):
             return False
-        difference = other_machine(host, boot)
+        difference = machine_difference(host, boot)
         if difference:
             raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
         _check_may_reboot(context, host, targets, answer)
@@ -242,10 +242,10 @@ def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline)
     wait = "it did not answer"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
-        facts, wait = look(host, deadline.remaining)
+        facts, wait = read_boot(host, deadline.remaining)
         if facts is not None:
-            return in_boot_before(host, facts)
-    raise no_boot(host, wait, context.policy.reboot_timeout)
+            return is_in_planned_boot(host, facts)
+    raise boot_failure(host, wait, context.policy.reboot_timeout)
 
 
 def await_boot(
@@ -267,8 +267,8 @@ def await_boot(
     while not deadline.expired:
         waited = context.now - began
         deadline.pause(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, waited / _PAUSE_PART)))
-        boot, wait = look(host, deadline.remaining)
-        if boot is not None and not in_boot_before(host, boot):
+        boot, wait = read_boot(host, deadline.remaining)
+        if boot is not None and not is_in_planned_boot(host, boot):
             return boot
         if boot is None:
             _report_wait(context, host, f"waiting for the host: {wait}")
@@ -277,7 +277,7 @@ def await_boot(
                 wait = doubt.request_reboot() or wait
             _report_wait(context, host, wait)
         absence.check()
-    raise no_boot(host, wait, context.policy.reboot_timeout)
+    raise boot_failure(host, wait, context.policy.reboot_timeout)
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:

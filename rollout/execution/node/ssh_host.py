@@ -74,7 +74,7 @@ class SshHost:
 
     def boot_now(self) -> BootFacts | None:
         try:
-            facts, _ = look(self)
+            facts, _ = read_boot(self)
         except NodeFailure:
             return None
         return facts
@@ -93,7 +93,7 @@ def is_login_refused(error: SshError | None) -> bool:
     return isinstance(error, HostKeyError | SshAuthError)
 
 
-def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
+def read_boot(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
     """Return facts of the current boot, None if there is no answer; and what to wait for.
 
     `left` is the number of seconds until a deadline. Raises `NodeFailure` if another machine
@@ -110,7 +110,7 @@ def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, st
     facts = parse_boot(result)
     if facts is None or not facts.machine_id:
         return None, "its answer has no boot ID or no machine ID"
-    difference = other_machine(host, facts)
+    difference = machine_difference(host, facts)
     if difference:
         raise NodeFailure(
             Outcome.NOT_BACK, difference, hint=f"Find out what answers at {host.host.address} now."
@@ -118,7 +118,7 @@ def look(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, st
     return facts, "still up with the boot ID from before"
 
 
-def other_machine(host: SshHost, facts: BootFacts) -> str:
+def machine_difference(host: SshHost, facts: BootFacts) -> str:
     """Return how the machine differs from the planned one; empty if it does not."""
     expected = host.planned.machine_id
     if facts.machine_id == expected:
@@ -130,13 +130,13 @@ def other_machine(host: SshHost, facts: BootFacts) -> str:
     )
 
 
-def in_boot_before(host: SshHost, facts: BootFacts) -> bool:
+def is_in_planned_boot(host: SshHost, facts: BootFacts) -> bool:
     return facts.boot_id == host.planned.boot_id
 
 
-def no_boot(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
-    facts, _ = look(host)
-    if facts is not None and in_boot_before(host, facts):
+def boot_failure(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
+    facts, _ = read_boot(host)
+    if facts is not None and is_in_planned_boot(host, facts):
         return NodeFailure(
             Outcome.NOT_REBOOTED,
             f"the host did not reboot within --reboot-timeout {timeout}: same boot ID as before",

@@ -16,7 +16,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
-from rollout.execution.node.ssh_host import SshHost, in_boot_before
+from rollout.execution.node.ssh_host import SshHost, is_in_planned_boot
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
@@ -179,7 +179,7 @@ class _Undoing:
         try:
             self._check_stop()
             if begun.phase not in BEFORE_REBOOT:
-                self._await_safe(task)
+                self._wait_until_safe(task)
             version = self._version_now(task)
             follow(begun.phase, Edge.RETURNED)
             return_node(task, Outcome.ABORTED, version)
@@ -221,20 +221,24 @@ class _Undoing:
         boot = self._host(task).boot_now()
         return boot.version if boot else ""
 
-    def _await_safe(self, task: NodeTask) -> None:
+    def _wait_until_safe(self, task: NodeTask) -> None:
+        """Return once pods may run on the node again; `StepError` if that is not proven in time.
+
+        The node is Ready in another boot, or its host has answered in the old one all the time.
+        """
         deadline = self.cluster.deadline(self.wait)
-        was_away = False
+        was_silent = False
         is_over = False
         while True:
             node = task.node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
-            if is_over and not was_away and node.is_ready:
+            if is_over and not was_silent and node.is_ready:
                 return
             if is_over:
                 readiness = "Ready" if node.is_ready else "not Ready"
                 raise StepError(f"it may be rebooting right now and is {readiness}")
-            was_away = not self._answers_in_old_boot(task) or was_away
+            was_silent = not self._answers_in_old_boot(task) or was_silent
             # A host may take long to answer, so the Node is read once more after the deadline.
             is_over = deadline.expired
             if not is_over:
@@ -253,7 +257,7 @@ class _Undoing:
             return False
         host = self._host(task)
         facts = host.boot_now()
-        return facts is not None and in_boot_before(host, facts)
+        return facts is not None and is_in_planned_boot(host, facts)
 
     def _host(self, task: NodeTask) -> SshHost:
         return self.hosts.host(task.planned, task.policy)
