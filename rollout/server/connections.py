@@ -55,7 +55,7 @@ class Listening:
             raise InputError(f"cannot serve with {files}: {error}") from error
         return context
 
-    async def serving(
+    async def listen(
         self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Listening:
             why = error.strerror or error
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
-    async def follow(self, served: ssl.SSLContext) -> None:
+    async def keep_reloading(self, served: ssl.SSLContext) -> None:
         """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
         problem = ""
         while True:
@@ -100,7 +100,7 @@ class OpenConnections:
         self._open: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
-    def opened(self, server: web.Server) -> web.RequestHandler:
+    def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
         self._open[handler] = self._now
         # Many are accepted at once: the addresses of the earlier ones are known in the next cycle.
@@ -108,12 +108,12 @@ class OpenConnections:
         return handler
 
     def _make_room(self) -> None:
-        self._forget()
-        crowds = Counter(map(_address, self._open))
+        self._forget_closed()
+        by_address = Counter(map(_address, self._open))
         for handler in [handler for handler in self._open if handler not in self._busy]:
             address = _address(handler)
-            if len(self._open) > self._most or crowds[address] >= self._most_of_one:
-                crowds[address] -= 1
+            if len(self._open) > self._most or by_address[address] >= self._most_of_one:
+                by_address[address] -= 1
                 self._close(handler)
 
     @property
@@ -124,8 +124,9 @@ class OpenConnections:
         del self._open[handler]
         handler.force_close()
 
-    def _forget(self) -> None:
+    def _forget_closed(self) -> None:
         for handler, since in list(self._open.items()):
+            # A connection has no transport during its TLS handshake, either.
             if handler.transport is None and self._now - since > _HANDSHAKE:
                 del self._open[handler]
 
@@ -137,13 +138,14 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
+            # From now on it is silent, for the shortest time of all.
             if self._open.pop(handler, None) is not None:
                 self._open[handler] = self._now
 
-    async def watch(self) -> None:
+    async def close_silent(self) -> None:
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
-            self._forget()
+            self._forget_closed()
             for handler, since in list(self._open.items()):
                 if handler not in self._busy and self._now - since > IDLE_SECONDS:
                     self._close(handler)
@@ -154,7 +156,7 @@ def _address(handler: web.RequestHandler) -> str:
     return normalize_address(str(peer[0])) if peer else ""
 
 
-def most_connections() -> int:
+def raise_connection_limit() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return _MOST

@@ -18,7 +18,7 @@ from rollout.server.connections import (
     PART_OF_ONE,
     Listening,
     OpenConnections,
-    most_connections,
+    raise_connection_limit,
 )
 from rollout.server.protocol import (
     HEADER,
@@ -45,35 +45,40 @@ _LOGGER = logging.getLogger(__name__)
 # Clients that hang up or do not speak HTTP are not logged.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
-Act = Callable[[HostRequest], FleetLockAnswer]
+Answerer = Callable[[HostRequest], FleetLockAnswer]
 # The connection is closed after these answers, because the rest of the body is not read.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Handlers:
+    """Answer HTTP requests, within limits on those that are under way."""
+
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._metrics_now = metrics
         self._under_way: Counter[str] = Counter()
         self._measuring = asyncio.Lock()
-        self.connections = OpenConnections(most_connections())
+        self.connections = OpenConnections(raise_connection_limit())
         self.stopping = False
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=LARGEST_BODY, middlewares=[_in_protocol_form])
-        for name, act in (
+        for name, answerer in (
             ("pre-reboot", self._service.pre_reboot),
             ("steady-state", self._service.steady_state),
         ):
-            application.router.add_route("*", f"/v1/{name}", partial(self._ask, name, act))
+            handler = partial(self._answer_host, name, answerer)
+            application.router.add_route("*", f"/v1/{name}", handler)
         application.router.add_get("/healthz", _healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
         return application
 
-    async def _ask(self, name: str, act: Act, request: web.Request) -> web.Response:
+    async def _answer_host(
+        self, name: str, answerer: Answerer, request: web.Request
+    ) -> web.Response:
         try:
-            answer = await self._answer(request, act)
+            answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
         # This process may have been suspended meanwhile: nothing slow may follow until the answer
@@ -82,7 +87,9 @@ class _Handlers:
         self._service.context.count(name, answer.kind)
         return _json(answer)
 
-    async def _answer(self, request: web.Request, act: Act) -> FleetLockAnswer:
+    async def _answer_within_limits(
+        self, request: web.Request, answerer: Answerer
+    ) -> FleetLockAnswer:
         """Answer a request, within the limits on all requests and on those of one address.
 
         A request counts once its body has arrived.
@@ -104,7 +111,7 @@ class _Handlers:
             try:
                 # The process does not wait for this thread when it ends.
                 return await asyncio.wrap_future(
-                    in_background(lambda: act(host_request), "request")
+                    in_background(lambda: answerer(host_request), "request")
                 )
             finally:
                 self._under_way[address] -= 1
@@ -198,11 +205,11 @@ async def serve(
     await runner.setup()
     try:
         assert runner.server is not None  # noqa: S101 - it is set up
-        listener = await listening.serving(partial(handlers.connections.opened, runner.server), tls)
+        listener = await listening.listen(partial(handlers.connections.accept, runner.server), tls)
         ready(_url(listener.sockets[0], secure=tls is not None))
-        tasks = [asyncio.create_task(handlers.connections.watch())]
+        tasks = [asyncio.create_task(handlers.connections.close_silent())]
         if tls:
-            tasks.append(asyncio.create_task(listening.follow(tls)))
+            tasks.append(asyncio.create_task(listening.keep_reloading(tls)))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         await ended.wait()

@@ -37,9 +37,9 @@ def test_one_address_has_its_part_of_the_connections_however_it_is_spelled(
 
     async def open_both() -> None:
         connections = OpenConnections(2 * PART_OF_ONE)
-        connections.opened(of(first))
+        connections.accept(of(first))
         await asyncio.sleep(0)
-        connections.opened(of(second))
+        connections.accept(of(second))
         await asyncio.sleep(0)
 
     asyncio.run(open_both())

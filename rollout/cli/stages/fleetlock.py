@@ -50,12 +50,12 @@ def serve(settings: Settings) -> None:
 
     options = settings.fleetlock
     api = wiring.cluster_api(settings)
-    name = name_of(settings, api.server)
-    metrics = Metrics(name)
-    tally = FleetLockMetrics(name)
+    cluster_name = name_of(settings, api.server)
+    metrics = Metrics(cluster_name)
+    tally = FleetLockMetrics(cluster_name)
     output = settings.output
-    shown = display(as_json=output.as_json, live=False, names_pods=output.verbose > 0)
-    with shown as observer:
+    screen = display(as_json=output.as_json, live=False, names_pods=output.verbose > 0)
+    with screen as observer:
         context = ServerContext(
             settings=_server_settings(settings),
             api=api,
@@ -67,19 +67,23 @@ def serve(settings: Settings) -> None:
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         listening.tls()
-        with under_way(context) as server:
+        with under_way(context) as service:
             tally.slots = lambda: context.book.latest
-            tally.in_hand = lambda: server.worker.working
+            tally.in_hand = lambda: service.worker.working
             exposition = wiring.exposition(metrics, tally)
 
             def report_address(url: str) -> None:
                 say(f"serving FleetLock at {url}/v1/")
 
-            asyncio.run(http.serve(server, exposition, listening, report_address))
+            asyncio.run(http.serve(service, exposition, listening, report_address))
     say("stopped on request: nodes are left as they are; another server will continue")
+    _end_if_threads_hang()
+
+
+def _end_if_threads_hang() -> None:
+    """End the process if Python would wait for a thread that waits for a hanging API server."""
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
-        # A thread waits for an API server that hangs, and Python would wait for the thread.
         sys.stdout.flush()
         os._exit(ExitCode.OK)
 
@@ -101,11 +105,11 @@ def _server_settings(settings: Settings) -> "ServerSettings":
 
 @contextmanager
 def _observers(
-    settings: Settings, shown: Sequence[Observer], plan: RolloutPlan
+    settings: Settings, always: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,
     ):
-        observers = (journal, *shown, notifier)
+        observers = (journal, *always, notifier)
         yield [observer for observer in observers if observer is not None]
