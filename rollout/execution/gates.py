@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
+from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
-from rollout.execution.base.kept import CachedValue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.node.context import NodeContext, NodePlaybooks

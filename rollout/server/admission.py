@@ -12,8 +12,8 @@ from datetime import datetime
 from functools import partial
 
 from rollout.errors import BlockedError
+from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.kept import CachedValue
 from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.memory import require_memory

@@ -25,11 +25,10 @@ from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import MissingProof, await_ready, missing_in_sign, prove_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
-from rollout.execution.node.ssh_host import RememberingShell, SshHost
+from rollout.execution.node.ssh_host import RememberingShell, RolloutHosts, SshHost
 from rollout.execution.node.steps import process_node, ssh_steps
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
-from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
 from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import MARKER

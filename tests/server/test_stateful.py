@@ -21,8 +21,8 @@ from rollout.errors import RolloutError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.abort import abort
-from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.server.protocol import FleetLockAnswer, HostRequest
 from rollout.server.service import Service
 from tests.execution.fake_cluster import FakeCluster

@@ -20,8 +20,7 @@ from rollout.errors import UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.fresh import FreshRun
-    from rollout.cli.stages.prepare import PreparedRun
+    from rollout.cli.stages.prepare import FreshRun, PreparedRun
     from rollout.cli.stages.request import Request
     from rollout.ports import ClusterApi
     from rollout.report.metrics import Metrics
@@ -64,7 +63,7 @@ def apply(
     from rollout.cli import wiring
     from rollout.cli.stages import execute, refusals, screens
     from rollout.cli.stages.cluster import connect
-    from rollout.cli.stages.fresh import prepare_fresh
+    from rollout.cli.stages.prepare import prepare_fresh
 
     file = _one_file(file, filename)
     is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)

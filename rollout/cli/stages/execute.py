@@ -31,7 +31,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LockRequest
-from rollout.execution.rollout.hosts import RolloutHosts
+from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
 from rollout.execution.rollout.run import RunPorts, RunRequest, run_plan

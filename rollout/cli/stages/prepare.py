@@ -1,18 +1,23 @@
-"""Make a plan or load a saved one, and prepare its run."""
+"""Prepare a new run: make a plan, or load a saved one. Refuse what must not start."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rollout.adapters.input_files import read_input
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.stages.hosts import Targets
-from rollout.cli.stages.observers import past_runs
+from rollout.cli.stages import refusals
+from rollout.cli.stages.cluster import Connections, read_cluster
+from rollout.cli.stages.hosts import Targets, ask_hosts
+from rollout.cli.stages.observers import observe_cluster, past_runs
 from rollout.cli.stages.request import Request, Saved
 from rollout.cli.stages.selection import similar_labels
 from rollout.cli.terminal import show_progress, warn
 from rollout.errors import PlanFileError, StalePlanError
+from rollout.execution.record.memory import require_memory
+from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host
@@ -25,6 +30,9 @@ from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan.staleness import changes
 from rollout.report.sentences import extent
+
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
 
 _MOST_CHANGES = 10
 
@@ -98,6 +106,37 @@ def prepare(
         _refuse_stale(saved, inputs)
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
     return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRun:
+    """A new run, the cluster that it is planned for, and the ended rollout that it replaces."""
+
+    prepared: PreparedRun
+    snapshot: ClusterSnapshot
+    replaced: Unfinished | None
+
+
+def prepare_fresh(
+    connections: Connections,
+    request: Request,
+    metrics: "Metrics | None",
+    *,
+    may_replace_stopped: bool,
+    proven: Proven | None = None,
+) -> FreshRun:
+    """Raise `BlockedError` or `LockedError` if no rollout may start."""
+    api = connections.api
+    namespace = request.namespace
+    refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
+    snapshot = read_cluster(api, namespace, warns=False)
+    require_memory(snapshot.memory)
+    replaced = refusals.replaceable_unfinished(
+        api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
+    )
+    targets = ask_hosts(connections, request, snapshot.nodes)
+    observe_cluster(metrics, targets.observations, snapshot.memory)
+    return FreshRun(prepare(request, snapshot, targets, proven), snapshot, replaced)
 
 
 def load_saved(file: Path) -> RolloutPlan:

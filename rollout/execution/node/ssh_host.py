@@ -1,6 +1,7 @@
 """A node's host over SSH: which boot it is in, and whether it is the planned machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,9 +17,10 @@ from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
+from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
-from rollout.ports import CommandResult, HostShell
+from rollout.ports import CommandResult, HostExecutor, HostShell
 
 T = TypeVar("T")
 SSH_SECONDS = 20.0
@@ -81,6 +83,37 @@ class SshHost:
 
     def at_end(self, planned: PlannedNode) -> PlannedNode:
         return planned
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutHosts:
+    """The hosts by Node name, and the settings for reaching and rebooting them.
+
+    `probe_timeout` is in seconds.
+    """
+
+    by_node: Mapping[str, Host]
+    shell: HostExecutor
+    probe_timeout: float = 60.0
+    reboot_command: str = REBOOT_COMMAND
+    detect_command: str = ""
+
+    def __contains__(self, node: str) -> bool:
+        return node in self.by_node
+
+    def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
+        hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
+        return self.shell.attending(hosts)
+
+    def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
+        return SshHost(
+            host=self.by_node[planned.name],
+            planned=planned,
+            shell=RememberingShell(self.shell),
+            probe_timeout=self.probe_timeout,
+            reboot_command=self.reboot_command,
+            probe=Probe(policy.detect, self.detect_command),
+        )
 
 
 def is_host_silent(error: SshError | None) -> bool:

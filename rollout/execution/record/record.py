@@ -33,7 +33,7 @@ from rollout.model.policy import Policy
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import whole_second
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, with_id
-from rollout.planning.plan.joining import with_patience
+from rollout.planning.plan.joining import with_timeouts_of
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"
@@ -335,7 +335,7 @@ class RunRecord:
                 hint="See how it stands: rollout status --run.",
             )
         self._last_wave = stored.last_wave
-        policy = with_patience(stored.plan.policy, rules)
+        policy = with_timeouts_of(stored.plan.policy, rules)
         changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
         self._mark_ended(ended=False, plan=changed)
 

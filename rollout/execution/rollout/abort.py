@@ -16,14 +16,13 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
-from rollout.execution.node.ssh_host import SshHost, is_in_planned_boot
+from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_planned_boot
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.unfinished import MarkedNode, Unfinished, read_unfinished, stranded
-from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.fleetlock import NO_SLOTS
 from rollout.model.memory import Pause

@@ -23,12 +23,12 @@ from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import Health, RunRecord, may_have_begun, record_document
 from rollout.execution.rollout.engine import Engine
-from rollout.execution.rollout.hosts import RolloutHosts
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner

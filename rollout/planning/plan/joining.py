@@ -171,7 +171,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
     }
 
 
-def with_patience(rules: Policy, patient: Policy) -> Policy:
+def with_timeouts_of(rules: Policy, patient: Policy) -> Policy:
     """Return `rules` with the timeouts of `patient`; pools are matched by name."""
     hooks = replace(rules.gates.hooks, timeout=patient.gates.hooks.timeout)
     pools = list[Pool]()
