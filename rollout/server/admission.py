@@ -32,7 +32,7 @@ from rollout.model.text import shortened
 from rollout.model.timestamps import timestamp
 from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, away_reasons
-from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
+from rollout.planning.eligibility.candidates import Candidate, is_control_plane, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs, why_maybe_held
 from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
@@ -232,14 +232,12 @@ class SlotAdmission:
             unattended=True,
         )
         candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), inputs)
-        objection = exclusion(candidate)
+        objection = why_excluded(candidate)
+        if objection is None and not facts.update.new_version:
+            objection = why_maybe_held(facts.running_version, inputs)
         if objection:
-            kind = _KINDS.get(objection.reason, AnswerKind.NODE_EXCLUDED)
-            raise Denied(kind, f"{node.name}: {objection.message}")
-        if not facts.update.new_version:
-            held = why_maybe_held(facts.running_version, inputs)
-            if held:
-                raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(held)}")
+            kind = _KINDS.get(objection.kind, AnswerKind.NODE_EXCLUDED)
+            raise Denied(kind, f"{node.name}: {text(objection)}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
