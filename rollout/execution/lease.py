@@ -132,12 +132,12 @@ class Lease(msgspec.Struct):
         )
 
 
-def leases(namespace: str) -> str:
+def leases_path(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 def read_lease_object(api: ClusterApi, namespace: str) -> Lease | None:
-    path = f"{leases(namespace)}/{marks.LEASE_NAME}"
+    path = f"{leases_path(namespace)}/{marks.LEASE_NAME}"
     try:
         return decode(api.get(path), Lease, path)
     except ApiNotFoundError:
@@ -336,12 +336,12 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
         ),
         hint=(
             f"If its process is gone, the lock expires in {elapsed(max(1.0, left))}."
-            f" To take it over now: {unlocking(lease, namespace)}"
+            f" To take it over now: {unlock_command(lease, namespace)}"
         ),
     )
 
 
-def unlocking(lease: LeaseState, namespace: str) -> str:
+def unlock_command(lease: LeaseState, namespace: str) -> str:
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

@@ -33,10 +33,10 @@ from rollout.execution.lease import (
     Lease,
     LeaseMeta,
     LeaseWatch,
-    leases,
+    leases_path,
     locked_error,
     read_lease_object,
-    unlocking,
+    unlock_command,
 )
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
@@ -93,7 +93,7 @@ class LeaseLock:
         self._interval = self.request.seconds / RENEWALS_PER_DURATION
         self._hurried = self.cluster.api.within(self._interval)
         self._watch = self.request.watch or LeaseWatch(self._clock)
-        self._collection = leases(self.request.namespace)
+        self._collection = leases_path(self.request.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._mutex = threading.Lock()
         self._ended = threading.Event()
@@ -184,7 +184,7 @@ class LeaseLock:
         """
         while True:
             try:
-                self._patiently(lambda: self._hold_by(write))
+                self._retry(lambda: self._hold_by(write))
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (
@@ -199,9 +199,9 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._patiently(lambda: read_lease_object(self.cluster.api, self.request.namespace))
+        return self._retry(lambda: read_lease_object(self.cluster.api, self.request.namespace))
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry(self, action: Callable[[], T]) -> T:
         return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
@@ -212,7 +212,7 @@ class LeaseLock:
         run = lease.state.run
         if self.request.force_unlock not in ("", run):
             purpose = f"for run {name_excerpt(run)}" if run else "and names no run"
-            unlock = unlocking(lease.state, self.request.namespace)
+            unlock = unlock_command(lease.state, self.request.namespace)
             raise BlockedError(
                 f"--force-unlock {self.request.force_unlock}, but {lease.state.holder_text} holds"
                 f" the lock {purpose}",
@@ -249,7 +249,7 @@ class LeaseLock:
 
     def _report_wait(self, lease: Lease) -> None:
         left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
-        unlock = unlocking(lease.state, self.request.namespace)
+        unlock = unlock_command(lease.state, self.request.namespace)
         self.notice(
             f"{lease.state.holder_text} holds the lock: watching up to {left} for a renewal; if its"
             f" process is gone: {unlock}"

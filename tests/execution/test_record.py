@@ -45,7 +45,7 @@ def begun(api: ClusterApi) -> RunRecord:
 def test_the_last_wave_is_known_after_a_kill_and_after_an_end(api: ClusterApi) -> None:
     record = begun(api)
     assert stored(api).last_wave == 0
-    record.keep(3, READY)
+    record.store_health(3, READY)
     assert stored(api).last_wave == 3
     assert stored(api).health == READY
     record.end(complete=False)
@@ -54,7 +54,7 @@ def test_the_last_wave_is_known_after_a_kill_and_after_an_end(api: ClusterApi) -
 
 
 def test_a_process_that_starts_no_wave_keeps_the_number(api: ClusterApi) -> None:
-    begun(api).keep(3, READY)
+    begun(api).store_health(3, READY)
     resumed = run_record(api)
     resumed.take_up(RUN, Policy())
     assert stored(api).health == READY
@@ -64,6 +64,6 @@ def test_a_process_that_starts_no_wave_keeps_the_number(api: ClusterApi) -> None
 
 def test_the_number_is_written_even_if_the_health_is_too_large(api: ClusterApi) -> None:
     many = frozenset(f"worker-{number:0200}" for number in range(2000))
-    begun(api).keep(3, Health({}, many))
+    begun(api).store_health(3, Health({}, many))
     assert stored(api).last_wave == 3
     assert stored(api).health is None

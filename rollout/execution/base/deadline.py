@@ -112,7 +112,7 @@ def _pause(state: RetryCallState) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """When the first failed request in a row was sent, and the last one failed; monotonic seconds."""
+    """When the first failed request in a row was sent, and the last one failed, in seconds."""
 
     first_sent: float
     last_failed: float
@@ -147,6 +147,7 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
+        """Note whether the server answers the request within. An error is an answer, too."""
         sent = self.clock.monotonic()
         try:
             yield

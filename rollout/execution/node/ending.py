@@ -139,6 +139,10 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """Whether marks of this run are on the Node.
+
+    The write of a claim may have been carried out although its answer was lost.
+    """
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context)

@@ -204,6 +204,7 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
+    """Return the version that was rolled back, or how many reboots have changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}
@@ -214,6 +215,7 @@ def _details_of_return(
 
 
 def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
+    """Return the version that last failed on the node, and how; nothing after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:

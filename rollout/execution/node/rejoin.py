@@ -80,18 +80,19 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
+    """Wait for the Node of the new boot, and cordon and mark it as the earlier Node was."""
     _await_registered(context, progress)
     known = {
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
-        marks.READY_BEFORE: ready_before_it(context),
+        marks.READY_BEFORE: ready_before_reboot(context),
     }
     mark_again(context, phase, known)
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
-def ready_before_it(context: NodeContext) -> str | None:
+def ready_before_reboot(context: NodeContext) -> str | None:
     before = context.watched.seen if context.watched else None
     return before.annotations.get(marks.READY_BEFORE) if before else None
 

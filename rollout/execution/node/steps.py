@@ -57,7 +57,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run one node to its end; `steps` has each phase but done and failed. Failures are returned."""
+    """Run one node to its end, and return failures; `steps` has all phases but done and failed."""
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -122,6 +122,11 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
+    """Return what the next step works with.
+
+    The staged version is the one that the node was last admitted for. Until the reboot is
+    requested, `check_may_act` also raises an error on a stop that returns nodes.
+    """
     return with_check_of_phase(_as_admitted(context, progress), progress.phase)
 
 
@@ -130,6 +135,7 @@ def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
+    """Return the version that the node was last admitted for, if it is not the planned one."""
     admitted = _as_admitted(context, progress).planned.staged_version
     return admitted if admitted != context.planned.staged_version else ""
 
@@ -341,6 +347,7 @@ def after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
+    """Return the node once its own pods are ready, and count reboots that have changed nothing."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     before = return_node(context, Outcome.SUCCEEDED, version)

@@ -339,7 +339,7 @@ class RunRecord:
         changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
         self._mark_ended(ended=False, plan=changed)
 
-    def keep(self, wave: int, health: Health) -> None:
+    def store_health(self, wave: int, health: Health) -> None:
         """Write the health before a wave, for a process that continues after a crash.
 
         The rollout goes on if it cannot be written. Of health that is too large, only the number of
@@ -437,7 +437,7 @@ class RunRecord:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            **_content(encode_plan(with_id(plan))),
+            **_plan_data(encode_plan(with_id(plan))),
         }
 
 
@@ -446,7 +446,7 @@ def _put_wave(body: dict[str, Any], written: bytes) -> None:
 
 
 def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
-    content = _content(encode_plan(with_id(plan)))
+    content = _plan_data(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
         changed = dict(body.get(part) or {})
         changed.pop(PLAN_KEY, None)
@@ -454,7 +454,7 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
         body[part] = {**changed, **content.get(part, {})}
 
 
-def _content(document: bytes) -> dict[str, dict[str, str]]:
+def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

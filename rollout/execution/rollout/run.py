@@ -208,7 +208,7 @@ class Rollout:
 
     def _store_health(self, wave: int, health: Health) -> None:
         if self._may_act():
-            self.record.keep(wave, health)
+            self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
         unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
@@ -295,6 +295,7 @@ class Rollout:
         return result
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
+        """Keep the soft taint on waiting nodes until the exit, but on those in the set for good."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
@@ -307,6 +308,7 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
+        """Return the node under this process if it is left for another process to reboot."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}

@@ -62,6 +62,7 @@ class ReadinessSnapshot:
         return listed([*lacking, *nodes], _NAMED)
 
     def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
+        """Return what the workload lacks, beside the pods that nodes in flight have evicted."""
         now = self.current(earlier)
         if now is None:
             return ""

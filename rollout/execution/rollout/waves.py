@@ -316,7 +316,7 @@ class WaveRunner:
     ) -> Decision:
         left = [node for node in waiting if node.name not in in_flight]
         # If no node has room even while no other is unavailable, do not ask the API server.
-        if self._first(progress.candidates(left, in_flight), away=frozenset()) is None:
+        if self._first_with_room(progress.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         give_up: list[GivenUp] = []
@@ -325,7 +325,7 @@ class WaveRunner:
             # These use up the limit, and so does each node that starts now.
             away = in_flight | self.unavailable()
             while True:
-                node = self._first(progress.candidates(left, in_flight), away, checked)
+                node = self._first_with_room(progress.candidates(left, in_flight), away, checked)
                 if node is None:
                     break
                 checked.add(node.name)
@@ -347,7 +347,7 @@ class WaveRunner:
             return Decision(give_up=[*give_up, GivenUp(others, ApiUnavailable(error.message))])
         return Decision(begin, give_up)
 
-    def _first(
+    def _first_with_room(
         self,
         candidates: Iterator[PlannedNode],
         away: frozenset[str],
