@@ -115,11 +115,11 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
-    news = LogFilter()
+    log_filter = LogFilter()
     lines = [
         line
         for line in entries(records)
-        if line and (news.take(line, line.at.timestamp()) or details)
+        if line and (log_filter.add(line, line.at.timestamp()) or details)
     ]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)

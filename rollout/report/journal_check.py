@@ -90,7 +90,7 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
     check = _Check()
     for (number, _), line in zip(numbered, lines, strict=True):
         if line is not None:
-            check.take(number, line)
+            check.add_line(number, line)
     return CheckedJournal(
         processes=check.process_count,
         nodes=len(check.moved_nodes),
@@ -135,7 +135,7 @@ class _Process:
             and (node.outcome.is_failure if is_failure else node.outcome is Outcome.SUCCEEDED)
         }
 
-    def begin(self, plan: RolloutPlan | None) -> None:
+    def read_limits(self, plan: RolloutPlan | None) -> None:
         if plan is None:
             return
         policy = plan.policy
@@ -160,12 +160,12 @@ class _Check:
         self._run = ""
         self._succeeded = set[str]()
 
-    def take(self, number: int, line: AnyLine) -> None:
+    def add_line(self, number: int, line: AnyLine) -> None:
         match line:
             case JournalHeader():
                 self._begin_process(line)
             case PlanLine():
-                self.process.begin(read_plan(line.plan))
+                self.process.read_limits(read_plan(line.plan))
             case WaveStarted():
                 self._start_wave(number, line)
             case NodeStep():

@@ -85,7 +85,7 @@ class LiveProgress:
 
     def notify(self, event: StepEvent) -> None:
         with self._lock:
-            self._view.take(event, self._monotonic())
+            self._view.apply(event, self._monotonic())
             line = self._line(event)
         if line is not None:
             print_above(self._live, line)

@@ -146,7 +146,7 @@ class Metrics(Collector):
                     shown.run.running().set(0)
                     self._view.release_pods(event.at)
                 case _:
-                    self._view.take(event)
+                    self._view.apply(event)
 
     def _plan(self, event: PlanReady) -> None:
         """Start over, but keep the nodes in flight of other plans, as FleetLock has them.
@@ -160,7 +160,7 @@ class Metrics(Collector):
         in_flight = self._view.in_flight if self._last_pass is None else ()
         beside = {node.name: node for node in in_flight if node.name not in pools}
         self._view = RunView(nodes=beside)
-        self._view.take(event)
+        self._view.apply(event)
         self._pools = {name: self._pools.get(name, "") for name in beside} | pools
         for family in (shown.cluster.info, shown.run.excluded):
             family.clear()
@@ -184,7 +184,7 @@ class Metrics(Collector):
 
     def _step(self, event: NodeStep) -> None:
         before = self._view.nodes.get(event.node, NodeView(event.node)).phase
-        self._view.take(event)
+        self._view.apply(event)
         if event.phase is before:
             return
         pool = self._pools.get(event.node, "")
@@ -196,7 +196,7 @@ class Metrics(Collector):
             self._shown.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
     def _finished(self, event: NodeFinished) -> None:
-        self._view.take(event)
+        self._view.apply(event)
         if event.succeeded:
             self._shown.cluster.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:

@@ -68,7 +68,7 @@ class NoteMaker:
         )
 
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
-        self._view.take(event)
+        self._view.apply(event)
         match event:
             # A plan without waves begins nothing.
             case PlanReady() if self.plan.waves:

@@ -33,7 +33,7 @@ DETAIL_SECONDS = 30.0
 _HELD_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 # In these phases nothing has happened yet, or the end has a line of its own.
-_UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
+_SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
 # The settings may ask for long waits in these phases.
 _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
 
@@ -47,41 +47,43 @@ class LogFilter:
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
         self._names_pods = names_pods
-        self._told: dict[tuple[str, str], float] = {}
+        self._reported_at: dict[tuple[str, str], float] = {}
 
-    def take(self, event: StepEvent | AnyLine, now: float) -> bool:
+    def add(self, event: StepEvent | AnyLine, now: float) -> bool:
+        """Add an event; return whether it gets a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # A server reboots one host after another, so nothing adds up.
             self.view = RunView()
-        is_told = True
+        gets_line = True
         match event:
             case NodeStep():
-                is_told = self._is_new(event, now)
+                gets_line = self._admit_step(event, now)
             case PodBlocked():
-                is_told = self._is_due((event.node, event.pod), now, _HELD_SECONDS)
+                gets_line = self._admit_again((event.node, event.pod), now, _HELD_SECONDS)
             case PodsEvicted():
-                is_told = self._names_pods
+                gets_line = self._names_pods
             case PodReleased():
-                is_told = self._told.pop((event.node, event.pod), None) is not None
+                gets_line = self._reported_at.pop((event.node, event.pod), None) is not None
             case _:
                 pass
-        self.view.take(event, now)
-        return is_told
+        self.view.apply(event, now)
+        return gets_line
 
-    def _is_new(self, event: NodeStep, now: float) -> bool:
-        """Lets each phase pass once, its details rarely, and waits of cordoned nodes at once."""
+    def _admit_step(self, event: NodeStep, now: float) -> bool:
+        """Admit each phase once, its details rarely, and waits of cordoned nodes at once."""
         before = self.view.nodes.get(event.node)
         if before and before.phase is event.phase:
             is_wait = event.phase in _BETWEEN and event.activity is Activity.WAITING
             every = 0.0 if is_wait and before.detail != event.detail else DETAIL_SECONDS
-            return bool(event.detail) and self._is_due((event.node, ""), now, every)
-        self._told[event.node, ""] = now
-        return event.phase not in _UNTOLD
+            return bool(event.detail) and self._admit_again((event.node, ""), now, every)
+        self._reported_at[event.node, ""] = now
+        return event.phase not in _SILENT_PHASES
 
-    def _is_due(self, key: tuple[str, str], now: float, every: float) -> bool:
-        if now - self._told.get(key, float("-inf")) < every:
+    def _admit_again(self, key: tuple[str, str], now: float, every: float) -> bool:
+        """Admit the key at most once in `every` seconds, and note when."""
+        if now - self._reported_at.get(key, float("-inf")) < every:
             return False
-        self._told[key] = now
+        self._reported_at[key] = now
         return True
 
 
@@ -100,7 +102,7 @@ class PlainLines:
         self._rephrase = rephrase
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._news = LogFilter(names_pods=names_pods)
+        self._filter = LogFilter(names_pods=names_pods)
         self._last = monotonic()
         self._ended = threading.Event()
         self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
@@ -116,10 +118,10 @@ class PlainLines:
     def notify(self, event: StepEvent) -> None:
         with self._lock:
             now = self._monotonic()
-            is_told = self._news.take(event, now)
+            gets_line = self._filter.add(event, now)
             if isinstance(event, RunFinished):
                 self._ended.set()
-            if is_told:
+            if gets_line:
                 self._write(event.at, sentence(event), now)
 
     def _fill(self) -> None:
@@ -128,8 +130,8 @@ class PlainLines:
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= _QUIET_SECONDS and self._news.view.planned:
-                    self._write(datetime.now(UTC), progress_text(self._news.view, now), now)
+                if now - self._last >= _QUIET_SECONDS and self._filter.view.planned:
+                    self._write(datetime.now(UTC), progress_text(self._filter.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now

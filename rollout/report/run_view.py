@@ -145,7 +145,7 @@ class RunView:
     def failed(self) -> int:
         return sum(end.outcome.is_failure for end in self.ended)
 
-    def take(  # noqa: C901, PLR0912 - one case a type of event
+    def apply(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
         if event is None:
@@ -173,7 +173,7 @@ class RunView:
                 for owner, seconds in (event.endings or {}).items():
                     self.pod_endings.setdefault(owner, []).append(seconds)
             case PodBlocked():
-                self._hold(event, now)
+                self._block(event, now)
             case PodReleased():
                 self._release(event)
             case PodsEvicted():
@@ -290,7 +290,7 @@ class RunView:
             self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
             self._settles = True
 
-    def _hold(self, event: PodBlocked, now: float) -> None:
+    def _block(self, event: PodBlocked, now: float) -> None:
         node = self._node(event.node)
         node.blocked_at[event.pod] = now
         hold = node.held.get(event.pod)
@@ -313,6 +313,6 @@ class RunView:
 def run_view(entries: Iterable[AnyLine | None]) -> RunView:
     view = RunView()
     for entry in entries:
-        view.take(entry)
+        view.apply(entry)
     view.close()
     return view

@@ -152,7 +152,7 @@ def test_at_80_columns_a_run_has_its_command_and_its_end_on_its_own_line() -> No
 def waves_of(*started: tuple[int, int, str]) -> list[tuple[int, int]]:
     view = RunView()
     for index, waves, nodes in started:
-        view.take(WaveStarted(AT, index, waves, tuple(nodes.split())))
+        view.apply(WaveStarted(AT, index, waves, tuple(nodes.split())))
     return [(wave.index, wave.of) for wave in view.waves]
 
 
