@@ -57,6 +57,8 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
+    """The outcome for one host. `version` is one that was staged before."""
+
     node: str
     outcome: CheckOutcome
     version: str = ""

@@ -61,8 +61,7 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import execute, refusals, screens
-    from rollout.cli.stages.cluster import connect
+    from rollout.cli.stages import cluster, execute, refusals, screens
     from rollout.cli.stages.prepare import prepare_fresh
 
     file = _one_file(file, filename)
@@ -72,14 +71,15 @@ def apply(
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = _request(settings, file)
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
-    connections = connect(settings)
+    connections = cluster.connect(settings)
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
         watch = refusals.lock_watch_unless_held(api, request.namespace)
-        may_decline = asks or is_rehearsal
-        fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
+        fresh = prepare_fresh(
+            connections, request, metrics, may_replace_stopped=asks or is_rehearsal
+        )
         prepared = fresh.prepared
-        _show(fresh, api, may_decline=may_decline)
+        _show(fresh, api, may_decline=asks or is_rehearsal)
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))

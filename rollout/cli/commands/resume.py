@@ -15,6 +15,7 @@ from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
+    from rollout.cli.stages.execute import Execution
     from rollout.cli.stages.prepare import PreparedRun
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
@@ -58,11 +59,9 @@ def resume(
       rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import execute, observers, refusals, resumption, screens
-    from rollout.cli.stages.cluster import connect
+    from rollout.cli.stages import cluster, execute, observers, refusals, resumption
 
-    as_json = settings.output.as_json
-    connections = connect(settings)
+    connections = cluster.connect(settings)
     api = connections.api
     watch = None
     if not force_unlock:
@@ -73,7 +72,7 @@ def resume(
     request = resumption.resuming_request(settings, unfinished, retry_failed=retry_failed)
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
-        consent.refuse_without_terminal(as_json=as_json)
+        consent.refuse_without_terminal(as_json=settings.output.as_json)
     with observers.metered(settings, api.server) as metrics, observers.measured_pass(metrics):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
@@ -88,15 +87,23 @@ def resume(
             force_unlock=force_unlock,
             metrics=metrics,
         )
-        if not (as_json or unfinished.in_flight) and screens.next_without_waves(
-            prepared.plan, settings
-        ):
-            # All of it is on the screen, and the next command is its last line.
-            execute.nothing_done(execution)
-            raise typer.Exit(ExitCode.PARTIAL)
-        if not yes:
-            _ask(prepared, wiring.cluster_place(settings, api))
-        raise typer.Exit(execute.execute(execution))
+        raise typer.Exit(_execute(execution, unfinished, yes=yes))
+
+
+def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
+    from rollout.cli import wiring
+    from rollout.cli.stages import execute, screens
+
+    prepared = execution.prepared
+    settings = prepared.request.settings
+    is_on_screen = not (settings.output.as_json or unfinished.in_flight)
+    if is_on_screen and screens.next_without_waves(prepared.plan, settings):
+        # The next command is the last line of the screen.
+        execute.nothing_done(execution)
+        return ExitCode.PARTIAL
+    if not yes:
+        _ask(prepared, wiring.cluster_place(settings, execution.connections.api))
+    return execute.execute(execution)
 
 
 def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":

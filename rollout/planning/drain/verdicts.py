@@ -38,6 +38,8 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
+    """What happens to a pod."""
+
     EVICT = "evict"
     LEAVE = "leave"
     REFUSE = "refuse"

@@ -32,6 +32,8 @@ from rollout.wording import fix, note, text
 
 
 class NodeState(StrEnum):
+    """The values of the STATE column of `rollout status`."""
+
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
     ROLLED_BACK = "rolled back"

@@ -18,6 +18,8 @@ from rollout.wording.waves import crowding, limit_words, title
 
 @dataclass(frozen=True, slots=True)
 class NotThere:
+    """Why the node is not in an earlier wave."""
+
     wave: int
     because: tuple[str, ...]
 
