@@ -1,7 +1,7 @@
 """Work in daemon threads, which the exit of the program does not wait for.
 
-The threads of an executor are joined when it closes and when the interpreter exits, so that an
-interrupted program would wait for an API server or a host that hangs.
+Python joins the threads of an executor at exit, and would wait for an API server or a host that
+hangs.
 """
 
 from collections.abc import Callable, Generator, Iterable

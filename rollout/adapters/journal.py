@@ -1,7 +1,6 @@
 """The journal of a run: one JSON object per line, flushed to the disk before the run continues.
 
-No rollout depends on its journal. A process that dies may leave half a line. The next process
-starts a new line, and readers skip the half.
+A process that dies may leave half a line, which readers skip. The next process starts a new line.
 """
 
 import fcntl

@@ -62,8 +62,8 @@ class _Silenced(msgspec.Struct, frozen=True):
 class PrometheusAlerts:
     """The firing alerts of one Prometheus that match these label matchers.
 
-    With an `alertmanager`, alerts that it has silenced are left out. It may know them with more
-    labels, which Prometheus adds. `token` goes to Prometheus only; see `token_for`.
+    With an `alertmanager`, alerts that it has silenced are left out. `token` goes to Prometheus
+    only; see `token_for`.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ def is_same_place(url: str, other: str) -> bool:
 def token_for(url: str, own_url: str, token: str) -> str:
     """Return the token for a URL, without white space around it.
 
-    A saved plan or a record may name another URL than this process's own settings, and must not
-    get the token. `UsageError` in that case, and if no header can carry the token.
+    A saved plan or a record may name another URL, which must not get the token. `UsageError` in
+    that case, and if no header can carry the token.
     """
     if not token.strip():
         return ""

@@ -34,7 +34,7 @@ class NodeSilences:
     """Silences the alerts of nodes by a run's events, from entering the context until leaving it.
 
     It silences alerts whose `label` is the node's name or the host's address, with or without a
-    port. If Alertmanager fails, it warns once, and the rollout continues.
+    port. If Alertmanager fails, it warns once.
     """
 
     def __init__(

@@ -171,10 +171,9 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
 
 
 def _end_at_once(stop: StopRequest) -> None:
-    """End the process without waiting for the threads of the nodes, as `sys.exit` would.
+    """End the process without waiting for the threads of the nodes.
 
-    The lock is released first if the API server answers soon, so that nobody has to wait until it
-    expires.
+    The lock is released first if the API server answers soon.
     """
     leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
     leaving.start()

@@ -116,8 +116,7 @@ class Detection:
 def targets_text(targets: Mapping[Source, str]) -> str:
     """Return what each source must report after the reboot, as an annotation.
 
-    It is empty if no source but update_engine asks for the reboot: its version has an annotation
-    of its own.
+    It is empty if only update_engine asks for the reboot, whose version has its own annotation.
     """
     if not targets or set(targets) == {Source.UPDATE_ENGINE}:
         return ""

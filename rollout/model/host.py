@@ -114,9 +114,9 @@ class EngineTrouble(StrEnum):
 class UpdateStatus:
     """One answer of update_engine.
 
-    `new_version` is empty if the engine does not say, as after it was restarted while an update was
-    pending. `message` says how far a download is, or why the operation is unknown, and `trouble`
-    which kind of failure that is.
+    `new_version` is empty if the engine does not say, as after a restart with a pending update.
+    `message` says how far a download is, or why the operation is unknown, and `trouble` which kind
+    of failure that is.
     """
 
     operation: UpdateOperation

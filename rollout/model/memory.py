@@ -1,7 +1,6 @@
 """What is remembered after a rollout: failures of nodes and versions, and pauses.
 
-It is stored in the cluster, so that a later pass on another machine knows it. Times are RFC 3339 in
-UTC by the API server's clock, which all passes share.
+It is stored in the cluster for later passes. Times are RFC 3339 in UTC by the API server's clock.
 """
 
 from collections.abc import Mapping

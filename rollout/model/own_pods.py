@@ -1,7 +1,7 @@
 """The pods that belong to their node: static pods, and those of DaemonSets.
 
-They stop and return with the node. An annotation stores which were ready before the drain, static
-pods by their own name and the others by that of their DaemonSet.
+An annotation stores which were ready before the drain, static pods by their own name and the others
+by that of their DaemonSet.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Label selectors: what they match, and how operators write them.
 
-`parse_selector` reads `app=web,tier!=x`, `app in (web, api)`, `!debug` and `x>1`. The grammar and
-the rules for names and values are those of apimachinery's `labels.Parse`, so that kubectl, the API
-server and rollout select the same objects.
+`parse_selector` reads `app=web,tier!=x`, `app in (web, api)`, `!debug` and `x>1`, with the grammar
+and the rules of apimachinery's `labels.Parse`.
 """
 
 import re

@@ -45,7 +45,7 @@ _WARNING = re.compile(
 def last_line(text: str, limit: int = _LIMIT) -> str:
     """Return the last line that says something, safe to show; empty if no line does.
 
-    A line that is too long loses its middle, because the cause is often at its end.
+    A line that is too long loses its middle.
     """
     lines = [line for line in text.splitlines() if _WORD.search(line)]
     reasons = [line for line in lines if not _NO_REASON.match(line.strip())]

@@ -1,7 +1,7 @@
 """All metrics with help texts and labels, as documents and alert rules name them.
 
-Units are base units. Labels have few values each: nodes of one cluster, pools and fixed words;
-budgets that hold now. Each metric has the label `cluster` as well, which comes first.
+Units are base units. Labels have few values each. Each metric has the label `cluster` as well,
+which comes first.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
 """A run as its events describe it, for the board, logs, history and reports.
 
-Events of the engine and lines of journals have the same types. A journal of several processes is
-one run: whatever is in progress when a process ends has ended with it.
+Events of the engine and lines of journals have the same types. Whatever is in progress when a
+process ends has ended with it.
 """
 
 from collections.abc import Iterable, Sequence

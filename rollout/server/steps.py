@@ -89,10 +89,9 @@ class SlotHost:
         """Return None: the host cannot be asked."""
 
     def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted as its staged version.
+        """Return the node with the version that it booted, or that FLUO's agent announced.
 
-        If the host is not back, the version is the one that FLUO's agent announced. None if the
-        Node was deleted: another Node may have its name by now.
+        None if the Node was deleted: another Node may have its name by now.
         """
         planned = self.planned
         try:

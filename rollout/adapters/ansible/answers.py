@@ -132,8 +132,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
 def inventory_refusal(printed: str) -> str:
     """Return why `ansible-inventory` cannot read an inventory; empty if it does not say.
 
-    Its error only names the file. Each plugin that fails writes a warning, and the first warning
-    comes from the plugin for this kind of file.
+    Each plugin that fails writes a warning; the first comes from the plugin for this kind of file.
     """
     messages = [part for part in _MESSAGE_START.split(printed) if _MESSAGE_START.match(part)]
     for message in messages:

@@ -1,7 +1,7 @@
 """Settings for Ansible: the user's own configuration, and rollout's settings.
 
-In Ansible an inventory overrides the environment, which overrides the configuration file. rollout
-sets what it needs in the environment. A preference yields to the user's environment and file.
+In Ansible an inventory overrides the environment, which overrides the configuration file. A
+preference of rollout yields to the user's environment and file.
 """
 
 import configparser

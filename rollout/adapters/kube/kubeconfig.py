@@ -1,7 +1,7 @@
 """Choose and check a kubeconfig and a context before the client library sees them.
 
-The library reports a missing name as a missing key, and silently continues without a user that does
-not exist. Here the error names the file, the name, and the names that exist.
+The library silently continues without a user that does not exist. Here the error names the file,
+the name, and the names that exist.
 """
 
 import os

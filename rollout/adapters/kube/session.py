@@ -328,8 +328,8 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
 class RenewableSession:
     """A session that is opened again when the server rejects its credentials.
 
-    A renewal that fails may succeed later, so it raises `ApiUnavailableError`. It keeps the first
-    context and refuses another server: a rollout never continues in another cluster.
+    A renewal that fails raises `ApiUnavailableError`. It keeps the first context and refuses
+    another server.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
@@ -380,7 +380,7 @@ class Recovery:
     """Decides whether a refusal is final or may pass. Safe for many threads.
 
     A starting API server answers 401 or 403 until it has read the cluster's roles. Credentials that
-    were accepted once may have expired, or the server cannot verify them for the moment.
+    were accepted once may have expired.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
 """The lines of a watch, which any thread can end at any moment.
 
-A thread that waits in a socket for the next event cannot be told to stop, and closing the socket
-does not wake it. Only shutting down the socket's reading side does.
+Closing a socket does not wake the thread that waits in it; shutting down its reading side does.
 """
 
 import contextlib

@@ -143,8 +143,7 @@ class ConfigFiles:
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the named file, else the files that `ssh` reads; None if there are none.
 
-    `ssh` takes the home of the account. If HOME is another folder, as in a container or with sudo,
-    only the file there is used.
+    `ssh` takes the home of the account. If HOME is another folder, only the file there is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)

@@ -102,8 +102,8 @@ class _PromptHandler(AuthOnlyHandler):
 class _LoginTransport(ServiceRequestingTransport):
     """Requests the login service once per connection, and does not poll for the answer.
 
-    paramiko's plain transport requests it for each key, so some servers hang up, and it fails when
-    an agent declines to sign. The parent of this class polls every 0.1 s.
+    paramiko's plain transport requests it for each key, so some servers hang up. The parent of this
+    class polls every 0.1 s.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:

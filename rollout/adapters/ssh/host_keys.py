@@ -1,7 +1,7 @@
 """Scan the keys of hosts, and write those that are confirmed to a known_hosts file.
 
-A scan alone proves nothing. A key is the host's only if a file has it already, or if its
-fingerprint is one that the host prints on its console.
+A scan alone proves nothing. A key counts if a file has it already, or if its fingerprint is one
+that the host prints on its console.
 """
 
 import base64

@@ -86,8 +86,8 @@ class Names:
 class KnownHosts:
     """The keys of some files, and the decision about a key that a host presents.
 
-    New keys are written to the operator's first file, if there is one. Safe to use from many
-    threads. Errors do not name the host: the caller does.
+    New keys are written to the operator's first file. Safe to use from many threads. The caller
+    adds the host to errors.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:

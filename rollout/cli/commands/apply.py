@@ -43,7 +43,6 @@ class DryRun(StrEnum):
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: Given,
-    *,
     file: Path | None = None,
     filename: Path | None = _FILENAME,
     yes: bool = YES,
@@ -75,11 +74,10 @@ def apply(
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
         watch = refusals.lock_watch_unless_held(api, request.namespace)
-        fresh = prepare_fresh(
-            connections, request, metrics, may_replace_stopped=asks or is_rehearsal
-        )
+        may_decline = asks or is_rehearsal
+        fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
         prepared = fresh.prepared
-        _show(fresh, api, may_decline=asks or is_rehearsal)
+        _show(fresh, api, may_decline=may_decline)
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))

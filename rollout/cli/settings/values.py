@@ -1,7 +1,7 @@
 """How the schema declares a setting, and how its value is read.
 
-A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks that
-need more than the model import it themselves, because help and completion need none of them.
+A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks import
+what they need beyond the model themselves, because help and completion do not.
 """
 
 import re

@@ -123,7 +123,11 @@ class HeldPods:
             report = self.task.report
             report.tell(
                 PodReleased(
-                    report.now, self.task.name, hold.pod.key, hold.reported.budget, hold.since
+                    report.now,
+                    node=self.task.name,
+                    pod=hold.pod.key,
+                    budget=hold.reported.budget,
+                    since=hold.since,
                 )
             )
 

@@ -1,7 +1,7 @@
 """Why `sudo -n` did not run a command, as one of the few causes that an operator can fix.
 
-With `-n` sudo asks for a password before it looks the user up, so an unknown user and one that
-needs a password cannot always be told apart.
+With `-n` sudo asks for a password first, so an unknown user cannot always be told from one that
+needs a password.
 """
 
 import re

@@ -142,7 +142,7 @@ class Headcount:
                 owned[pod.owner.uid] += 1
         running = [pod for pod in pods if not pod.finished and not pod.terminating]
         unready = tuple(pod for pod in running if pod.unready_since)
-        return cls(now, ended, unowned, owned, unready)
+        return cls(now, ended=ended, unowned=unowned, owned=owned, unready=unready)
 
     def most_healthy(self, budget: Budget) -> int:
         if counts_pods(budget):

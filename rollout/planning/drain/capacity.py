@@ -37,7 +37,13 @@ class FreeCapacity:
         for name, amount in offered.others:
             if name in others:
                 others[name] = amount
-        return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, others)
+        return cls(
+            node,
+            cpu=offered.cpu_milli,
+            memory=offered.memory,
+            pods=offered.pods or USUAL_PODS,
+            others=others,
+        )
 
     def __post_init__(self) -> None:
         self.name = self.node.name

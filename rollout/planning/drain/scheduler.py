@@ -104,7 +104,7 @@ class Scheduler:
         """Move these pods off their nodes, and return by node those that fit nowhere else.
 
         Their nodes and those in `beside` are closed. Pods move one after another; those that found
-        no place are tried again until a round moves none, because others may have made room.
+        no place are tried again until a round moves none.
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving

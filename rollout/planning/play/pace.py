@@ -134,8 +134,7 @@ class Pace:
     def reboot(self, drain: int, nodes: int) -> int:
         """Return how long the slowest reboot takes after a drain of `drain` seconds.
 
-        If only whole runs are known, at least half of one is left for the reboot, because estimates
-        of drains are generous.
+        If only whole runs are known, at least half of one is left for the reboot.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
@@ -147,8 +146,7 @@ class Pace:
     def settle(self, pods: Iterable[Pod]) -> int:
         """Return how long the wave takes at least to settle after its nodes are back.
 
-        If start times of all moved pods are known, this is the shortest time of any wave, because
-        longer ones waited for the pods that moved then.
+        If start times of all moved pods are known, this is the shortest time of any wave.
         """
         if not self.past.settles:
             return 0
