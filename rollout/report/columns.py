@@ -103,10 +103,16 @@ def table_text(
     elsewhere: str = "-o wide",
 ) -> str:
     """The last line names the columns without room, and `elsewhere` tells how to see them."""
-    used = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    used = list[int]()
+    for place in range(len(columns)):
+        if not rows or any(row[place] for row in rows):
+            used.append(place)
+    used_cells = list[Row]()
+    for row in rows:
+        used_cells.append([row[place] for place in used])
     table = _Table(
         columns=[columns[place] for place in used],
-        rows=[[row[place] for place in used] for row in rows],
+        rows=used_cells,
         width=width,
     )
     places, widths = table.layout()

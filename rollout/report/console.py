@@ -39,7 +39,8 @@ class SharedConsole(Console):
     """
 
     def __init__(self, *, stderr: bool) -> None:
-        forced = None if (sys.stderr if stderr else sys.stdout).isatty() else False
+        stream = sys.stderr if stderr else sys.stdout
+        forced = None if stream.isatty() else False
         super().__init__(
             stderr=stderr,
             theme=THEME,

@@ -96,7 +96,8 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
-    fixes = [_Fix.of(text) for text in dict.fromkeys(check.fix for check in alike)]
+    texts = dict.fromkeys(check.fix for check in alike)
+    fixes = [_Fix.of(text) for text in texts]
     first = fixes[0]
     is_for_all = len(fixes) <= _MOST_SUBJECTS and all(
         fix.lead == first.lead and fix.commands for fix in fixes

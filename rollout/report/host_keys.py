@@ -42,11 +42,11 @@ class HostKeysReport:
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
     """`width` in columns, None for no limit."""
-    cells = [
-        (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)
-        for row in rows
-    ]
-    table = table_text(_COLUMNS, [[or_nothing(cell) for cell in row] for row in cells], width)
+    table_rows = list[list[str]]()
+    for row in rows:
+        cells = (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)
+        table_rows.append([or_nothing(cell) for cell in cells])
+    table = table_text(_COLUMNS, table_rows, width)
     notes = [
         f"{printable(row.node)}: on file is {', '.join(row.before)}"
         for row in rows

@@ -40,18 +40,16 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
     opens = f"opens {when(upcoming.begin)}" if upcoming else ""
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
-        still = (
-            f"open for another {_far(opening.end, now)}"
-            if opening
-            else joined(", ", "closed", opens)
-        )
+        still = joined(", ", "closed", opens)
+        if opening:
+            still = f"open for another {_far(opening.end, now)}"
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
     frozen = schedule.freezing(now)
     if frozen:
-        # beside windows, the line above says when the next one opens
-        state = (
-            opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"
-        )
+        state = "frozen"
+        # Beside windows, the line above says when the next one opens.
+        if upcoming and not policy.windows:
+            state = f"frozen; ends {when(upcoming.begin)}"
         yield f"Freeze: {shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
     elif policy.freezes:
         begins = schedule.next_freeze(now)

@@ -200,13 +200,13 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._error_of(error, request, status=response.status) from error
         except ApiUnavailableError:
-            self._recovery.was_away()
+            self._recovery.note_outage()
             raise
         self._server_time.hear(response.headers, at)
         return body, token
 
     def _error_of(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
-        self._recovery.was_away()
+        self._recovery.note_outage()
         failed = exchange_error(error, self.server, str(request))
         failed.status = status
         return failed
@@ -229,7 +229,7 @@ class KubeApi:
             response.close()
             response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
-            self._recovery.was_accepted()
+            self._recovery.note_acceptance()
             return response
         raise self._refusal(response, request)
 

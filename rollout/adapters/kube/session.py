@@ -387,11 +387,11 @@ class Recovery:
         self._away_at = float("-inf")
         self._is_known = False
 
-    def was_accepted(self) -> None:
+    def note_acceptance(self) -> None:
         """Note that the server has accepted the credentials."""
         self._is_known = True
 
-    def was_away(self) -> None:
+    def note_outage(self) -> None:
         """Note that the server did not answer, or answered that it is unavailable."""
         self._away_at = time.monotonic()
 
@@ -401,7 +401,7 @@ class Recovery:
         A refusal with causes concerns the object, so it is final.
         """
         if isinstance(error, ApiUnavailableError):
-            self.was_away()
+            self.note_outage()
             return error
         if error.status == _UNAUTHORIZED and self._is_known:
             why = "credentials that the API server accepted before are refused"

@@ -137,7 +137,8 @@ class SettingsFile:
 
         `number` counts the tables of this name, from 1.
         """
-        table, key = re.escape(table), re.escape(key or table)
+        key = re.escape(key or table)
+        table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
         headers = list(header.finditer(self.text))
         begin = headers[number - 1].end() if number <= len(headers) else 0

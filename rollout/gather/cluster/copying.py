@@ -169,14 +169,15 @@ def copy_document(
     key: bytes = b"",
 ) -> bytes:
     """Return the document; with a `key` it is anonymous."""
-    sections = {
-        name: [_reduce(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
-        for name, path in _SECTIONS.items()
-    }
+    sections = dict[str, list[Json]]()
+    for name, path in _SECTIONS.items():
+        bodies = kept.get(path, {}).values()
+        sections[name] = [_reduce(msgspec.json.decode(body)) for body in bodies]
     hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
     if key:
         hidden = Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
-        sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
+        for name, items in sections.items():
+            sections[name] = [hidden.tree(item) for item in items]
         hosts = {hidden.name(name): host for name, host in hosts.items()}
         pace = CopiedPace(
             pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()}

@@ -1,5 +1,6 @@
 """The result of checking one precondition of a rollout."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,4 +66,5 @@ def sort_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 
 def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:
-    return {verdict: sum(check.verdict is verdict for check in checks) for verdict in Verdict}
+    counts = Counter(check.verdict for check in checks)
+    return {verdict: counts[verdict] for verdict in Verdict}

@@ -256,14 +256,16 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
     another cluster.
     """
     present = {node.name: node for node in nodes}
-    by_boot = [
-        name for name, node in present.items() if own.boot_id and node.boot_id == own.boot_id
-    ]
-    name = own.node or (by_boot[0] if len(by_boot) == 1 else pod.node if pod else "")
+    name = own.node or _find_by_boot(own.boot_id, present.values()) or (pod.node if pod else "")
     if name not in present:
         return None
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
     others = (node for node in present.values() if node.name != name)
-    return OwnNode(
-        name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others)
-    )
+    has_place = any(demand.admits(node) for node in others)
+    return OwnNode(name, own.key if pod else "", is_only_place=not has_place)
+
+
+def _find_by_boot(boot_id: str, nodes: Iterable[Node]) -> str:
+    """Return the only node with this boot ID; empty if there is none, or more than one."""
+    names = [node.name for node in nodes if boot_id and node.boot_id == boot_id]
+    return names[0] if len(names) == 1 else ""

@@ -171,12 +171,10 @@ def _why_of_another_time(
 ) -> str:
     written_at = parse_timestamp(document.made_at)
     seen = parse_timestamp(latest)
-    if written_at is None or now is None:
-        return (
-            "it does not say when it was made"
-            if written_at is None
-            else "the API server has not told its time"
-        )
+    if written_at is None:
+        return "it does not say when it was made"
+    if now is None:
+        return "the API server has not told its time"
     if written_at > now + _LATE_CLOCK:
         return f"it was made at {document.made_at}, in the future"
     if (now - written_at).total_seconds() > rules.max_age:

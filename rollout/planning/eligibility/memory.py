@@ -240,11 +240,9 @@ def why_aborted(memory: Memory) -> str:
 
 
 def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
-    return (
-        {key: entry for key, entry in entries.items() if key != name}
-        if name in entries
-        else entries
-    )
+    if name not in entries:
+        return entries
+    return {key: entry for key, entry in entries.items() if key != name}
 
 
 def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:

@@ -18,9 +18,8 @@ DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
 # What a pool may have of its own by the name that it has in the rules.
-_OVERRIDES = tuple(
-    item.name for item in fields(Pool) if item.name in {rule.name for rule in fields(Policy)}
-)
+_RULES = frozenset(rule.name for rule in fields(Policy))
+_OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _RULES)
 
 
 class Pools:

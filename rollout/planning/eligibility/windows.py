@@ -226,11 +226,9 @@ def check_zone(name: str, where: str = "") -> str:
     """Return the name of a timezone; `UsageError`, with `where`, if IANA does not have it."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
-        hint = (
-            f"Did you mean {close[0]}?"
-            if close
-            else "Write it as in the IANA database: Europe/Berlin, UTC."
-        )
+        hint = "Write it as in the IANA database: Europe/Berlin, UTC."
+        if close:
+            hint = f"Did you mean {close[0]}?"
         raise UsageError(f"{name!r}{where} is not in the IANA timezone database", hint=hint)
     return name
 
@@ -365,11 +363,12 @@ class Schedule:
         return Schedule(tuple(self.freezes.values())).following(now) if self.freezes else None
 
     def freezing(self, now: datetime) -> tuple[str, ...]:
-        return tuple(
-            text
-            for text, freeze in self.freezes.items()
-            if any(opening.holds(now) for opening in _openings_near([freeze], now - _BACK, now))
-        )
+        active = list[str]()
+        for text, freeze in self.freezes.items():
+            openings = _openings_near([freeze], now - _BACK, now)
+            if any(opening.holds(now) for opening in openings):
+                active.append(text)
+        return tuple(active)
 
     def why_closed(self, now: datetime) -> "WindowClosed | None":
         # Settings and completion import this module at each start, and need no findings.

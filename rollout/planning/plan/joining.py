@@ -58,8 +58,11 @@ def _return_node(node: Node) -> Node:
 
 
 def count_finished_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
-    waves = plan.waves if plan else ()
-    return sum(all(node.name not in left for node in wave.nodes) for wave in waves)
+    finished = 0
+    for wave in plan.waves if plan else ():
+        if all(node.name not in left for node in wave.nodes):
+            finished += 1
+    return finished
 
 
 def join_plans(

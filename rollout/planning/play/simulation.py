@@ -98,6 +98,9 @@ class Simulator:
         return Forecast(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
+        residents = dict[str, dict[str, Pod]]()
+        for name, pods in self.leaving.items():
+            residents[name] = {pod.uid: pod for pod in pods}
         return PodFlow(
             events=EventQueue(),
             pace=self.pace,
@@ -106,7 +109,7 @@ class Simulator:
             rules=self.policy.drain,
             index=self.index,
             scheduler=scheduler,
-            residents={name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()},
+            residents=residents,
         )
 
     def _is_played(self, layout: Layout) -> bool:

@@ -71,40 +71,44 @@ class Chart(NamedTuple):
 
 def timeline(report: RunReport) -> Chart:
     begun = [node for node in report.nodes if node.phases]
-    longest = sorted(
-        begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds)
-    )[:MOST_ROWS]
-    names = {node.node for node in longest}
+
+    def rank(node: NodeReport) -> tuple[bool, float]:
+        """Failed nodes come first, then those that took longest."""
+        is_well = node.outcome in ("", Outcome.SUCCEEDED)
+        return is_well, -node.seconds
+
+    names = {node.node for node in sorted(begun, key=rank)[:MOST_ROWS]}
     shown = [node for node in begun if node.node in names]
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
     held = grouped((hold.event.node, hold) for hold in report.holds)
-    number = counted(len(begun), "node")
+    sections = list[tuple[str, Sequence[TimelineRow]]]()
+    for wave, nodes in groupby(shown, key=lambda node: node.wave):
+        rows = [_row(whole, node, held.get(node.node, ())) for node in nodes]
+        sections.append((_title_of(report, wave), rows))
+    windows = [("window", opening.begin, opening.end) for opening in report.openings]
+    title = counted(len(begun), "node")
+    if len(shown) < len(begun):
+        title = f"{len(shown)} of {title}, failed or longest"
     return Chart(
-        title=(
-            number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest"
-        ),
+        title=title,
         span=(
             f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S},"
             f" {elapsed(whole.seconds)}"
         ),
         ticks=[*_ticks(whole)],
-        shades=[
-            *_bars(whole, (("window", opening.begin, opening.end) for opening in report.openings))
-        ],
-        sections=[
-            (
-                _title_of(report, wave),
-                [_row(whole, node, held.get(node.node, ())) for node in nodes],
-            )
-            for wave, nodes in groupby(shown, key=lambda node: node.wave)
-        ],
+        shades=[*_bars(whole, windows)],
+        sections=sections,
     )
 
 
 def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
-    form = "%H:%M:%S" if whole.seconds < _HOUR else "%H:%M" if whole.seconds < _DAY else "%a %H:%M"
+    form = "%a %H:%M"
+    if whole.seconds < _HOUR:
+        form = "%H:%M:%S"
+    elif whole.seconds < _DAY:
+        form = "%H:%M"
     for number in range(_TICKS):
         at = whole.begin + (whole.end - whole.begin) * number / _TICKS
         yield 100 * number / _TICKS, f"{at.astimezone():{form}}"

@@ -234,23 +234,26 @@ def node_table(report: RunReport) -> ReportTable:
         "Pods to evict",
         "Version",
     )
-    rows = [
-        (
-            node.node,
-            str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
-            outcome_text(node),
-            elapsed(node.seconds) if node.seconds else NOTHING,
-            *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in NODE_PARTS),
-            str(node.evict),
-            (
-                version_step(node.version_before, node.version_after)
-                if node.version_after
-                else node.version_before
-            ),
-        )
-        for node in report.nodes
-    ]
+    rows = [_node_row(node, report) for node in report.nodes]
     return ReportTable("Nodes", headings, rows)
+
+
+def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
+    parts = list[str]()
+    for part in NODE_PARTS:
+        parts.append(elapsed(node.parts[part]) if part in node.parts else NOTHING)
+    version = node.version_before
+    if node.version_after:
+        version = version_step(node.version_before, node.version_after)
+    return (
+        node.node,
+        str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
+        outcome_text(node),
+        elapsed(node.seconds) if node.seconds else NOTHING,
+        *parts,
+        str(node.evict),
+        version,
+    )
 
 
 def outcome_text(node: NodeReport) -> str:
@@ -263,20 +266,15 @@ def failure_table(report: RunReport) -> ReportTable:
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
-        end = (
-            "succeeded later"
-            if failure.node in recovered
-            else "left cordoned"
-            if failure.left_cordoned
-            else ""
-        )
+        end = "left cordoned" if failure.left_cordoned else ""
+        if failure.node in recovered:
+            end = "succeeded later"
         why = "; ".join((failure.message, *findings_text(failure.findings)))
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
-    left_over = (("not done", report.not_done), ("not started", report.not_started))
-    reasons = grouped(
-        ((word, why), node) for word, nodes in left_over for node, why in nodes.items()
-    )
+    left_over = [(("not done", why), node) for node, why in report.not_done.items()]
+    left_over += [(("not started", why), node) for node, why in report.not_started.items()]
+    reasons = grouped(left_over)
     rows += [
         (shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()
     ]
