@@ -26,11 +26,11 @@ CREATED_AGAIN = "its Node was deleted and created again: its host has to ask ane
 
 def await_reregistration(
     cluster: PatientApi,
-    check: Guard,
+    check_may_act: Guard,
     slot: Slot,
     timeout: Duration,
     *,
-    is_released: Callable[[], bool],
+    is_given_up: Callable[[], bool],
 ) -> Node:
     """Return the Node that the slot's machine registers after another boot.
 
@@ -39,13 +39,13 @@ def await_reregistration(
     """
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
-        check()
+        check_may_act()
         node = cluster.ask(lambda api: _find_node(api, slot))
         if node is not None and node.boot_id == slot.boot_id:
             raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
         if node is not None and node.boot_id:
             return node
-        if deadline.expired or is_released():
+        if deadline.expired or is_given_up():
             raise NodeRemovedError(DID_NOT_COME_BACK)
         deadline.pause(_PAUSE)
 

@@ -238,7 +238,7 @@ class SlotHost:
             context.check_may_act,
             slot,
             self.timeout,
-            is_released=lambda: self.latest.is_given_up,
+            is_given_up=lambda: self.latest.is_given_up,
         )
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_reboot(context)})
         # The mark comes first: a server that continues from here finds the node by either.

@@ -70,14 +70,12 @@ class SlotRunner:
     def _cluster(self) -> ClusterIdentity:
         return read_identity(self.context.api)
 
-    def run(self, slot: Slot, check: Guard, stop: StopRequest) -> NodeResult | None:
+    def run(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
         """Return the node's result; None if there was nothing to do. Raises `ApiError`."""
-        context = self.context
-        settings = context.settings
-        node = node_of(context.api, slot)
+        node = node_of(self.context.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
-            node = self._await_new_node(slot, check)
-            slot = context.book.latest_of(slot)
+            node = self._await_new_node(slot, check_may_act)
+            slot = self.context.book.latest_of(slot)
         if node is None:
             return None
         if self._is_over(slot, node):
@@ -85,6 +83,13 @@ class SlotRunner:
             if slot.is_given_up and not has_rebooted and not is_returned_by(node, slot.run):
                 self._note_aborted(slot)
             return None
+        return self._run_plan(slot, node, check_may_act, stop)
+
+    def _run_plan(
+        self, slot: Slot, node: Node, check_may_act: Guard, stop: StopRequest
+    ) -> NodeResult:
+        context = self.context
+        settings = context.settings
         plan = plan_of(
             node=node,
             slot=slot,
@@ -103,18 +108,18 @@ class SlotRunner:
                 observers=observers,
                 clock=context.clock,
             ) as events:
-                engine = self._engine(plan, events.report, check, stop)
+                engine = self._engine(plan, events.report, check_may_act, stop)
                 return self._run_node(slot, engine, is_taken_up=is_taken_up)
 
     def _engine(
-        self, plan: RolloutPlan, report: Reporter, check: Guard, stop: StopRequest
+        self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest
     ) -> Engine:
         context = self.context
         settings = context.settings
         cluster = PatientApi(context.api, context.clock, OutageNotice(report))
         memory = RunMemory(
             cluster,
-            check,
+            check_may_act,
             report,
             run=plan.plan_id,
             namespace=settings.namespace,
@@ -124,7 +129,7 @@ class SlotRunner:
         return Engine(
             plan=plan,
             cluster=cluster,
-            check_may_act=check,
+            check_may_act=check_may_act,
             report=report,
             stop=stop,
             gates=PolicyGates(plan, cluster, report, stop=stop, ports=context.gates, memory=memory),
@@ -136,20 +141,20 @@ class SlotRunner:
             precedence=self._precedence,
         )
 
-    def _await_new_node(self, slot: Slot, check: Guard) -> Node | None:
+    def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         context = self.context
         cluster = PatientApi(context.api, context.clock)
         try:
             node = await_reregistration(
                 cluster,
-                check,
+                check_may_act,
                 slot,
                 context.settings.slot_timeout,
-                is_released=lambda: context.book.latest_of(slot).is_given_up,
+                is_given_up=lambda: context.book.latest_of(slot).is_given_up,
             )
         except NodeFailure:
             return None
-        task = context.task(slot, node, cluster, check)
+        task = context.task(slot, node, cluster, check_may_act)
         mark_again(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
         return node_of(context.api, context.book.latest_of(slot))
@@ -331,7 +336,7 @@ class Worker:
     def _start(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
         stop = StopRequest(revert=True)
 
-        def check() -> None:
+        def check_may_act() -> None:
             # A released lock does not stop a run that outlives it, so `lead_end` is checked as well.
             if self._stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
@@ -339,7 +344,9 @@ class Worker:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
-        future = in_background(partial(self._run_slot, slot, check, stop), f"slot-{slot.node}")
+        future = in_background(
+            partial(self._run_slot, slot, check_may_act, stop), f"slot-{slot.node}"
+        )
         self._runs[slot.run] = SlotRun(future, stop)
 
     def _update_runs(self) -> None:
@@ -350,9 +357,9 @@ class Worker:
             if run.future.done():
                 del self._runs[name]
 
-    def _run_slot(self, slot: Slot, check: Guard, stop: StopRequest) -> None:
+    def _run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> None:
         try:
-            result = self._runner.run(slot, check, stop)
+            result = self._runner.run(slot, check_may_act, stop)
             self._free_or_keep(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
