@@ -173,7 +173,8 @@ class Pod:
     ready or the API does not say). `claims` are those that its replacement uses as well.
     `start_seconds` is the time from its scheduling until it was ready; None if it is not ready or
     the API does not say. `ready_since` (RFC 3339) is set only for static and DaemonSet pods.
-    `node_critical`: its priority class is system-node-critical.
+    `node_critical`: its priority class is system-node-critical. `started_at` is when the kubelet
+    took it up (RFC 3339), empty before. `active_deadline` is how many seconds it may run from then.
     """
 
     namespace: str
@@ -198,6 +199,8 @@ class Pod:
     start_seconds: int | None = None
     ready_since: str = ""
     node_critical: bool = False
+    started_at: str = ""
+    active_deadline: int | None = None
 
     @property
     def key(self) -> str:

@@ -20,6 +20,7 @@ class VerdictReason(StrEnum):
     DAEMONSET = "daemonset"
     MIRROR = "mirror"
     DAEMONSET_GONE = "daemonset-gone"
+    COMPLETING = "completing"
     LOCAL_STORAGE = "local-storage"
     UNMANAGED = "unmanaged"
 
@@ -62,6 +63,12 @@ class DaemonSetGone(PodFinding, frozen=True):
 
     kind = VerdictReason.DAEMONSET_GONE
     daemon_set: str
+
+
+class CompletingPod(PodFinding, frozen=True):
+    """drain.wait-for-completion selects the pod."""
+
+    kind = VerdictReason.COMPLETING
 
 
 class LocalStorage(PodFinding, frozen=True):

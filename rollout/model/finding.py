@@ -354,6 +354,18 @@ class DrainBlocked(NodeFinding, frozen=True):
     message: str
 
 
+class StillRunning(NodeFinding, frozen=True):
+    """Pods of the node have not completed within `timeout`.
+
+    `ran` says how long each had run, by its name or that of its Job; None if it had not started.
+    """
+
+    kind = ExclusionReason.STILL_RUNNING
+    passes = True
+    ran: Mapping[str, Duration | None]
+    timeout: Duration
+
+
 class StartKind(StrEnum):
     """Why a planned node was not started, or the rollout started no further node; fixed words."""
 

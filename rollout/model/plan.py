@@ -41,6 +41,7 @@ class ExclusionReason(StrEnum):
     VERSION_HELD = "version-held"
     FAILED_RECENTLY = "failed-recently"
     UNPROVEN = "unproven"
+    STILL_RUNNING = "still-running"
 
     @property
     def is_trouble(self) -> bool:

@@ -50,6 +50,22 @@ class Critical:
     min_available: Number
 
 
+class CompletionFallback(StrEnum):
+    """What happens to a node whose pods have not completed in time."""
+
+    RETURN = "return"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPolicy:
+    """Which pods a drain waits for instead of evicting them: those that match a selector."""
+
+    selectors: tuple[str, ...] = ()
+    timeout: Duration = Duration(3600)
+    fallback: CompletionFallback = CompletionFallback.RETURN
+
+
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
     """What a drain may do.
@@ -67,6 +83,7 @@ class DrainPolicy:
     pod_selector: str = ""
     skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
+    completion: CompletionPolicy = CompletionPolicy()
 
     def grace_of(self, pods_own: int) -> int:
         """Return the seconds that a pod has to terminate, given its own grace period."""

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from rollout.model.completion import AwaitedPod
 from rollout.model.finding import Finding, held_version
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 
@@ -283,11 +284,15 @@ class Activity(StrEnum):
     """What happens within a phase, for programs."""
 
     WAITING = "waiting"
+    COMPLETION = "completion"
     HOST_DOWN = "host-down"
 
 
 class NodeStep(JsonLine, frozen=True, tag="step"):
-    """A node entered a phase by an `edge`, or something happened within its phase."""
+    """A node entered a phase by an `edge`, or something happened within its phase.
+
+    `awaited` are the pods that its drain waits for, unset if there are none.
+    """
 
     node: str
     phase: Phase
@@ -296,6 +301,7 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
     version_staged: str | UnsetType = UNSET
     edge: Edge | UnsetType = UNSET
     activity: Activity | UnsetType = UNSET
+    awaited: tuple[AwaitedPod, ...] | UnsetType = UNSET
 
 
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):

@@ -17,7 +17,6 @@ from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, at_version
 from rollout.execution.node.failures import (
@@ -37,6 +36,7 @@ from rollout.execution.node.steps import (
     after_reboot,
     delay_reboot,
     drain_again,
+    drain_node,
     start_drain,
     succeed,
 )
@@ -147,7 +147,7 @@ class SlotHost:
         if self.latest.awaited in (Awaited.NOTHING, Awaited.DRAIN):
             spent = self.seconds_waited(context, Awaited.DRAIN)
         task = replace(context, spent=spent)
-        drain(task)
+        drain_node(task)
         if progress.drains == 0:
             delay_reboot(context)
         _drain_until_empty(task)
@@ -356,7 +356,7 @@ def _drain_until_empty(task: NodeContext) -> None:
         try:
             last_look(task)
         except RefilledError:
-            drain(task)
+            drain_node(task)
         else:
             return
     last_look(task)

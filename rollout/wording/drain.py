@@ -1,12 +1,18 @@
 """Why a drain leaves or refuses a pod, and why a pod fits on no other node, in words."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import assert_never
 
 from rollout.model import drain_finding as findings
 from rollout.model.cluster import HOST_PORT, Resources
+from rollout.model.completion import AwaitedPod
 from rollout.model.drain_finding import Nowhere, PlacementRule, Shortage
+from rollout.model.finding import StillRunning
+from rollout.model.text import counted, shortened
 from rollout.wording.words import Words, text, words
+
+_NAMED_PODS = 3
 
 
 @words.register
@@ -38,6 +44,11 @@ def _(finding: findings.DaemonSetGone) -> Words:
 
 
 @words.register
+def _(_finding: findings.CompletingPod) -> Words:
+    return Words("is selected by drain.wait-for-completion, so the drain waits until it completes")
+
+
+@words.register
 def _(_finding: findings.LocalStorage) -> Words:
     return Words("has emptyDir data that would be lost", "--delete-emptydir-data allows it")
 
@@ -50,6 +61,25 @@ def _(_finding: findings.UnmanagedPod) -> Words:
 def refusal(reasons: Sequence[findings.PodFinding]) -> str:
     """Return why a pod is left or refused; empty if it is neither."""
     return "; ".join(text(reason) for reason in reasons)
+
+
+def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
+    """Return `waits for 2 jobs to finish (ml/train-7, 34m so far)`, which names the first."""
+    number = len({pod.name for pod in pods})
+    noun = "job" if all(pod.job for pod in pods) else "pod"
+    first = pods[0]
+    ran = first.ran_for(now)
+    so_far = f", {ran} so far" if ran is not None else ""
+    return f"waits for {counted(number, noun)} to finish ({first.name}{so_far})"
+
+
+@words.register
+def _(finding: StillRunning) -> Words:
+    pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
+    verb = "has" if len(pods) == 1 else "have"
+    timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
+    cause = f"{shortened(pods, _NAMED_PODS)} {verb} not completed within {timeout}"
+    return Words(cause, "raise it, or set drain.wait-for-completion-fallback to evict")
 
 
 _RULES = {

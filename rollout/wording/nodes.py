@@ -203,6 +203,8 @@ def trouble(failures: NodeFailures, when: str = "") -> str:
         return f"was rebooted {when}, but its version did not change{times}"
     if failures.outcome == Outcome.ABORTED:
         return f"canceled its reboot {when}{times}"
+    if failures.outcome == Outcome.SKIPPED:
+        return f"was returned {when}, because its pods had not completed{times}"
     return f"failed {when} ({failures.outcome}{times})"
 
 

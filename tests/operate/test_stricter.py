@@ -7,6 +7,8 @@ import pytest
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import (
+    CompletionFallback,
+    CompletionPolicy,
     ControlPlaneOrder,
     CourtesyPolicy,
     Critical,
@@ -28,6 +30,7 @@ LOOSE = Policy(
         disable_eviction=True,
         pod_selector="a=b",
         skip_wait_for_delete_timeout=9,
+        completion=CompletionPolicy(fallback=CompletionFallback.EVICT),
     ),
     settle_timeout=Duration(0),
     max_failures=Count(9),
@@ -40,7 +43,11 @@ STRICT = Policy(
     spread_by="zone",
     control_plane=ControlPlaneOrder.EXCLUDE,
     control_plane_selector="role=leader",
-    drain=DrainPolicy(delete_emptydir_data=False, critical=(Critical("shop", "app=db", 2),)),
+    drain=DrainPolicy(
+        delete_emptydir_data=False,
+        critical=(Critical("shop", "app=db", 2),),
+        completion=CompletionPolicy(("job-name",)),
+    ),
     settle_timeout=Duration(900),
     max_failures=Count(1),
     own_reboot_command=True,

@@ -27,9 +27,11 @@ from rollout.planning.eligibility.memory import (
     pause_after,
     resting_until,
     why_held,
+    why_resting,
     with_pause,
     without_failures,
 )
+from rollout.wording import cause
 from tests.planning.builders import NOW
 
 BAD = "4152.2.0"
@@ -268,3 +270,12 @@ def test_a_version_that_is_released_and_fails_again_is_held_again() -> None:
     released = without_failures(failed, versions=[BAD], nodes=[], everything=False)
     assert why_held(released, BAD) is None
     assert why_held(after(end("w-1", limit=1), memory=released), BAD)
+
+
+def test_a_node_whose_pods_did_not_complete_rests_though_it_did_not_fail() -> None:
+    returned = NodeEnd(Outcome.SKIPPED, Phase.DRAINING, pods_still_ran=True)
+    memory = after(EndedNode("w-1", BAD, returned, "run-1", 2))
+    resting = why_resting(memory, "w-1", NOW + timedelta(minutes=30))
+    assert resting is not None
+    assert "its pods had not completed" in cause(resting)
+    assert why_resting(memory, "w-1", NOW + HOUR) is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollout.errors import UsageError
-from rollout.model.cluster import DaemonSet, OwnerRef, Pod
+from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase
 from rollout.model.drain_finding import (
     DaemonSetGone,
     LocalStorage,
@@ -17,7 +17,7 @@ from rollout.model.drain_finding import (
     UnmanagedPod,
     VerdictReason,
 )
-from rollout.model.policy import DrainPolicy
+from rollout.model.policy import CompletionFallback, CompletionPolicy, DrainPolicy
 from rollout.model.selectors import parse_selector
 from rollout.model.warning_finding import PodWarning
 from rollout.planning.drain.verdicts import Action, DrainRules, judge
@@ -139,3 +139,36 @@ def test_what_is_no_selector(selector: str, why: str) -> None:
         parse_selector(selector)
     assert why in caught.value.message
     assert "role=worker" in caught.value.hint
+
+
+OF_JOB = {"job-name": "train-7"}
+COMPLETION = CompletionPolicy(("app=game", "job-name"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "action"),
+    [
+        ({"labels": OF_JOB}, Action.WAIT),
+        ({"labels": {"app": "game"}}, Action.WAIT),
+        ({"labels": {"app": "web"}}, Action.EVICT),
+        ({"labels": OF_JOB, "phase": PodPhase.SUCCEEDED}, Action.EVICT),
+        ({"labels": OF_JOB, "deleted_at": "2026-01-01T11:59:50Z"}, Action.EVICT),
+        ({"labels": OF_JOB, "mirror": True}, Action.LEAVE),
+        ({"labels": OF_JOB, "owner": DS, "namespace": "default"}, Action.LEAVE),
+    ],
+)
+def test_selected_pods_that_still_run_are_waited_for(
+    changes: dict[str, Any], action: Action
+) -> None:
+    assert judge(pod(**changes), rules(AGENT, completion=COMPLETION)).action is action
+
+
+@pytest.mark.parametrize(
+    ("fallback", "action"),
+    [(CompletionFallback.RETURN, Action.WAIT), (CompletionFallback.EVICT, Action.REFUSE)],
+)
+def test_pods_that_may_be_evicted_at_last_are_refused_like_others(
+    fallback: CompletionFallback, action: Action
+) -> None:
+    completion = replace(COMPLETION, fallback=fallback)
+    assert judge(pod(labels=OF_JOB, owner=None), rules(completion=completion)).action is action

@@ -21,6 +21,7 @@ SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
 RULES = ("nodes", "waves", "drain", "reboot", "gates.window")
 PATIENCE = (
     "drain.timeout",
+    "drain.wait-for-completion-timeout",
     "reboot.timeout",
     "reboot.ready-timeout",
     "waves.settle-timeout",

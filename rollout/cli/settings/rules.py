@@ -15,7 +15,15 @@ from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import (
+    CompletionPolicy,
+    CourtesyPolicy,
+    Critical,
+    DrainPolicy,
+    Policy,
+    Pool,
+    Selection,
+)
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import order_pools
 from rollout.planning.eligibility.windows import Window
@@ -84,6 +92,11 @@ def _drain_policy(settings: Settings) -> DrainPolicy:
         pod_selector=drain.pod_selector,
         skip_wait_for_delete_timeout=drain.skip_wait_for_delete_timeout,
         critical=tuple(Critical(**vars(rule)) for rule in settings.critical),
+        completion=CompletionPolicy(
+            drain.wait_for_completion,
+            drain.wait_for_completion_timeout,
+            drain.wait_for_completion_fallback,
+        ),
     )
 
 

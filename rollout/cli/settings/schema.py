@@ -53,12 +53,19 @@ from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.notification import NotifyEvent
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
+from rollout.model.policy import (
+    CompletionFallback,
+    ControlPlaneOrder,
+    DrainPolicy,
+    Policy,
+    Strategy,
+)
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import RIVALS
 
 _POLICY = Policy()
 _DRAIN = DrainPolicy()
+_COMPLETION = _DRAIN.completion
 _GATES = GatePolicy()
 _HOOKS = HookPolicy()
 
@@ -235,6 +242,19 @@ class DrainSettings(SettingsTable):
         _DRAIN.skip_wait_for_delete_timeout,
         "Do not wait for pods whose deletion is overdue by more than this; 0 waits for all pods",
         least=0,
+    )
+    wait_for_completion: tuple[Selector, ...] = setting(
+        _COMPLETION.selectors,
+        "Wait until pods that match this label selector have completed, instead of evicting them:"
+        " job-name for all Jobs",
+    )
+    wait_for_completion_timeout: Duration = setting(
+        _COMPLETION.timeout,
+        "How long to wait for these pods; this time does not count against drain.timeout",
+    )
+    wait_for_completion_fallback: CompletionFallback = setting(
+        _COMPLETION.fallback,
+        "If these pods have not completed in time: return the node without a reboot, or evict them",
     )
     delay: Pause = setting(
         _POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction"

@@ -30,12 +30,22 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
     hooks = rules.gates.hooks
     reboot = given.reboot
     drain_timeout = latest("drain.timeout", rules.drain.timeout, given.drain.timeout)
+    completion = rules.drain.completion
+    completion_timeout = latest(
+        "drain.wait-for-completion-timeout",
+        completion.timeout,
+        given.drain.wait_for_completion_timeout,
+    )
     gate_timeout = latest("gates.timeout", gates.timeout, given.gates.timeout)
     hook_timeout = latest("gates.hook-timeout", hooks.timeout, given.gates.hook_timeout)
     pools = {pool.name: pool for pool in given.pool}
     return replace(
         rules,
-        drain=replace(rules.drain, timeout=drain_timeout),
+        drain=replace(
+            rules.drain,
+            timeout=drain_timeout,
+            completion=replace(completion, timeout=completion_timeout),
+        ),
         reboot_timeout=latest("reboot.timeout", rules.reboot_timeout, reboot.timeout),
         ready_timeout=latest("reboot.ready-timeout", rules.ready_timeout, reboot.ready_timeout),
         settle_timeout=latest(

@@ -33,7 +33,10 @@ _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment of the monotonic clock by which something must have happened."""
+    """A moment of the monotonic clock by which something must have happened.
+
+    All who hold it see a `restart`.
+    """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -43,6 +46,9 @@ class Deadline:
     def remaining(self) -> float:
         """Return the seconds left, never negative."""
         return max(0.0, self._end - self._clock.monotonic())
+
+    def restart(self, seconds: float) -> None:
+        self._end = self._clock.monotonic() + seconds
 
     def pause(self, seconds: float) -> None:
         self._clock.sleep(min(seconds, self.remaining))

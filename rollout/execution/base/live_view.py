@@ -97,7 +97,7 @@ class LiveView(Generic[T]):
 
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
-        while not self._ended.is_set() and not self.deadline.expired:
+        while not self._ended.is_set():
             if self._attempt():
                 pause = _FIRST_PAUSE
             else:

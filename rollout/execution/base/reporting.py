@@ -7,6 +7,7 @@ from datetime import datetime
 
 from msgspec import UNSET
 
+from rollout.model.completion import AwaitedPod
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
     Activity,
@@ -75,6 +76,7 @@ class Reporter:
         staged: str = "",
         edge: Edge | None = None,
         activity: Activity | None = None,
+        awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
         """`staged` is a version that was not planned, `edge` the move into the phase."""
         if self._note_wait(node, (phase, detail, endings)):
@@ -87,6 +89,7 @@ class Reporter:
                 version_staged=staged or UNSET,
                 edge=edge or UNSET,
                 activity=activity or UNSET,
+                awaited=awaited or UNSET,
             )
             self.tell(step)
 

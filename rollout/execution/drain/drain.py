@@ -14,6 +14,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
+from rollout.execution.drain.completion import CompletionWait
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning import ReturningPods
 from rollout.execution.drain.task import NodeTask
@@ -60,32 +61,46 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Return for each owner the most seconds that one of its evicted pods took to terminate."""
+    """Evict each pod that has to leave, or let it complete, and wait until it is gone.
+
+    Returns for each owner the most seconds that one of its evicted pods took to terminate.
+    `StillRunningError` if pods have not completed in time.
+    """
     cluster = task.cluster
     wakeup = threading.Event()
-    deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - task.spent))
+    # An earlier process may have spent its time on pods that complete, which does not count.
+    spent = 0.0 if task.policy.drain.completion.selectors else task.spent
+    deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         daemon_sets = _DaemonSetLookup(task, deadline)
-        leaving = must_go(pods.items(), daemon_sets.rules_for(pods.items()))
+        rules = daemon_sets.rules_for(pods.items())
+        leaving = must_go(pods.items(), rules)
         if not leaving:
             return ()
         namespaces = {pod.namespace for pod in leaving}
         if task.policy.drain.disable_eviction:
             namespaces = set()
         with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
-            _refuse_two_budgets(leaving, budgets)
+            evicted = [pod for pod in leaving if not rules.waits_for(pod)]
+            _refuse_two_budgets(evicted, budgets)
             try:
                 return _Drain(
-                    task, deadline, pods, daemon_sets=daemon_sets, budgets=budgets, wakeup=wakeup
+                    task,
+                    deadline,
+                    pods,
+                    daemon_sets=daemon_sets,
+                    budgets=budgets,
+                    completion=CompletionWait(task),
+                    wakeup=wakeup,
                 ).run()
             finally:
                 task.precedence.leave(task.name)
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
-    """Return the pods to evict, in a stable order; `DrainError` if one must not be evicted.
+    """Return the pods that have to leave, in a stable order; `DrainError` if one must not.
 
-    `begun`: other pods have been evicted before.
+    They are evicted, unless the drain waits until they have completed. `begun`: other pods have been evicted before.
     """
     verdicts = judge_all(pods, rules)
     refused = with_action(Action.REFUSE, verdicts)
@@ -97,7 +112,9 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
         if begun:
             why = "new pods arrived that must not be evicted"
         raise DrainError(f"{why}: {reasons}")
-    return tuple(verdict.pod for verdict in with_action(Action.EVICT, verdicts))
+    return tuple(
+        verdict.pod for verdict in verdicts if verdict.action in (Action.EVICT, Action.WAIT)
+    )
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
@@ -116,14 +133,31 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _PodsLeft:
+    """The pods that are still on the node: those to evict, and those that the drain waits for."""
+
+    evicted: tuple[Pod, ...]
+    awaited: tuple[Pod, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.evicted or self.awaited)
+
+
+@dataclass(frozen=True, slots=True)
 class _Drain:
-    """A drain under way. `wakeup` is set when a view changes or an eviction is answered."""
+    """A drain under way. `wakeup` is set when a view changes or an eviction is answered.
+
+    The deadline is for evictions: its time begins anew while nothing but pods that complete is
+    left.
+    """
 
     task: NodeTask
     deadline: Deadline
     pods: LiveView[Pod]
     daemon_sets: _DaemonSetLookup
     budgets: BudgetView
+    completion: CompletionWait
     wakeup: threading.Event
 
     def run(self) -> tuple[tuple[str, float], ...]:
@@ -137,19 +171,23 @@ class _Drain:
             waiting = Waiting(task, evictor, held)
             try:
                 while True:
-                    remaining = self._observe_remaining(self.pods.items(), returning)
-                    if not remaining:
+                    left = self._observe_left(self.pods.items(), returning)
+                    if left.is_empty:
                         break
                     evictor.collect()
+                    if left.awaited:
+                        self._wait_for_completion(left)
                     if self.deadline.expired:
-                        self._check_empty(waiting, returning)
-                        break
+                        self._check_evicted(waiting, returning)
+                        if not left.awaited:
+                            break
+                        self._restart()
                     task.check_may_act()
                     self.budgets.refresh()
-                    evictor.start(returning.due(remaining))
+                    evictor.start(returning.due(left.evicted))
                     held.report()
-                    waiting.report(remaining)
-                    waiting.relist_if_quiet(self.pods, self.budgets, remaining)
+                    waiting.report(left.evicted, left.awaited)
+                    waiting.relist_if_quiet(self.pods, self.budgets, left.evicted)
                     task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
                     self.wakeup.clear()
             finally:
@@ -158,19 +196,30 @@ class _Drain:
             held.keep_only(frozenset())
             return tuple(sorted(waiting.longest.items()))
 
-    def _observe_remaining(self, pods: Sequence[Pod], returning: ReturningPods) -> tuple[Pod, ...]:
+    def _observe_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
         """Note which pods came back, and return the pods that still have to leave."""
-        leaving = must_go(pods, self.daemon_sets.rules_for(pods), begun=True)
-        returning.note_arrivals(leaving)
-        return returning.worth_evicting(leaving)
+        rules = self.daemon_sets.rules_for(pods)
+        leaving = must_go(pods, rules, begun=True)
+        awaited = self.completion.awaited_among(leaving, rules)
+        evicted = [pod for pod in leaving if pod not in awaited]
+        returning.note_arrivals(evicted)
+        return _PodsLeft(returning.worth_evicting(evicted), awaited)
 
-    def _check_empty(self, waiting: Waiting, returning: ReturningPods) -> None:
-        """List the pods once more at the deadline; `DrainError` if some are left."""
+    def _wait_for_completion(self, left: _PodsLeft) -> None:
+        self.completion.check(left.awaited)
+        if self.completion.is_over or not left.evicted:
+            self._restart()
+
+    def _restart(self) -> None:
+        self.deadline.restart(self.task.policy.drain.timeout)
+
+    def _check_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
+        """List the pods once more at the deadline; `DrainError` if some should be gone."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
             fresh = read_node_pods(task.cluster.api, task.name)
-            remaining = self._observe_remaining(fresh, returning)
+            remaining = self._observe_left(fresh, returning).evicted
             why_stuck = _why_stuck(task) or self._why_unmoved(remaining, waiting)
         except ApiError as error:
             raise DrainError(

@@ -14,6 +14,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.eviction import CriticalPods
 from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.model.cluster import Node, Pod
+from rollout.model.completion import AwaitedPod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Activity, Edge, Phase
@@ -138,9 +139,17 @@ class NodeTask:
         staged: str = "",
         edge: Edge | None = None,
         activity: Activity | None = None,
+        awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
         self.report.step(
-            self.name, phase, detail, endings, staged=staged, edge=edge, activity=activity
+            self.name,
+            phase,
+            detail,
+            endings,
+            staged=staged,
+            edge=edge,
+            activity=activity,
+            awaited=awaited,
         )
 
     def node(self, deadline: Deadline | None = None) -> Node:

@@ -11,10 +11,12 @@ from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.evictor import Acceptance, Evictor
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import CRITICAL, Pod
-from rollout.model.progress import EvictedPod, Phase, PodsEvicted
+from rollout.model.completion import awaited_pods
+from rollout.model.progress import Activity, EvictedPod, Phase, PodsEvicted
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, listed, shell_word
 from rollout.model.timestamps import seconds_since
+from rollout.wording.drain import awaited_text
 
 NAMED = 5
 # Reports come at most this often, in seconds, so that a hundred pods are not a hundred lines.
@@ -65,7 +67,8 @@ class Waiting:
     evicted: list[EvictedPod] = field(default_factory=list)
     evicted_reported_at: float = float("-inf")
 
-    def report(self, remaining: Sequence[Pod]) -> None:
+    def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
+        """Report how many pods are left, and which the drain waits for until they complete."""
         now = self.task.now
         going = [
             pod
@@ -77,11 +80,16 @@ class Waiting:
             self._report_evicted()
         for pod in going:
             self.going.setdefault(pod.uid, now)
-        detail = self._detail(remaining, going)
+        details = [self._detail(remaining, going)] if remaining else []
+        completing = awaited_pods(awaited)
+        if completing:
+            details.append(awaited_text(completing, self.task.cluster.api.server_time()))
+        detail = "; ".join(details)
         if detail != self.reported and now - self.reported_at >= _REPORT_PAUSE:
             self.reported = detail
             self.reported_at = now
-            self.task.step(Phase.DRAINING, detail)
+            activity = None if remaining else Activity.COMPLETION
+            self.task.step(Phase.DRAINING, detail, activity=activity, awaited=completing)
 
     def _detail(self, remaining: Sequence[Pod], going: Sequence[Pod]) -> str:
         ignored = [pod for pod in going if self._is_ignored(pod)]

@@ -26,6 +26,7 @@ from rollout.execution.node.rejoin import has_other_machine
 from rollout.execution.node.ssh_host import is_login_refused
 from rollout.execution.node.transitions import AFTER_REBOOT, BEFORE_REBOOT, follow
 from rollout.gather.cluster.snapshot import read_findings
+from rollout.model.finding import StillRunning
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Findings, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
@@ -57,7 +58,13 @@ def end_without_success(
         is_refused=is_login_refused(context.host.error),
     )
     # Remembered first: a process that ends here must not lose a failure whose marks are gone.
-    remember(context, NodeEnd(outcome, progress.phase, is_update_cleared=is_cleared))
+    end = NodeEnd(
+        outcome,
+        progress.phase,
+        is_update_cleared=is_cleared,
+        pods_still_ran=isinstance(error, NodeFailure) and isinstance(error.finding, StillRunning),
+    )
+    remember(context, end)
     left = _leave(context, progress, outcome)
     return NodeResult(
         node=context.name,

@@ -75,7 +75,7 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """Not rebooted: its staged version is not admitted, or nothing needs the reboot any more."""
+    """Not rebooted: its version is not admitted, nothing needs the reboot, or pods still run."""
 
     def __init__(
         self,

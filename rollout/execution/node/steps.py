@@ -6,7 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from rollout.errors import ApiNotFoundError, DrainError, RolloutError
+from rollout.execution.drain.completion import StillRunningError
 from rollout.execution.drain.drain import drain
+from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.checks import AFTER, BEFORE, await_checks, run_playbook
 from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
 from rollout.execution.node.context import (
@@ -276,8 +278,16 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
         deadline.pause(_TICK)
 
 
+def drain_node(task: NodeTask) -> tuple[tuple[str, float], ...]:
+    """Drain the node as `drain` does; `WithheldError` if pods have not completed in time."""
+    try:
+        return drain(task)
+    except StillRunningError as error:
+        raise WithheldError(finding=error.finding) from error
+
+
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    endings = drain(context)
+    endings = drain_node(context)
     mark_phase(context, Phase.DRAINED)
     return replace(progress, endings=endings).move(Edge.EVICTED)
 

@@ -39,12 +39,12 @@ def _rehearse_node(
 ) -> Rehearsal:
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
-        pods = must_go(read_node_pods(api, node.name), DrainRules.of(policy.drain, owners))
+        rules = DrainRules.of(policy.drain, owners)
+        leaving = must_go(read_node_pods(api, node.name), rules)
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
-    attempts = [
-        request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating
-    ]
+    pods = [pod for pod in leaving if not (pod.terminating or rules.waits_for(pod))]
+    attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods]
     refused = [
         attempt
         for attempt in attempts

@@ -180,6 +180,8 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         start_seconds=_start_seconds(scheduled, readiness) if ready else None,
         ready_since=since if ready and stays else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
+        started_at=read.status.start_time,
+        active_deadline=spec.active_deadline_seconds,
     )
 
 

@@ -192,6 +192,7 @@ class PodSpec(Wire, frozen=True):
     node_selector: Labels = {}
     termination_grace_period_seconds: int = 30
     priority_class_name: str = ""
+    active_deadline_seconds: int | None = None
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT
@@ -199,6 +200,7 @@ class PodSpec(Wire, frozen=True):
 
 class PodStatus(Wire, frozen=True):
     phase: str = ""
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
 
 

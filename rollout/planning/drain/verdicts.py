@@ -1,4 +1,4 @@
-"""What a drain does with each pod: evict it, leave it, or refuse to drain the node.
+"""What a drain does with each pod: evict it, wait for it, leave it, or refuse to drain the node.
 
 The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets` always on. Owners
 are read beforehand, so that no filter does I/O. Each pod gets all warnings and all reasons to
@@ -16,6 +16,8 @@ refuse it; kubectl keeps the last warning and the first reason. Other difference
   those with local storage. But someone else has already decided to delete these pods. With
   `--grace-period` they are evicted again, because that may shorten their grace period.
 - Unmanaged pods are refused, or evicted with `--force`. A controller of any kind counts.
+- Pods that `drain.wait-for-completion` selects are waited for until they have ended. If they are
+  evicted after a time, they are refused like others; otherwise they lose nothing.
 - Pods with an emptyDir are evicted by default, since they cannot survive the reboot.
   `--no-delete-emptydir-data` refuses them, which is kubectl's default.
 """
@@ -28,7 +30,7 @@ from enum import StrEnum
 from rollout.model import drain_finding as findings
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.drain_finding import VerdictReason
-from rollout.model.policy import DrainPolicy
+from rollout.model.policy import CompletionFallback, DrainPolicy
 from rollout.model.selectors import parse_selector
 from rollout.model.timestamps import seconds_since
 from rollout.model.warning_finding import CriticalUnready, PodWarning, WarningFinding
@@ -41,13 +43,14 @@ class Action(StrEnum):
     """What happens to a pod."""
 
     EVICT = "evict"
+    WAIT = "wait"
     LEAVE = "leave"
     REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """One pod's verdict; `because` says why it is left or refused."""
+    """One pod's verdict; `because` says why it is waited for, left or refused."""
 
     pod: Pod
     action: Action
@@ -62,20 +65,29 @@ class DrainRules:
 
     `daemon_sets` are the namespaces and names of those that exist.
     `now` is the API server's clock; without it, no pod is overdue.
+    `completion` selects pods to wait for.
     """
 
     policy: DrainPolicy
     daemon_sets: frozenset[tuple[str, str]]
     selector: LabelSelector
     now: datetime | None
+    completion: tuple[LabelSelector, ...] = ()
 
     @classmethod
     def of(
         cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
     ) -> "DrainRules":
-        """Raise `UsageError` if the policy's pod selector is invalid."""
+        """Raise `UsageError` if a selector of the policy is invalid."""
         owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
-        return cls(policy, owners, parse_selector(policy.pod_selector), now)
+        completion = tuple(map(parse_selector, policy.completion.selectors))
+        return cls(policy, owners, parse_selector(policy.pod_selector), now, completion)
+
+    def waits_for(self, pod: Pod) -> bool:
+        """Whether the drain waits for the pod to complete, unless it leaves or refuses the pod."""
+        if _has_ended_or_terminates(pod):
+            return False
+        return any(selector.matches(pod.labels) for selector in self.completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +171,33 @@ def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
     return _refuse(findings.UnmanagedPod(), unless=rules.policy.force)
 
 
-_CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
+def _completing(pod: Pod, rules: DrainRules) -> _Ruling | None:
+    if not rules.waits_for(pod):
+        return None
+    return _Ruling(Action.WAIT, findings.CompletingPod())
+
+
+def _never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
+    if rules.policy.completion.fallback is CompletionFallback.EVICT:
+        return None
+    return _completing(pod, rules)
+
+
+_CHAIN = (
+    _not_selected,
+    _overdue,
+    _daemon_set,
+    _mirror,
+    _never_evicted,
+    _local_storage,
+    _unmanaged,
+    _completing,
+)
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    if not rules.selector.requirements and _is_ordinary(pod):
+    has_selectors = rules.selector.requirements or rules.completion
+    if not has_selectors and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
     warnings = list[WarningFinding]()
     refusals = list[findings.PodFinding]()
@@ -176,15 +210,15 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.action is Action.REFUSE:
             refusals.append(finding)
             continue
-        # A pod that is refused is not left by a later filter.
-        if ruling.action is Action.LEAVE and refusals:
+        # A pod that is refused is neither left nor waited for by a later filter.
+        if ruling.action is not Action.EVICT and refusals:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        if ruling.action is Action.LEAVE:
+        if ruling.action is not Action.EVICT:
             return PodVerdict(
                 pod,
-                action=Action.LEAVE,
+                action=ruling.action,
                 reason=finding.kind,
                 because=(finding,),
                 warnings=tuple(warnings),

@@ -52,12 +52,14 @@ class NodeEnd:
 
     `unmoved` is how many proven reboots in a row, including this one, have changed nothing.
     `is_update_cleared`: whatever failed, it was not the staged update.
+    `pods_still_ran`: its drain waited for pods that did not complete.
     """
 
     outcome: Outcome
     phase: Phase
     unmoved: int = 0
     is_update_cleared: bool = False
+    pods_still_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _forget_failures(memory, ended)
-    is_failure = end.outcome not in _NO_FAILURES or _has_given_reboot_up(ended)
-    if not is_failure or len(ended.node) > _LONGEST_NAME:
+    is_failure = end.outcome not in _NO_FAILURES
+    # These count too, or the node would be drained again and again.
+    rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
+    if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(ended.node)
     is_versions = _is_update_at_fault(ended)

@@ -12,7 +12,13 @@ from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, Pod, ReadySta
 from rollout.model.gates import AlertPolicy
 from rollout.model.placement import CORDON, Taint
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import ControlPlaneOrder, Policy, Pool
+from rollout.model.policy import (
+    CompletionFallback,
+    ControlPlaneOrder,
+    DrainPolicy,
+    Policy,
+    Pool,
+)
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import pools_of
 
@@ -183,13 +189,18 @@ def with_timeouts_of(rules: Policy, patient: Policy) -> Policy:
         pools.append(_with_timeouts(pool, other) if other else pool)
     return replace(
         rules,
-        drain=replace(rules.drain, timeout=patient.drain.timeout),
+        drain=_with_drain_timeouts(rules.drain, patient.drain),
         reboot_timeout=patient.reboot_timeout,
         ready_timeout=patient.ready_timeout,
         settle_timeout=patient.settle_timeout,
         gates=replace(rules.gates, timeout=patient.gates.timeout, hooks=hooks),
         pools=tuple(pools),
     )
+
+
+def _with_drain_timeouts(rules: DrainPolicy, patient: DrainPolicy) -> DrainPolicy:
+    completion = replace(rules.completion, timeout=patient.completion.timeout)
+    return replace(rules, timeout=patient.timeout, completion=completion)
 
 
 def _find_pool(policy: Policy, pool: Pool) -> Pool | None:
@@ -256,6 +267,15 @@ def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     return other if one.matchers == other.matchers else AlertPolicy(other.url)
 
 
+def _gentler(one: CompletionFallback, other: CompletionFallback) -> CompletionFallback:
+    return one if one is CompletionFallback.RETURN else other
+
+
+_COMPLETION: Mapping[str, _Choice] = {
+    "selectors": _both,
+    "timeout": _todays,
+    "fallback": _gentler,
+}
 _DRAIN: Mapping[str, _Choice] = {
     "timeout": _todays,
     "grace_period": _longer,
@@ -265,6 +285,7 @@ _DRAIN: Mapping[str, _Choice] = {
     "pod_selector": lambda one, other: one if one == other else "",
     "skip_wait_for_delete_timeout": lambda one, other: max(one, other) if one and other else 0,
     "critical": _both,
+    "completion": partial(_merge, choices=_COMPLETION),
 }
 _GATES: Mapping[str, _Choice] = {
     "windows": partial(_merge, choices={"windows": _latter, "wait": and_, "freezes": _both}),

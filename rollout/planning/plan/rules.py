@@ -36,6 +36,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
     yield "drain.timeout", policy.drain.timeout
+    yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
@@ -56,6 +57,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     pools = policy.pools
     yield parse_selector, (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods)
     yield parse_selector, [rule.selector for rule in drain.critical]
+    yield parse_selector, drain.completion.selectors
     yield parse_selector, [pool.selector for pool in pools]
     yield Window.parse, gates.windows.windows
     for pool in pools:

@@ -1,0 +1,55 @@
+"""Pods that a drain waits for, because they run to completion."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+
+from rollout.model.cluster import Pod
+from rollout.model.quantity import Duration
+from rollout.model.timestamps import seconds_since
+
+_JOB = "Job"
+_MINUTE = 60
+
+
+class AwaitedPod(Struct, frozen=True):
+    """A pod that a drain waits for.
+
+    `job` is the namespace/name of its Job, empty if it has none. `since` is when the pod started
+    (RFC 3339), empty if it has not started.
+    """
+
+    pod: str
+    job: str
+    since: str
+
+    @property
+    def name(self) -> str:
+        """Return the name that people know: that of the Job, if there is one."""
+        return self.job or self.pod
+
+    def ran_for(self, now: datetime | None) -> Duration | None:
+        """Return how long it has run, in whole minutes after the first; None if not known.
+
+        `now` is the API server's time.
+        """
+        if not self.since or now is None:
+            return None
+        seconds = max(0, round(seconds_since(self.since, now)))
+        if seconds > _MINUTE:
+            seconds -= seconds % _MINUTE
+        return Duration(seconds)
+
+
+def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:
+    """Return what is reported of pods, those that have run longest first."""
+    awaited = map(_awaited_pod, pods)
+    return tuple(sorted(awaited, key=lambda pod: (not pod.since, pod.since, pod.pod)))
+
+
+def _awaited_pod(pod: Pod) -> AwaitedPod:
+    job = ""
+    if pod.owner is not None and pod.owner.kind == _JOB:
+        job = f"{pod.namespace}/{pod.owner.name}"
+    return AwaitedPod(pod.key, job, pod.started_at)
