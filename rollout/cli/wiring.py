@@ -54,7 +54,6 @@ def login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return the cluster's name, if it has one, with the address of its API server."""
     name = settings.cluster.name
     if not name:
         found = login(settings)

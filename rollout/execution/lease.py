@@ -109,7 +109,6 @@ class Lease(msgspec.Struct):
 
     @property
     def held_by(self) -> str:
-        """The holder; empty if nobody holds the Lease."""
         return self.spec.holder_identity or ""
 
     @property

@@ -184,7 +184,6 @@ class _Table:
         return widths
 
     def _least_width(self, place: int) -> int:
-        """Return the width at which the column still reads well, and no word of it is broken."""
         least = _LEAST_NOTE if self.columns[place].note else _LEAST_LIST
         for text in self._texts(place):
             words = _join_commands(text).split()

@@ -56,7 +56,6 @@ class NoteMaker:
             yield self._stamped(error_note(error), at)
 
     def _stamped(self, note: Note, at: datetime) -> Note:
-        """Return the note with its time, its cluster and its rollout."""
         server = self.plan.cluster.server
         cluster_name = self.cluster or server
         return replace(

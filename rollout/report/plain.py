@@ -80,7 +80,6 @@ class LogFilter:
         return event.phase not in _SILENT_PHASES
 
     def _admit_again(self, key: tuple[str, str], now: float, every: float) -> bool:
-        """Admit the key at most once in `every` seconds, and note when."""
         if now - self._reported_at.get(key, float("-inf")) < every:
             return False
         self._reported_at[key] = now

@@ -58,7 +58,6 @@ class ServerSettings:
     slot_timeout: Duration
 
     def failure_limit(self, nodes: Iterable[Node]) -> int:
-        """Return how many failures are allowed in a cluster of these nodes."""
         return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
 
 
@@ -245,7 +244,6 @@ class ServerContext:
         return self.api.server_time() or self.clock.now()
 
     def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
-        """Return what is needed to check and to write a slot's node outside of its run."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(

@@ -337,7 +337,6 @@ class SlotHost:
 
 
 def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
-    """Check the node and its gates, then cordon it; its slot has no part in that."""
     context.check_may_act()
     node = _node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))

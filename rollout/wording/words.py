@@ -59,5 +59,4 @@ def rollout_name(run: str) -> str:
 
 
 def defect(error: Exception) -> str:
-    """Return the sentence about an error that no code expects."""
     return f"internal error, please report it: {error!r}"

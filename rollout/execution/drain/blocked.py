@@ -81,7 +81,6 @@ class BlockedReason:
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "BlockedReason":
-        """Return that the pod has several budgets; one may be about to replace another."""
         names = tuple(budget.key for budget in budgets)
         return cls(names, "the API server refuses to evict a pod with more than one budget")
 

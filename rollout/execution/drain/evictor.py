@@ -175,7 +175,6 @@ class Evictor:
         )
 
     def _why_deferred(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Return why this drain leaves the next permits to another; None if it does not."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)

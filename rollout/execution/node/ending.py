@@ -48,7 +48,6 @@ class _NodeLeft:
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
-    """Return the node, or leave it cordoned as failed; the result says how it ended."""
     error = _explain(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(

@@ -137,7 +137,6 @@ def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
-    """Return the version that the node was last admitted for, if it is not the planned one."""
     admitted = _as_admitted(context, progress).planned.staged_version
     return admitted if admitted != context.planned.staged_version else ""
 

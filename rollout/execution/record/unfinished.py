@@ -75,7 +75,6 @@ class Unfinished:
 
     @property
     def is_only_taints(self) -> bool:
-        """Whether only soft taints are left, which block no other rollout."""
         return self.record.is_missing and not (self.in_flight or self.failed or self.unclear)
 
     @property

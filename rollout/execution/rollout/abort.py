@@ -120,7 +120,6 @@ class _Undoing:
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        """Report the nodes whose marks are not understood; nothing on them can be undone."""
         for result in stranded(unfinished, (), ()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")

@@ -186,7 +186,6 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, begun: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
-    """Return how many waves have ended, so that no later wave gets the number of an earlier one."""
     last = unfinished.record.last_wave
     if any(entry in unfinished.in_flight for entry in begun):
         # The wave of a begun node continues under its number.

@@ -322,7 +322,6 @@ class Rollout:
         self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
 
     def _is_over(self, *, is_new: bool) -> bool:
-        """Whether nothing is left to continue, or the rollout is new and has started no node."""
         troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
         is_anything_left = self.inherited.failed or troubled.intersection(self.inherited.left_over)
         if self.ledger.is_complete and not is_anything_left:

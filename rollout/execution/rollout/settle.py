@@ -48,7 +48,6 @@ class ReadinessSnapshot:
     def shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]
     ) -> Mapping[str, str]:
-        """Return what each workload lacks, by UID; only the workloads that lack something."""
         lacking = {}
         for workload in workloads:
             shortage = self._shortage(workload, in_flight)
@@ -62,7 +61,6 @@ class ReadinessSnapshot:
         return listed([*lacking, *nodes], _NAMED)
 
     def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
-        """Return what the workload lacks, beside the pods that nodes in flight have evicted."""
         now = self.current(earlier)
         if now is None:
             return ""
@@ -88,7 +86,6 @@ class Settler:
     policy: Policy
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        """Return the health before the first of these nodes starts."""
         return Health.of_all(before.health for before in self.measure(nodes, {}).values())
 
     def measure(

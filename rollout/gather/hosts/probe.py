@@ -203,7 +203,6 @@ def _reboots_itself(
 
 
 def _rebootmgr_strategy(text: str) -> str:
-    """Return the strategy in rebootmgr's configuration files, the last of which counts."""
     strategy = ""
     for line in text.splitlines():
         key, _, value = line.partition("=")

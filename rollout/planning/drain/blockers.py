@@ -86,7 +86,6 @@ def _overdue_findings(
 def _grace_warnings(
     node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
 ) -> Iterator[PlanWarning]:
-    """Warn if the pod's grace period is at least as long as the drain may take."""
     if pod.finished:
         return
     grace = rules.grace_of(pod.grace_period)
@@ -165,7 +164,6 @@ def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
 def _why_never_open(
     budget: Budget, headcount: Headcount, pod: Pod
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
-    """Return why the budget can allow no eviction, however long a drain waits."""
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):

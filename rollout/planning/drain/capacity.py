@@ -71,11 +71,9 @@ class FreeCapacity:
         return all(self.free(name) >= amount for name, amount in requests.others)
 
     def add(self, requests: Resources) -> None:
-        """Use up what a pod requests."""
         self._change(requests, -1)
 
     def remove(self, requests: Resources) -> None:
-        """Free what a pod requested."""
         self._change(requests, 1)
 
     def _change(self, requests: Resources, sign: int) -> None:

@@ -250,5 +250,4 @@ def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return how many nodes of each object may be away at a time, at least one."""
     return {data.object: max(1, data.spare) for data in stored}

@@ -74,7 +74,6 @@ def boot_objection(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
-    """Yield what is remembered against planned nodes."""
     for node in planned:
         subject = f"node/{node.name}"
         held = why_held(inputs.memory, node.staged_version, inputs.limit)

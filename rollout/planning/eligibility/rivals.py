@@ -60,7 +60,6 @@ def marks_on(node: Node) -> Iterator[RivalMark]:
 
 
 def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
-    """Yield the marks of operators that repair or change the node, not only its OS."""
     if node.labels.get(marks.ORCHESTRATOR_MAINTAINS) == "true":
         yield _mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
     if marks.KAIROS_CORDONED in node.annotations:
