@@ -166,7 +166,7 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
                 _write(message)
         elif number in _ENDING_SIGNALS:
             if echo:
-                echo.on()
+                echo.turn_on()
             _end_at_once(stop)
 
 

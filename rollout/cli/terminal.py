@@ -82,7 +82,7 @@ def show_lines(text: str, hang: int = 4) -> None:
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 
-        text = wrap(text, width(), hang)
+        text = wrap(text, table_width(), hang)
     show(text)
 
 
@@ -112,7 +112,8 @@ def show_names(nodes: Iterable[str]) -> None:
         _write(f"node/{printable(name)}")
 
 
-def width() -> int:
+def table_width() -> int:
+    """Return the columns that a table may take, also in a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
 
 
@@ -124,13 +125,13 @@ class Echo:
         self._had_echo = False
 
     def __enter__(self) -> Self:
-        self.off()
+        self.turn_off()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.on()
+        self.turn_on()
 
-    def off(self) -> None:
+    def turn_off(self) -> None:
         with suppress(ImportError, OSError):
             import termios
 
@@ -142,7 +143,7 @@ class Echo:
                 modes[_LOCAL_MODES] &= ~termios.ECHO
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
 
-    def on(self) -> None:
+    def turn_on(self) -> None:
         with suppress(ImportError, OSError):
             import termios
 
@@ -153,10 +154,10 @@ class Echo:
                 termios.tcsetattr(self._number, termios.TCSANOW, modes)
 
     def pause_process(self) -> None:
-        self.on()
+        self.turn_on()
         # A signal to the whole process might stop it only after this thread turned the echo off.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-        self.off()
+        self.turn_off()
 
     def _is_ours(self) -> bool:
         """Whether this process is in the foreground: in the background it would be stopped."""
@@ -169,11 +170,11 @@ class Echo:
             return True
 
 
-def columns() -> int | None:
+def screen_columns() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def height() -> int | None:
+def screen_lines() -> int | None:
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 

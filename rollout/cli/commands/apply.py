@@ -90,7 +90,8 @@ def apply(
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        raise typer.Exit(execute.execute(execution))
+        result = execute.run_and_show(execution)
+        raise typer.Exit(execute.exit_code(execution, result))
 
 
 @contextmanager

@@ -99,11 +99,12 @@ def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> 
     is_on_screen = not (settings.output.as_json or unfinished.in_flight)
     if is_on_screen and screens.next_without_waves(prepared.plan, settings):
         # The next command is the last line of the screen.
-        execute.nothing_done(execution)
+        execute.report_nothing_done(execution)
         return ExitCode.PARTIAL
     if not yes:
         _ask(prepared, wiring.cluster_place(settings, execution.connections.api))
-    return execute.execute(execution)
+    result = execute.run_and_show(execution)
+    return execute.exit_code(execution, result)
 
 
 def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":
@@ -122,7 +123,7 @@ def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinis
         or not has_something_left(unfinished, retry_failed=retry_failed)
     ):
         if settings.output.as_json:
-            execute.tell_nothing()
+            execute.report_no_plan()
         else:
             show_lines(resumption.nothing_text(unfinished))
         return None

@@ -365,7 +365,7 @@ class OutputSettings(SettingsTable):
     @property
     def width(self) -> int | None:
         """The columns that text may take, or None for no limit."""
-        return None if self.format is OutputFormat.WIDE else terminal.width()
+        return None if self.format is OutputFormat.WIDE else terminal.table_width()
 
     def show(
         self,

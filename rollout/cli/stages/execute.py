@@ -103,8 +103,8 @@ def stop_request(settings: Settings) -> StopRequest:
     return StopRequest(revert=settings.waves.stop is StopMode.REVERT)
 
 
-def execute(execution: Execution) -> ExitCode:
-    result = run_and_show(execution)
+def exit_code(execution: Execution, result: RunResult) -> ExitCode:
+    """Return the exit code of a run that a person has started."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -119,7 +119,7 @@ def run_and_show(execution: Execution) -> RunResult:
     plan = prepared.plan
     output = prepared.request.settings.output
     if not prepared.has_something_to_do:
-        return nothing_done(execution)
+        return report_nothing_done(execution)
     began = wiring.system_clock().monotonic()
     asks = execution.gate_ports.confirmation is not None
     names_pods = output.verbose > 0
@@ -153,6 +153,7 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 @contextmanager
 def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
+    """Yield the observers of a run. Within this context, signals stop the run."""
     prepared = execution.prepared
     request = prepared.request
     # An unattended process may run in a pod, whose log outlives its files.
@@ -229,7 +230,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
     )
 
 
-def nothing_done(execution: Execution) -> RunResult:
+def report_nothing_done(execution: Execution) -> RunResult:
     """Report a run without nodes. JSON lines still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
@@ -294,7 +295,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 
-def tell_nothing(*why: str) -> None:
+def report_no_plan(*why: str) -> None:
     """Write the JSON lines of a run that has no plan: their readers wait for the last line."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in why:
@@ -310,12 +311,12 @@ def display(
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
     elif live and console.is_terminal and not console.is_dumb_terminal:
-        with LiveProgress(
+        live_progress = LiveProgress(
             console, stop=stop, names_pods=names_pods, rephrase=with_program_name
-        ) as board:
-            yield board
+        )
+        with live_progress:
+            yield live_progress
     else:
-        with PlainLines(
-            sys.stderr, names_pods=names_pods, rephrase=with_program_name
-        ) as lines_for_people:
-            yield lines_for_people
+        plain_lines = PlainLines(sys.stderr, names_pods=names_pods, rephrase=with_program_name)
+        with plain_lines:
+            yield plain_lines

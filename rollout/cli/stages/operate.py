@@ -133,7 +133,7 @@ class Operation:
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
-            execute.tell_nothing(why)
+            execute.report_no_plan(why)
         else:
             show_lines("\n".join((f"No node is started: {why}.", *details)))
         return ExitCode.OK

@@ -39,7 +39,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: st
     """
     settings = run.request.settings
     policy = run.request.policy
-    height = terminal.height()
+    height = terminal.screen_lines()
     control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
         run.plan,

@@ -16,7 +16,7 @@ from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.refusals import has_ended_here, is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request
-from rollout.cli.terminal import Echo, columns, say, show
+from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import LeaseSnapshot, read_lease
@@ -144,7 +144,7 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
         status_text,
         statuses,
         width=output.width,
-        room=columns(),
+        room=screen_columns(),
         only_pending=only_pending,
         asked=request.policy.detect,
         memory=memory,
