@@ -100,7 +100,7 @@ def takes(
 
         @functools.wraps(command)
         def run(**received: Any) -> None:
-            from rollout.cli.log import logged
+            from rollout.cli.log import log_command
 
             values = {setting: received.pop(name) for name, setting in shared.items()}
             config = received.pop("config")
@@ -112,7 +112,7 @@ def takes(
             known = [*values, *(item for name, item in every_setting().items() if name in reads)]
             settings = given(file, from_environment(os.environ, known), typed)
             _check_format(settings.output.format, formats)
-            with logged(command.__name__.replace("_", "-"), settings.output.verbose):
+            with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

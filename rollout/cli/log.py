@@ -24,7 +24,7 @@ _SHORT_SECONDS = 10.0
 
 
 @contextmanager
-def logged(command: str, verbosity: int) -> Iterator[None]:
+def log_command(command: str, verbosity: int) -> Iterator[None]:
     """Log this command to standard error while it runs. A nested command logs as part of it."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:

@@ -101,7 +101,7 @@ def interrupted_by_signals(
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Delay SIGINT until this context is left, as for a half-drawn screen. Main thread only."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))

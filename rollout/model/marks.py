@@ -40,10 +40,12 @@ OPERATE = "operate"
 # On the lock: a unique word for the process that holds it, which is also in its journal.
 PROCESS = PREFIX + "process"
 
+# These mark a Node as part of a run, already before its cordon.
+OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (
-    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),
-    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE),
+    *OF_RUN,
+    *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE),
 )
 # "true" if a person requests a reboot of the node; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"

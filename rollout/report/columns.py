@@ -158,7 +158,7 @@ class _Table:
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
-        cells = [_wrapped(row[place], width) for place, width in zip(places, widths, strict=True)]
+        cells = [_wrap(row[place], width) for place, width in zip(places, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
             padded = [
@@ -198,7 +198,7 @@ def _line_width(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in text.splitlines():
         lines += _fill_lines(line, width).splitlines()

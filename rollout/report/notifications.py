@@ -46,16 +46,16 @@ class NoteMaker:
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
         for note in self._notes(event, stopped=stopped):
-            yield self._stamped(note, event.at)
+            yield self._stamp(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
         """A run beside another rollout, or an unattended pass without time, is not reported."""
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, ignored):
             self._is_over = True
-            yield self._stamped(error_note(error), at)
+            yield self._stamp(error_note(error), at)
 
-    def _stamped(self, note: Note, at: datetime) -> Note:
+    def _stamp(self, note: Note, at: datetime) -> Note:
         server = self.plan.cluster.server
         cluster_name = self.cluster or server
         return replace(
@@ -72,22 +72,22 @@ class NoteMaker:
             # A plan without waves begins nothing.
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
-                yield self._started()
+                yield self._start_note()
             case PodBlocked():
-                yield from self._blocked(event)
+                yield from self._blocked_notes(event)
             case NodeFinished():
                 if event.outcome.is_failure:
                     yield _failure_note(event)
-                yield from self._wave_done(event)
+                yield from self._wave_notes(event)
             case VersionHeld():
                 yield _held_version_note(event)
             case RunFinished():
                 self._is_over = True
-                yield self._finished(event.result, stopped=stopped)
+                yield self._end_note(event.result, stopped=stopped)
             case _:
                 return
 
-    def _started(self) -> Note:
+    def _start_note(self) -> Note:
         nodes = counted(self.plan.summary.nodes, "node")
         waves = counted(self.plan.summary.waves, "wave")
         staged = sorted({node.staged_version for node in self.plan.nodes if node.staged_version})
@@ -101,13 +101,13 @@ class NoteMaker:
             next=_WATCH,
         )
 
-    def _finished(self, result: RunResult, *, stopped: bool) -> Note:
+    def _end_note(self, result: RunResult, *, stopped: bool) -> Note:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         if (self.unattended and _is_for_later(result)) or (stopped and result.not_started):
             state = RolloutState.INTERRUPTED
         return _finish_note(result, state, unattended=self.unattended)
 
-    def _blocked(self, event: PodBlocked) -> Iterator[Note]:
+    def _blocked_notes(self, event: PodBlocked) -> Iterator[Note]:
         key = (event.node, event.holder or event.pod)
         held = (event.at - event.since).total_seconds()
         if held < self.held_after or key in self._held:
@@ -125,7 +125,7 @@ class NoteMaker:
             next=_describe_command(event),
         )
 
-    def _wave_done(self, last: NodeFinished) -> Iterator[Note]:
+    def _wave_notes(self, last: NodeFinished) -> Iterator[Note]:
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rollout.cli.failures import report
-from rollout.cli.signals import uninterrupted
+from rollout.cli.signals import delay_interrupts
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
@@ -322,7 +322,7 @@ def test_an_interruption_waits_for_a_screen_that_is_half_drawn() -> None:
     drawn = list[str]()
 
     def draw() -> None:
-        with uninterrupted():
+        with delay_interrupts():
             drawn.append("upper half")
             signal.raise_signal(signal.SIGINT)
             drawn.append("lower half")

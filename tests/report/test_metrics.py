@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rollout.cli.stages.observers import delivered
+from rollout.cli.stages.observers import deliver_changes
 from rollout.cli.wiring import HURRIED_VARIABLE
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -155,7 +155,7 @@ def test_what_is_new_is_delivered_and_nothing_twice(monkeypatch: pytest.MonkeyPa
     taken = list[int]()
     generation = [0]
     monkeypatch.setenv(HURRIED_VARIABLE, "200")
-    with delivered("there", lambda: taken.append(generation[0]), lambda: generation[0]):
+    with deliver_changes("there", lambda: taken.append(generation[0]), lambda: generation[0]):
         generation[0] = 4
         while not taken:
             pass
@@ -172,7 +172,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
 
     monkeypatch.setenv(HURRIED_VARIABLE, "200")
     monkeypatch.setattr("rollout.cli.stages.observers._LAST_SECONDS", 0.1)
-    with delivered("there", hang, lambda: 1):
+    with deliver_changes("there", hang, lambda: 1):
         pass
     released.set()
     assert (

@@ -96,12 +96,12 @@ def apply(
 
 @contextmanager
 def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[Metrics | None]":
-    from rollout.cli.stages.observers import measured_pass, metered
+    from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     if is_rehearsal:
         # A rehearsal is not a run: its metrics would replace those of the last run.
         settings = replace(settings, metrics=MetricsSettings())
-    with metered(settings, server) as metrics, measured_pass(metrics):
+    with deliver_metrics(settings, server) as metrics, measure_pass(metrics):
         yield metrics
 
 

@@ -31,7 +31,7 @@ def operate(
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.evidence import evidence_rules
-    from rollout.cli.stages.observers import metered
+    from rollout.cli.stages.observers import deliver_metrics
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
@@ -48,7 +48,7 @@ def operate(
     # The metrics name the cluster by its server. Each pass connects by itself and reports errors.
     with suppress(RolloutError):
         server = wiring.cluster_api(settings).server
-    with metered(settings, server, serves=True) as metrics:
+    with deliver_metrics(settings, server, serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
         # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan

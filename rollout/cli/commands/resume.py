@@ -73,7 +73,10 @@ def resume(
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with observers.metered(settings, api.server) as metrics, observers.measured_pass(metrics):
+    with (
+        observers.deliver_metrics(settings, api.server) as metrics,
+        observers.measure_pass(metrics),
+    ):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )

@@ -271,7 +271,7 @@ class MeasuredPass:
 
 
 @contextmanager
-def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
+def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
     """Measure one pass, or one apply or resume, by the code that is set or the error raised."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
@@ -292,7 +292,9 @@ def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 
 
 @contextmanager
-def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterator[Metrics | None]":
+def deliver_metrics(
+    settings: Settings, server: str, *, serves: bool = False
+) -> "Iterator[Metrics | None]":
     """Yield metrics that are delivered within this context, or None if none are wanted.
 
     `server` is the cluster's name if it has no other. `serves` also serves them, if the settings
@@ -310,7 +312,7 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
         if options.textfile:
             file = str(options.textfile)
             write = _textfile_writer(options.textfile, metrics)
-            deliveries.enter_context(delivered(file, write, lambda: metrics.generation))
+            deliveries.enter_context(deliver_changes(file, write, lambda: metrics.generation))
         if options.pushgateway:
             from rollout.adapters.metrics import Pushgateway
 
@@ -319,7 +321,7 @@ def metered(settings: Settings, server: str, *, serves: bool = False) -> "Iterat
             def push() -> None:
                 gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
 
-            deliveries.enter_context(delivered(gateway.url, push, lambda: metrics.generation))
+            deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
         if listen:
             from rollout.adapters.metrics import serve
 
@@ -359,7 +361,7 @@ def name_of(settings: Settings, server: str) -> str:
 
 
 @contextmanager
-def delivered(
+def deliver_changes(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
     """Within this context deliver whenever the generation changes, and once at the end.

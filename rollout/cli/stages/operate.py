@@ -34,7 +34,7 @@ from rollout.cli.stages.forecast import forecast_end
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.observers import (
     RepeatFilter,
-    measured_pass,
+    measure_pass,
     notify_of_failed_pass,
 )
 from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan, prepare_fresh
@@ -106,7 +106,7 @@ class Operation:
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()
-        with measured_pass(self.metrics) as measured:
+        with measure_pass(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
@@ -124,7 +124,8 @@ class Operation:
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
-                # Someone who asks the pass to stop wants the process to end, too.
+                # While a plan runs, signals request only this stop (`stopped_by_signals`). Someone
+                # who asks for it wants the process to end, too.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
-from rollout.cli.signals import interrupted_by_signals, uninterrupted
+from rollout.cli.signals import delay_interrupts, interrupted_by_signals
 from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
@@ -297,7 +297,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
                         return
                     has_begun = has_begun or not rollout.is_over
                     note = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
-                with uninterrupted():
+                with delay_interrupts():
                     live.update(Group(colorize(last_text), Text(note, style="dim")), refresh=True)
         finally:
             live.update(colorize(last_text), refresh=True)

@@ -130,8 +130,8 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 
 def _unmark(task: NodeTask, before: Node) -> None:
-    names = marks_of_run(task, Phase.PENDING).keys()
-    annotations = {name: before.annotations.get(name) for name in names}
+    """Restore the annotations from before the mark, which may be those of an earlier process."""
+    annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
         if not _is_only_marked_by(task, node):

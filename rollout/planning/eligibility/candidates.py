@@ -83,7 +83,7 @@ def is_control_plane(node: Node, policy: Policy) -> bool:
 _parsed = lru_cache(maxsize=8)(parse_selector)
 
 
-def _excluded(candidate: Candidate) -> NodeFinding | None:
+def _why_deselected(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     policy = candidate.policy
     if excluded_by_name(node.name, candidate.inputs.selection):
@@ -93,22 +93,22 @@ def _excluded(candidate: Candidate) -> NodeFinding | None:
     return None
 
 
-def _unsupported(candidate: Candidate) -> NodeFinding | None:
+def _why_unsupported(candidate: Candidate) -> NodeFinding | None:
     return why_unsupported(candidate.node)
 
 
-def _deleting(candidate: Candidate) -> NodeFinding | None:
+def _why_deleting(candidate: Candidate) -> NodeFinding | None:
     return why_removed(candidate.node)
 
 
-def _not_ready(candidate: Candidate) -> NodeFinding | None:
+def _why_not_ready(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if node.is_ready:
         return None
     return findings.NodeNotReady(node.ready is ReadyState.UNKNOWN, node.ready_message)
 
 
-def _cordoned(candidate: Candidate) -> NodeFinding | None:
+def _why_cordoned(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if not node.unschedulable or candidate.policy.include_cordoned:
         return None
@@ -118,20 +118,20 @@ def _cordoned(candidate: Candidate) -> NodeFinding | None:
     return findings.CordonedByOther(next(marks_on(node), None))
 
 
-def _maintained(candidate: Candidate) -> NodeFinding | None:
+def _why_in_maintenance(candidate: Candidate) -> NodeFinding | None:
     condition = candidate.node.maintenance_by_others
     return findings.MaintainedByOther(condition.type) if condition else None
 
 
-def _unknown_marks(candidate: Candidate) -> NodeFinding | None:
+def _why_marks_unknown(candidate: Candidate) -> NodeFinding | None:
     return annotation_problem(candidate.node)
 
 
-def _paused(candidate: Candidate) -> NodeFinding | None:
+def _why_paused(candidate: Candidate) -> NodeFinding | None:
     return why_paused(candidate.node, candidate.inputs.now)
 
 
-def _without_facts(candidate: Candidate) -> NodeFinding:
+def _why_without_facts(candidate: Candidate) -> NodeFinding:
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
         return findings.NoHost()
@@ -139,7 +139,7 @@ def _without_facts(candidate: Candidate) -> NodeFinding:
     return failed(observation.message, observation.hint, observation.brief)
 
 
-def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     detection = facts.detection
     is_resting = facts.update.operation in _RESTING
     is_rebooted_idle = is_resting and candidate.policy.reboot_idle
@@ -151,7 +151,7 @@ def _no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
 
 
-def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     silent = facts.detection.unanswered
     if not silent:
         return None
@@ -163,11 +163,11 @@ def _unknown_status(candidate: Candidate, facts: HostFacts) -> NodeFinding | Non
     )
 
 
-def _remembered(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_memory_objects(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     return objection(candidate.node.name, facts.detection.version, candidate.inputs)
 
 
-def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
         return findings.NoSudo(facts.host.user, facts.reboot_refusal)
@@ -178,7 +178,7 @@ def _not_rebooting(candidate: Candidate, facts: HostFacts) -> NodeFinding | None
     return findings.ShutdownScheduled(facts.shutdown_pending) if facts.shutdown_pending else None
 
 
-def _rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     ignored = candidate.policy.gates.ignored_rivals
     found = (rival for rival in _rivals(candidate, facts) if rival.rival not in ignored)
     return next(found, None)
@@ -198,16 +198,23 @@ def _rivals(
         yield findings.RivalOnHost(rival)
 
 
-def _own(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
+def _why_own_node(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None:
     own = candidate.inputs.own
     return own.finding if own and own.name == candidate.node.name else None
 
 
 _OF_NODES = (
-    *(_excluded, _unsupported, _deleting, _not_ready),
-    *(_unknown_marks, _cordoned, _maintained, _paused),
+    *(_why_deselected, _why_unsupported, _why_deleting, _why_not_ready),
+    *(_why_marks_unknown, _why_cordoned, _why_in_maintenance, _why_paused),
 )
-_OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _own)
+_OF_HOSTS = (
+    _why_no_update,
+    _why_status_unknown,
+    _why_memory_objects,
+    _why_reboot_blocked,
+    _why_rival,
+    _why_own_node,
+)
 
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
@@ -217,7 +224,7 @@ def why_excluded(candidate: Candidate) -> NodeFinding | None:
             return finding
     facts = candidate.facts
     if facts is None:
-        return _without_facts(candidate)
+        return _why_without_facts(candidate)
     for of_host in _OF_HOSTS:
         finding = of_host(candidate, facts)
         if finding:

@@ -157,7 +157,7 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-def _rendered(**content: Any) -> str:
+def _render(**content: Any) -> str:
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,
@@ -181,7 +181,7 @@ _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "w
 
 def run_page(report: RunReport) -> str:
     begun = report.begun_at.astimezone()
-    return _rendered(
+    return _render(
         title=f"{tables.title(report)}: {tables.headline(report)}",
         report=report,
         heading=tables.title(report),
