@@ -101,6 +101,7 @@ def _printed(lease_namespace: str) -> Sequence[Grant]:
                     kind=InstallationKind.ROLES,
                     lease_namespace=lease_namespace,
                     disable_eviction=deletes,
+                    conditions=True,
                 )
             )
         )

@@ -64,6 +64,7 @@ class Installation:
     lease_namespace: str = marks.LEASE_NAMESPACE
     image: str = ""
     disable_eviction: bool = False
+    conditions: bool = False
     settings: str = ""
     known_hosts: str = ""
     env_secret: str = ""
@@ -156,7 +157,11 @@ def _block(value: Json) -> Markup:
 
 def roles(installation: Installation) -> tuple[Json, ...]:
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
-    rights = rights_of(installation.lease_namespace, disable_eviction=installation.disable_eviction)
+    rights = rights_of(
+        installation.lease_namespace,
+        disable_eviction=installation.disable_eviction,
+        conditions=installation.conditions,
+    )
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
         # Access reviews name a namespace as its own, but the object is cluster-scoped.

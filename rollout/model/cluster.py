@@ -110,6 +110,11 @@ class Node:
         return None
 
     @property
+    def has_own_conditions(self) -> bool:
+        """Whether rollout has set a condition of maintenance on the node."""
+        return any(condition.is_ours for condition in self.lifecycle)
+
+    @property
     def is_ready(self) -> bool:
         """Whether the kubelet reports Ready."""
         return self.ready is ReadyState.TRUE

@@ -10,11 +10,15 @@ from rollout.model.quantity import Count, Duration, Number
 
 @dataclass(frozen=True, slots=True)
 class CourtesyPolicy:
-    """Delays for people, and whether FLUO's labels (id, group, version) are kept up to date."""
+    """Delays for people, and what is kept up to date on Nodes for other programs.
+
+    `fluo_labels` are FLUO's id, group and version. `conditions` are those of maintenance.
+    """
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)
     fluo_labels: bool = False
+    conditions: bool = False
 
 
 class ControlPlaneOrder(StrEnum):

@@ -97,6 +97,7 @@ _KEYS = {
     "courtesy.drain_delay": "drain.delay",
     "courtesy.reboot_delay": "reboot.delay",
     "courtesy.fluo_labels": "labels.fluo",
+    "courtesy.conditions": "labels.conditions",
 }
 # A document that does not mention the taint is of a version without it.
 _USUAL = Policy(prefer_no_schedule_taint=True)

@@ -44,7 +44,11 @@ _PASSES_STOPPED = (
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
     if unfinished.is_only_taints:
-        return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
+        if unfinished.tainted:
+            left = f"soft taint, on {_nodes(unfinished.tainted)}"
+        else:
+            left = f"conditions, on {_nodes(unfinished.conditioned)}"
+        return f"nothing is left of a rollout but its {left}"
     run = printable(unfinished.run)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
@@ -213,6 +217,8 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
+    if unfinished.conditioned:
+        lines.append(f"  rollout's conditions are removed from {_nodes(unfinished.conditioned)}")
     if not unfinished.record.is_missing:
         garbled = ", with whatever in it is not understood" if unfinished.is_garbled else ""
         lines.append(f"  its record is removed{garbled}")

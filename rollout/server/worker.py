@@ -19,6 +19,7 @@ from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
 from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.rejoin import mark_again
 from rollout.execution.record.memory import RunMemory, change_memory
@@ -136,6 +137,7 @@ class SlotRunner:
             memory=memory,
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
+            conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
             limit=partial(away_limit, selection=settings.selection, policy=settings.policy),
             why_none_starts=lambda: None,
             precedence=self._precedence,

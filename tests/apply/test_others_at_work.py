@@ -53,13 +53,13 @@ def counted(lab: Lab, *cordoned: str) -> Iterator[Cordons]:
     lab.call(lambda: lab.store.unsubscribe(cordons.changed))
 
 
-def set_condition(lab: Lab, node: str, kind: str, status: str) -> None:
+def set_condition(lab: Lab, node: str, kind: str, status: str, *, reason: str = "Firmware") -> None:
     """Set a condition of the Node, as a controller for maintenance does."""
 
     def put() -> None:
         body = node_of(lab, node)
         others = [found for found in body["status"]["conditions"] if found["type"] != kind]
-        condition: Json = {"type": kind, "status": status, "reason": "Firmware"}
+        condition: Json = {"type": kind, "status": status, "reason": reason}
         condition["lastTransitionTime"] = timestamp(datetime.now(UTC))
         changed = {**body["status"], "conditions": [*others, condition]}
         lab.store.put(NODES, {**body, "status": changed})

@@ -53,6 +53,9 @@ class OpenEngine:
     def limit(self, nodes: Collection[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
+    def show_phase(self, name: str, phase: Phase) -> None:
+        pass
+
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return None
 

@@ -29,6 +29,7 @@ OPERATES = Installation(
     grace=2220,
 )
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
+CONDITIONS = "[labels]\nconditions = true\n"
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     "a CronJob": (OPERATES, {}),
     "a CronJob with all that it can have": (
@@ -51,6 +52,10 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
             "activeDeadlineSeconds": 3600,
             "terminationGracePeriodSeconds": 60,
         },
+    ),
+    "a CronJob that sets conditions": (
+        replace(OPERATES, settings=CONDITIONS, conditions=True),
+        {"settings": CONDITIONS},
     ),
     "a Deployment": (replace(OPERATES, kind=InstallationKind.DEPLOYMENT), {"kind": "deployment"}),
     "a Deployment that is scraped": (

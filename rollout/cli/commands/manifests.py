@@ -194,6 +194,7 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
         choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
         disable_eviction=policy.drain.disable_eviction,
+        conditions=policy.courtesy.conditions,
         settings=file.text,
         every=round(pod.operate.every),
         deadline=round(pod.operate.active_deadline or _DEADLINE),

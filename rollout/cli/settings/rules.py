@@ -76,7 +76,12 @@ def policy_of(settings: Settings) -> Policy:
         own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
         detect=settings.detect.sources,
         gates=_gate_policy(settings),
-        courtesy=CourtesyPolicy(drain.delay, reboot.delay, settings.labels.fluo),
+        courtesy=CourtesyPolicy(
+            drain_delay=drain.delay,
+            reboot_delay=reboot.delay,
+            fluo_labels=settings.labels.fluo,
+            conditions=settings.labels.conditions,
+        ),
         pools=pools,
     )
 

@@ -417,6 +417,9 @@ class LabelsSettings(SettingsTable):
     fluo: bool = setting(
         False, "Maintain the node labels id, group and version, as FLUO's agent does"
     )
+    conditions: bool = setting(
+        False, "Set Kubernetes' lifecycle conditions, such as DrainInProgress, on the nodes"
+    )
 
 
 class MetricsSettings(SettingsTable):

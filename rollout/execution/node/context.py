@@ -81,6 +81,10 @@ class NodeEngine(Protocol):
         """Return why the node may not boot into this staged version; `version` None is unknown."""
         ...
 
+    def show_phase(self, name: str, phase: Phase) -> None:
+        """Set the conditions of the phase that a node has entered, if the settings ask for it."""
+        ...
+
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
         """Store for later rollouts how the node ended, a failure before its marks are removed."""
         ...

@@ -70,6 +70,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                     watched = stack.enter_context(watched_node(context))
                     context = replace(context, watched=watched)
                 _report_phase(context, progress)
+                context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
         # RefusedError is also a RolloutError, which would end the node instead of trying it again.

@@ -56,7 +56,7 @@ class Unfinished:
     * `untouched_nodes` are planned nodes without marks and without a result, `gone` are planned
       nodes that left the cluster.
     * `unclear` are nodes whose marks are not understood, with the reason. They are not touched.
-    * `tainted` are all nodes with rollout's soft taint.
+    * `tainted` are all nodes with rollout's soft taint, `conditioned` those with its conditions.
     * `is_aborted`: an abort removed the record, and every node that still has marks was aborted.
 
     A missing record is replaced by one that the marks imply.
@@ -71,10 +71,12 @@ class Unfinished:
     unclear: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     tainted: tuple[str, ...] = ()
+    conditioned: tuple[str, ...] = ()
     is_aborted: bool = False
 
     @property
     def is_only_taints(self) -> bool:
+        """Whether only soft taints or conditions are left, which block no other rollout."""
         return self.record.is_missing and not (self.in_flight or self.failed or self.unclear)
 
     @property
@@ -133,7 +135,8 @@ def assess(
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if has_marks(node)}
     tainted = _tainted_nodes(present.values(), deferred=deferred)
-    if record is None and not (marked or tainted):
+    conditioned = tuple(node.name for node in present.values() if node.has_own_conditions)
+    if record is None and not (marked or tainted or conditioned):
         return None
     understood, unclear = _read_marks(marked.values(), planned)
     is_aborted = (
@@ -159,6 +162,7 @@ def assess(
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
+        conditioned=conditioned,
         is_aborted=is_aborted,
     )
 

@@ -15,6 +15,7 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
 from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_planned_boot
 from rollout.execution.node.tainting import Tainting
@@ -94,6 +95,7 @@ class _Undoing:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check_may_act, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
+        self._conditions().remove_all()
         self._mark_aborted(unfinished, cordoned)
         record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
         record.end(complete=True)
@@ -144,6 +146,9 @@ class _Undoing:
             return list(
                 pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes)
             )
+
+    def _conditions(self) -> NodeConditions:
+        return NodeConditions(self.cluster, self.check_may_act, self.report, run="", is_on=False)
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark each node that stays cordoned as aborted, because the record is about to go."""

@@ -7,6 +7,7 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import Precedence
 from rollout.execution.gates import PolicyGates
+from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks
 from rollout.execution.node.steps import Step, process_node
 from rollout.execution.record.memory import RunMemory
@@ -42,6 +43,7 @@ class Engine:
     memory: RunMemory
     ledger: Ledger
     settler: Settler
+    conditions: NodeConditions
     limit: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
@@ -76,7 +78,10 @@ class Engine:
             is_taken_up=bool(taken_up_from),
             own=own if own and own.name == planned.name else None,
         )
-        return process_node(context, steps)
+        result = process_node(context, steps)
+        if not result.waits and (self.conditions.is_on or taken_up_from):
+            self.conditions.remove(planned.name)
+        return result
 
     @property
     def playbooks(self) -> NodePlaybooks | None:
@@ -94,6 +99,9 @@ class Engine:
         They come first because they may be slow.
         """
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
+
+    def show_phase(self, name: str, phase: Phase) -> None:
+        self.conditions.show_phase(name, phase)
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return self.memory.objection(planned, version)

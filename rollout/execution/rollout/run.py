@@ -23,6 +23,7 @@ from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
@@ -104,12 +105,17 @@ class Rollout:
         if not self.unattended:
             self.engine.memory.begin_by_hand()
         self.engine.report.plan(self.plan)
+        conditions = self.engine.conditions
+        in_flight = self.inherited.begun.keys()
+        conditions.begin({node.name for node in self.plan.nodes} - in_flight, in_flight)
         with self._soft_taints() as kept:
             self._run_waves()
             own = self._deferred_own_node()
             if own:
                 self._mark_for_later(own)
                 kept.add(own.name)
+        if conditions.is_on:
+            conditions.remove_all()
         is_over = False
         if not self.ledger.is_fenced and self._may_act():
             is_over = self._is_over(is_new=is_new)
@@ -440,6 +446,7 @@ def _engine(
         memory=memory,
         ledger=rule.ledger,
         settler=Settler(cluster, report, plan.policy),
+        conditions=NodeConditions.of_plan(plan, cluster, memory.check_may_act, report),
         limit=limit,
         why_none_starts=rule.why_none_starts,
     )

@@ -136,7 +136,9 @@ def plan_rights() -> tuple[Right, ...]:
     )
 
 
-def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+def apply_rights(
+    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
+) -> tuple[Right, ...]:
     stored = partial(_all, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_all, namespace=_EVENTS_NAMESPACE, optional=True)
@@ -147,10 +149,19 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
     if disable_eviction:
         evict = Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
+    shown = Right(
+        verb="patch",
+        group="",
+        resource="nodes",
+        subresource="status",
+        purpose="set their lifecycle conditions",
+        optional=True,
+    )
     return (
         *plan_rights(),
         *_all("watch", "nodes", "see nodes come back"),
         *_all("patch", "nodes", "cordon, uncordon and annotate"),
+        *([shown] if conditions else []),
         *_all("get", "pods", "check the UID of a pod before its eviction"),
         *_all("watch", "pods", "see pods terminate"),
         evict,
@@ -177,20 +188,26 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     )
 
 
-def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+def operate_rights(
+    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
+) -> tuple[Right, ...]:
     # Only `abort` writes FleetLock's slots.
     unused = {("update", "configmaps", marks.SLOTS_NAME)}
-    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction, conditions=conditions)
+    return _without(unused, rights)
 
 
-def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+def fleetlock_rights(
+    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
+) -> tuple[Right, ...]:
     """Return the rights for a FleetLock server, which writes no record and reads no evidence."""
     unused = {
         ("update", "configmaps", marks.RECORD_NAME),
         ("delete", "configmaps", marks.RECORD_NAME),
         ("get", "configmaps", marks.EVIDENCE_NAME),
     }
-    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction, conditions=conditions)
+    return _without(unused, rights)
 
 
 def _without(

@@ -1,0 +1,201 @@
+"""Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
+
+Other programs read them. rollout decides nothing by its own, so a write that fails is reported, and
+the rollout goes on. A condition that someone else has set to True stays as it is.
+
+The API cannot merge conditions, so each write replaces the whole list. It names the version of the
+Node that it was decided on.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError
+from rollout.execution.base.deadline import Deadline, Guard, PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.gather.cluster.snapshot import node_path, read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.node_lifecycle import OUR_REASON, Lifecycle
+from rollout.model.node_marks import has_marks
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import Phase
+from rollout.model.text import listed
+from rollout.model.timestamps import whole_second
+from rollout.ports import ClusterApi
+
+# In a phase that is missing here, a node keeps the conditions that it has.
+_OF_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
+    Phase.CORDONED: (Lifecycle.DRAIN_IN_PROGRESS,),
+    Phase.DRAINING: (Lifecycle.DRAIN_IN_PROGRESS,),
+    Phase.DRAINED: (Lifecycle.DRAINED,),
+    Phase.REBOOTING: (Lifecycle.DRAINED, Lifecycle.MAINTENANCE_IN_PROGRESS),
+    Phase.BOOTED: (Lifecycle.DRAINED, Lifecycle.MAINTENANCE_IN_PROGRESS),
+    Phase.READY: (Lifecycle.DRAINED, Lifecycle.MAINTENANCE_IN_PROGRESS),
+}
+_TYPES = frozenset(Lifecycle)
+_AT_ONCE = 8
+# Seconds to wait for the API server, for one node and for all.
+_SECONDS = 10.0
+_SECONDS_FOR_ALL = 60.0
+_MOST_CONFLICTS = 10
+_NAMED = 5
+
+Json = dict[str, Any]
+WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
+"""Returns the conditions that a node should have of rollout, None to leave it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConditions:
+    """Sets and removes the conditions of one rollout, `run`. Used by the threads of its nodes.
+
+    If it is not `is_on`, it only removes what an earlier process has left.
+    """
+
+    cluster: PatientApi
+    check_may_act: Guard
+    report: Reporter
+    run: str
+    is_on: bool
+    _reported: set[type[RolloutError]] = field(default_factory=set)
+
+    @classmethod
+    def of_plan(
+        cls, plan: RolloutPlan, cluster: PatientApi, check_may_act: Guard, report: Reporter
+    ) -> "NodeConditions":
+        is_on = plan.policy.courtesy.conditions
+        return cls(cluster, check_may_act, report, run=plan.plan_id, is_on=is_on)
+
+    def begin(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
+        """Set MaintenancePlanned on `waiting` nodes, and remove what is left on others.
+
+        Nodes `in_flight` follow with their next phase. Those of another rollout are left alone.
+        """
+
+        def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
+            if node.name in in_flight or self._is_of_other_run(node):
+                return None
+            if self.is_on and node.name in waiting:
+                return (Lifecycle.MAINTENANCE_PLANNED,)
+            return () if node.has_own_conditions else None
+
+        self._write_all(wanted)
+
+    def show_phase(self, name: str, phase: Phase) -> None:
+        """Set the conditions of a phase that a node has entered."""
+        if self.is_on and phase in _OF_PHASE:
+            self._try_write(name, _OF_PHASE[phase], self.cluster.deadline_within(_SECONDS))
+
+    def remove(self, name: str) -> None:
+        """Remove the conditions from a node whose run has ended."""
+        self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
+
+    def remove_all(self) -> None:
+        """Remove what is left of the conditions, when no node is in flight any more."""
+
+        def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
+            is_left = node.has_own_conditions and not self._is_of_other_run(node)
+            return () if is_left else None
+
+        failed = self._write_all(wanted)
+        if failed:
+            self.report.notice(
+                f"conditions stay on {listed(failed, _NAMED)}: the next rollout or `rollout abort`"
+                " removes them"
+            )
+
+    def _is_of_other_run(self, node: Node) -> bool:
+        """Whether another rollout has the node in flight; an abort has no run of its own."""
+        is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
+        return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
+
+    def _write_all(self, wanted: WantedConditions) -> list[str]:
+        """Change the nodes for which `wanted` returns conditions; return those that failed."""
+        deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
+        try:
+            self.check_may_act()
+            nodes = self.cluster.ask(read_nodes, deadline)
+        except RolloutError as error:
+            self._report(error)
+            return []
+        changes: dict[str, tuple[Lifecycle, ...]] = {}
+        for node in nodes:
+            types = wanted(node)
+            if types is not None:
+                changes[node.name] = types
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="conditions") as pool:
+            written = pool.map(lambda name: self._try_write(name, changes[name], deadline), changes)
+            return [name for name, is_done in zip(changes, written, strict=True) if not is_done]
+
+    def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
+        """Give the node exactly these conditions of rollout; whether that is done."""
+        try:
+            for _ in range(_MOST_CONFLICTS):
+                try:
+                    self.cluster.ask(lambda api: self._write(api, name, types), deadline)
+                except ApiConflictError:
+                    continue
+                return True
+        except ApiNotFoundError:
+            return True
+        except RolloutError as error:
+            self._report(error)
+        return False
+
+    def _write(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
+        self.check_may_act()
+        path = node_path(name)
+        node = msgspec.json.decode(api.get(path))
+        present = node.get("status", {}).get("conditions") or []
+        at = whole_second(api.server_time() or self.report.now)
+        conditions = with_conditions(present, types, run=self.run, at=at)
+        if conditions != present:
+            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "status": {"conditions": conditions}}
+            self.check_may_act()
+            api.patch(f"{path}/status", body)
+
+    def _report(self, error: RolloutError) -> None:
+        """Report each kind of error once, because it usually concerns all nodes."""
+        if isinstance(error, FencedError) or type(error) in self._reported:
+            return
+        self._reported.add(type(error))
+        self.report.notice(f"conditions of nodes cannot be written: {error.message}")
+
+
+def with_conditions(
+    present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
+) -> list[Json]:
+    """Return a Node's conditions with exactly `types` of rollout's own.
+
+    A type that someone else has set to True is left out. `at` is RFC 3339.
+    """
+    kept = [condition for condition in present if _stays(condition, types)]
+    there = {condition["type"] for condition in kept}
+    added = [_condition(kind, run, at) for kind in types if kind not in there]
+    return [*kept, *added]
+
+
+def _stays(condition: Json, types: Collection[Lifecycle]) -> bool:
+    kind = condition["type"]
+    if kind not in _TYPES:
+        return True
+    if condition.get("reason") == OUR_REASON:
+        return kind in types
+    return condition["status"] == "True" or kind not in types
+
+
+def _condition(kind: Lifecycle, run: str, at: str) -> Json:
+    return {
+        "type": kind.value,
+        "status": "True",
+        "reason": OUR_REASON,
+        "message": f"rollout {run} reboots the node for its update",
+        "lastHeartbeatTime": at,
+        "lastTransitionTime": at,
+    }
