@@ -216,8 +216,8 @@ class HolderState(Enum):
 class _Sighting:
     """The Lease as last seen, and since when it is unchanged, in monotonic seconds.
 
-    `renewed`: this process has seen a renewal, or the API server's clock shows a recent one.
-    `ended`: the holder was a process on this machine, which has ended.
+    `renewed`: this process, or the API server's clock, has shown a recent renewal. `ended`: the
+    holder was a process on this machine, which has ended.
     """
 
     lease: LeaseState = NO_LEASE

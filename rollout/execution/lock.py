@@ -61,9 +61,8 @@ class LockRequest:
     """Who takes the Lease, and how.
 
     `seconds` is how long others must see no renewal before they may take it. `force_unlock` names a
-    run whose Lease is taken at once, because an operator has made sure that its process is gone.
-    `process` is a word that no other process has. `watch` is what this process has seen of the
-    Lease so far.
+    run whose Lease is taken at once. `process` is a word that no other process has. `watch` is what
+    this process has seen of the Lease so far.
     """
 
     holder: str

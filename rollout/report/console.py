@@ -1,8 +1,7 @@
 """A console with colors and progress, which many threads can use.
 
-Rich erases the board that was drawn before, so two threads that write at once would leave parts of
-it behind. A lock prevents that. Colors are added to text that says the same without them, and only
-to whole cells and the beginnings of lines.
+Rich erases the board that was drawn before, so two threads must not write at once. Colors are added
+to text that says the same without them, and only to whole cells and the beginnings of lines.
 """
 
 import sys

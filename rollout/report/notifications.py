@@ -31,7 +31,7 @@ class NoteMaker:
     """Makes a notification of each event of a run that is worth one. Not safe for several threads.
 
     `held_after` is in seconds. `cluster` is the cluster's name, empty for its server's address.
-    `unattended`: the next pass continues with the nodes that are left. `has_begun`: a plan runs.
+    `has_begun`: a plan runs.
     """
 
     plan: RolloutPlan

@@ -97,10 +97,10 @@ class NodeView:
 class RunView:
     """A run as its events describe it. Not safe for several threads.
 
-    `last_at` is the latest time of an event. `planned_at` is the monotonic time of the last plan,
-    None before it. `settling` is what the run waits for now. `summary` is that of the last command,
-    None if it has not ended, `aborted` who undid the run since. `evictions` are of all commands.
-    `pod_endings` are the seconds that pods took to end, by owner. `misunderstood` counts records.
+    `last_at` is the latest time of an event. `planned_at` is the monotonic time of the last plan.
+    `settling` is what the run waits for now. `summary` is that of the last command, None if it has
+    not ended, `aborted` who undid the run since. `evictions` are of all commands. `pod_endings` are
+    the seconds that pods took to end, by owner. `misunderstood` counts records.
     """
 
     begun_at: datetime | None = None

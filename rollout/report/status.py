@@ -97,10 +97,9 @@ def status_text(
 ) -> str:
     """Render a row for each node, the number of nodes by state, and what to do next.
 
-    `width` is the terminal's; None shows all columns, within `room` (None: no limit). With
-    `only_pending` only pending nodes have rows, but all count. `asked` are `detect.sources`.
-    `rollout` is about a rollout of these nodes, `closed` says why no node may be started now.
-    `repeated` adds to a command the flags that select the same nodes.
+    `width` is the terminal's; None shows all columns, within `room`. With `only_pending` only
+    pending nodes have rows, but all count. `asked` are `detect.sources`. `closed` says why no node
+    may be started now. `repeated` adds to a command the flags that select the same nodes.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."

@@ -1,7 +1,7 @@
 """Whether a host without a slot gets one: whatever keeps its node out of a rollout denies it.
 
-The cheapest checks come first. The limits are checked again when the slot is written, on the
-current slots and nodes. A host whose drain could never end gets no slot, by the forecast of a plan.
+The cheapest checks come first. The limits are checked again when the slot is written. A host whose
+drain could never end gets no slot.
 """
 
 import secrets

@@ -220,8 +220,8 @@ def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
 def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
-    The slot counts towards no limit, and never grants a reboot. None without such marks. `Denied`
-    if the node holds a slot for another machine.
+    It counts towards no limit, and never grants a reboot. None without such marks. `Denied` if the
+    node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched.annotations.get(marks.RUN, "")):
         return None

@@ -1,9 +1,7 @@
 """Run commands on hosts through Ansible, with any connection that an inventory has.
 
 One run of `probe.yml` asks many hosts. Hosts that are being rebooted share one run of `reboot.yml`,
-which waits for a numbered file with each command. Both only carry commands and answers, with `raw`:
-the rules for a reboot and its proof are those of rollout's own SSH.
-
+which waits for a numbered file with each command. Both only carry commands and answers, with `raw`.
 Only this process writes the files, so a run ends when this process is gone.
 """
 

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 class Execution:
     """A prepared run, and what this process needs to execute it.
 
-    `watch` is what was seen of the lock so far. `force_unlock` names a run whose lock is taken at
-    once. `repeats` are the notifications of earlier passes.
+    `watch` is what was seen of the lock so far. `repeats` are the notifications of earlier passes.
     """
 
     prepared: PreparedRun

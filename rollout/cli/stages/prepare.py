@@ -110,8 +110,6 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
-    """A new run, the cluster that it is planned for, and the ended rollout that it replaces."""
-
     prepared: PreparedRun
     snapshot: ClusterSnapshot
     replaced: Unfinished | None

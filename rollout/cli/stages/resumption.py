@@ -98,8 +98,8 @@ def prepare_resumption(
 ) -> PreparedRun:
     """Show the rest of a rollout, and return its run; refuse blocked nodes.
 
-    If nodes are started already, blockers do not raise: the returned run finishes those nodes, and
-    inherits why no other is started.
+    If nodes are started already, the returned run finishes them instead, and inherits why no other
+    is started.
     """
     settings = request.settings
     snapshot = _read_cluster(connections.api, request, unfinished)

@@ -201,8 +201,7 @@ def _warn_beside(
 class _RolloutSnapshot:
     """What the cluster shows of a rollout, of the lock, and of the last rollout that ended.
 
-    `alive` is whether a process works on it, None if that is unknown. `down` says how long each
-    rebooting node is down.
+    `alive` is None if unknown. `down` says how long each rebooting node is down.
     """
 
     unfinished: Unfinished | None

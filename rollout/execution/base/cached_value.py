@@ -1,5 +1,3 @@
-"""A value that is read once and used for some seconds by many threads."""
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,8 +12,8 @@ T = TypeVar("T")
 class CachedValue(Generic[T]):
     """A value of `read`, which is read again once it is older than `seconds`.
 
-    Reading takes at most this `share` of the time. If several threads need the value, one reads it
-    and the others wait.
+    Reading takes at most this `share` of the time. Of several threads, one reads and the others
+    wait.
     """
 
     read: Callable[[], T]

@@ -1,8 +1,7 @@
 """A live view of a few objects: one list, then one watch, in a thread of its own.
 
-During an outage the view keeps its objects. Afterwards it continues the watch where it broke, and
-lists again only if the server answers that it cannot continue. An object is gone when the server
-says so, or when a new list lacks it.
+After an outage it continues the watch where it broke, and lists again only if the server cannot
+continue. An object is gone when the server says so, or when a new list lacks it.
 """
 
 import threading

@@ -145,10 +145,7 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether marks of this run are on the Node.
-
-    The write of a claim may have been carried out although its answer was lost.
-    """
+    """Whether marks of this run are on the Node, perhaps by a write with a lost answer."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context)

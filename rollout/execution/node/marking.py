@@ -204,7 +204,6 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
-    """Return the version that was rolled back, or how many reboots have changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}

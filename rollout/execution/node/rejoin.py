@@ -80,7 +80,6 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
-    """Wait for the Node of the new boot, and cordon and mark it as the earlier Node was."""
     _await_registered(context, progress)
     known = {
         marks.STAGED_VERSION: progress.staged_version or None,

@@ -125,10 +125,10 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """Return what the next step works with.
+    """The staged version is the one that the node was last admitted for.
 
-    The staged version is the one that the node was last admitted for. Until the reboot is
-    requested, `check_may_act` also raises an error on a stop that returns nodes.
+    Until the reboot is requested, `check_may_act` also raises an error on a stop that returns
+    nodes.
     """
     return with_check_of_phase(_as_admitted(context, progress), progress.phase)
 

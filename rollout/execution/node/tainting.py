@@ -1,7 +1,7 @@
 """Sets the soft taint on nodes that wait for their reboot, and removes it, on many nodes at once.
 
-It spares pods a second move, and nothing depends on it. Every write names the version of the Node
-that it was decided on, because taints are written as a whole.
+It spares pods a second move. Every write names the version of the Node that it was decided on,
+because taints are written as a whole.
 """
 
 from collections.abc import Collection, Iterator, Mapping

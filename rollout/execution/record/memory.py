@@ -102,8 +102,7 @@ class RunMemory:
     `limit` is how many failures the run allows. `include_held`: nodes with held versions are
     rebooted, too. `retried` are failed nodes that are retried in any case. `unattended`: a node
     starts only if its failure could be remembered. `proven` is what another cluster has proved,
-    None if it need not prove anything. `newly_held` are the versions reported as held since the
-    start.
+    None if it need not.
     """
 
     cluster: PatientApi

@@ -225,9 +225,9 @@ class _Undoing:
         return boot.version if boot else ""
 
     def _wait_until_safe(self, task: NodeTask) -> None:
-        """Return once pods may run on the node again; `StepError` if that is not proven in time.
+        """Return once the node is Ready in another boot, or always answered in the old one.
 
-        The node is Ready in another boot, or its host has answered in the old one all the time.
+        `StepError` if that is not proven in time.
         """
         deadline = self.cluster.deadline(self.wait)
         was_silent = False

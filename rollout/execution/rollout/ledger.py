@@ -96,10 +96,10 @@ class Inheritance:
 class Aborted:
     """The result of an abort: the nodes it reverted, and those left cordoned with the reason.
 
-    `run` is empty if neither a record nor a mark names it. `untainted` are the nodes that had the
-    soft taint, `left_tainted` those that still have it, with the reason. `stopped`: someone stopped
-    the abort. `stops_passes`: unattended passes start no node from now on. `versions` are the
-    versions that the hosts run, by node, as far as known.
+    `run` is empty if unknown. `untainted` are the nodes that had the soft taint, `left_tainted`
+    those that still have it, with the reason. `stopped`: someone stopped the abort. `stops_passes`:
+    unattended passes start no node from now on. `versions` are the versions that the hosts run, by
+    node.
     """
 
     run: str

@@ -314,7 +314,6 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
-        """Return the node under this process if it is left for another process to reboot."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}

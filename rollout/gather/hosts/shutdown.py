@@ -1,14 +1,13 @@
 """What prevents a reboot of a host, or reboots it by itself: locks, shutdowns, Zincati and logins.
 
 A systemd inhibitor lock in mode `delay`, such as the kubelet's, only makes logind wait a few
-seconds. Any other lock counts here, whether or not systemd would respect it: `systemctl reboot` as
-root ignores `block-weak` (since 257) and ignored `block` before 257.
+seconds. Any other lock counts here: `systemctl reboot` as root ignores `block-weak` (since 257) and
+ignored `block` before 257.
 
 Of Zincati's fragments with the same name, the one in the last directory counts. They are read by
 name, and later values replace earlier ones.
 
-A login counts if it has a terminal. This session is recognized by its own terminal. Without one,
-`who` does not list it, or lists it with the name of its service.
+A login counts if it has a terminal. This session is recognized by its own terminal.
 """
 
 import re

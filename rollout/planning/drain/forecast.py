@@ -31,11 +31,9 @@ class Drainable:
     """An eligible node with the forecast of its drain.
 
     `leaving` are the pods that will run elsewhere; `index` finds the budgets that cover them.
-    `guarded` has, by pod UID, the keys of the budgets that the API server asks about it.
-    `load` is how many pods of each budget the drain evicts.
-    `holds` is the part of `load` that is away until the node is back: pods that nothing
-    replaces, or that fit on no other node.
-    `controllers` are those that open budgets of its pods.
+    `guarded` has, by pod UID, the budgets that the API server asks about it. `load` is how many
+    pods of each budget the drain evicts, and `holds` the part of it that is away until the node is
+    back. `controllers` are those that open budgets of its pods.
     """
 
     node: Node

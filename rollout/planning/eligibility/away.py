@@ -1,9 +1,8 @@
 """Which nodes are unavailable, and whether one more may be.
 
 --max-unavailable limits all nodes, or those of a pool. A control-plane node needs all others Ready,
-a majority of etcd, and another API server. Storage needs its copies: one healthy replica of each
-Longhorn volume, and the OSDs of all but one node of a Ceph cluster. Plans, rollouts and FleetLock
-use these rules, also right before a cordon.
+a majority of etcd, and another API server. Storage needs one healthy replica of each Longhorn
+volume, and the OSDs of all but one node of a Ceph cluster.
 """
 
 from collections import Counter

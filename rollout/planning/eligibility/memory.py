@@ -1,8 +1,8 @@
 """What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
 
 A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four,
-then for a day each time, until it succeeds, whatever it has staged meanwhile. A version that failed
-on as many nodes as `--max-failures` allows, over all rollouts, is held.
+then for a day each time, until it succeeds. A version that failed on as many nodes as
+`--max-failures` allows, over all rollouts, is held.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
-A pool starts once the pools in its `after` are done. Pools that need not wait for each other share
-waves, as far as limits and budgets allow; pools that roll share one part. Canaries and
-control-plane nodes go alone, and pools of different strategies share no wave.
+A pool starts once the pools in its `after` are done. Other pools share waves, as far as limits and
+budgets allow. Canaries and control-plane nodes go alone, and pools of different strategies share no
+wave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

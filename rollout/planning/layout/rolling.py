@@ -1,8 +1,8 @@
 """The rolling strategy: each part of the rollout is one wave, whose nodes start as others return.
 
-Any set of nodes may be in flight that holds no more of any key than its capacity. The plan has
-both, so that every process makes the same decisions. If pods can only run on a group of nodes,
-the group gets a capacity, found by trying the nodes that have the most to move.
+Any set of nodes may be in flight that holds no more of any key than its capacity. If pods can only
+run on a group of nodes, the group gets a capacity, found by trying the nodes that have the most to
+move.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,7 @@
 """What nodes that are away together share: budgets, owners without a budget, and pools' limits.
 
-A budget is a rate: an evicted pod gives its permit back once its replacement is ready, so that a
-wave can use the same permit several times. An owner whose pods no budget covers is treated like a
-budget that allows all replicas but one.
+A budget is a rate: an evicted pod gives its permit back once its replacement is ready. An owner
+without a budget is treated like a budget that allows all replicas but one.
 """
 
 import math

@@ -105,14 +105,11 @@ class PodFlow:
     """The pods of the rollout's nodes as they move.
 
     `permits` is how many pods of each budget may be away; `residents` has the pods by node and UID.
-    `handovers` is how many seconds of a drain pass until another controller opens the budget.
-    `on_ready` is called with the owner's UID when a replacement is ready.
-    `away` counts the pods that are not ready again, by owner UID.
-    `_wanting` has the pods that wait for a permit, by budget and node.
-    `_missing` has the UIDs of the pods that `away` counts.
-    `_lives` counts evictions by pod UID: a replacement that is evicted again is never ready.
-    `_pending` are the pods without room; affinity or spread may be why for those in `_minding`.
-    `_siblings` are the pods of each owner.
+    `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
+    that are not ready again, by owner UID, and `_missing` has their UIDs. `_wanting` has the pods
+    that wait for a permit, by budget and node. `_lives` counts evictions by pod UID: a replacement
+    that is evicted again is never ready. `_pending` are the pods without room; affinity or spread
+    may be why for those in `_minding`.
     """
 
     events: EventQueue

@@ -291,13 +291,12 @@ class _EstimatedRun(_WaveSimulation):
 class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
-    A node has settled when, of each owner that had ready pods on it, no more are away than when it
-    started, except for those that other nodes in flight have evicted. Owners are UIDs.
-    `_before` is how many pods were away when each node in flight started, by node and owner.
-    `_before_by_owner` is the same by owner and node.
-    `_away` has, by owner, the nodes that had ready pods of it and are not back.
-    `_unsettled` has the nodes that are back, by an owner that they still wait for.
-    `_floor` is how many seconds each node takes at least to settle.
+    A node has settled when no more pods of its owners are away than when it started, except for
+    those that other nodes in flight have evicted. Owners are UIDs. `_before` is how many pods were
+    away when each node in flight started, by node and owner; `_before_by_owner` by owner and node.
+    `_away` has, by owner, the nodes that had ready pods of it and are not back. `_unsettled` has
+    the nodes that are back, by an owner that they still wait for. `_floor` is how many seconds each
+    node takes at least to settle.
     """
 
     def __init__(
