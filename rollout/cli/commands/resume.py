@@ -59,7 +59,8 @@ def resume(
       rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import cluster, execute, observers, refusals, resumption
+    from rollout.cli.stages import cluster, execute, refusals, resumption
+    from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     connections = cluster.connect(settings)
     api = connections.api
@@ -73,10 +74,7 @@ def resume(
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with (
-        observers.deliver_metrics(settings, api.server) as metrics,
-        observers.measure_pass(metrics),
-    ):
+    with deliver_metrics(settings, api.server) as metrics, measure_pass(metrics):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )

@@ -33,23 +33,26 @@ def forecast_end(
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
-    slip: Slip | None = None
-    late: float | None = None
-    if deadline is not None:
-        now = wiring.now()
-        end = finish(plan, Schedule.of(policy.gates.windows), _start(memory, now))
-        if plan.waves and (end is None or end > deadline):
-            slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
-            late = (end - deadline).total_seconds() if end else float("inf")
-        elif covers_all:
-            late = 0
-    # A plan that ends in time takes back a notified slip only if it covers all nodes. Without a
-    # deadline there is no slip.
-    is_certain = slip is not None or covers_all or deadline is None
-    if memory.slip != slip and is_certain:
+    if deadline is None:
+        _store_slip(api, settings, memory, None)
+        return None
+    now = wiring.now()
+    end = finish(plan, Schedule.of(policy.gates.windows), _start(memory, now))
+    if plan.waves and (end is None or end > deadline):
+        slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
+        _store_slip(api, settings, memory, slip)
+        return (end - deadline).total_seconds() if end else float("inf")
+    if not covers_all:
+        # The nodes that are not in this plan may still be late, so a notified slip stays.
+        return None
+    _store_slip(api, settings, memory, None)
+    return 0
+
+
+def _store_slip(api: ClusterApi, settings: Settings, memory: Memory, slip: Slip | None) -> None:
+    if memory.slip != slip:
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
-    return late
 
 
 def _start(memory: Memory, now: datetime) -> datetime:

@@ -27,20 +27,17 @@ _HOUR = 3600
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    results = [(node, last_result(node)) for node in nodes]
-    ends = [entry for entry in results if entry[1].get("outcome") == Outcome.SUCCEEDED]
-    latest = max(
-        (result for _, result in ends), key=lambda result: result.get("at", ""), default={}
-    )
-    version = version or latest.get("version", "")
-    on_it = [(node, result) for node, result in ends if result.get("version") == version]
+    """Return the evidence of a version, by default of the one that a node last rebooted into.
+
+    `InputError` if no node proves it.
+    """
+    version = version or _latest_version(nodes)
+    updated = [node for node in nodes if _updated_to(node) == version]
     runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
-    proven = {
-        node.name: parse_timestamp(result.get("at", ""))
-        for node, result in on_it
-        if node.is_ready and runs_it.search(node.os_image)
-    }
-    times = sorted(filter(None, proven.values()))
+    proven = [node for node in updated if node.is_ready and runs_it.search(node.os_image)]
+    names = {node.name for node in proven}
+    reboots = [parse_timestamp(last_result(node).get("at", "")) for node in proven]
+    times = sorted(filter(None, reboots))
     if not is_version(version) or not times:
         raise InputError(
             f"no node has been rebooted into {version or 'another version'} here, and runs it",
@@ -52,21 +49,35 @@ def evidence_of(
         why = why_failed(node, version)
         if why:
             failed[node.name] = why
-    failed |= {
-        node.name: "not Ready, or runs another version"
-        for node, _ in on_it
-        if node.name not in proven
-    }
+    for node in updated:
+        if node.name not in names:
+            failed[node.name] = "not Ready, or runs another version"
     return Evidence(
         version=version,
         cluster=cluster,
         made_at=whole_second(now),
-        nodes=tuple(sorted(proven)),
+        nodes=tuple(sorted(names)),
         failed=failed,
         first_reboot=whole_second(times[0]),
         last_reboot=whole_second(times[-1]),
         hours=round((now - times[-1]).total_seconds() / _HOUR, 1),
     )
+
+
+def _updated_to(node: Node) -> str | None:
+    """Return the version of the node's last reboot; None if that did not succeed."""
+    result = last_result(node)
+    if result.get("outcome") != Outcome.SUCCEEDED:
+        return None
+    return result.get("version")
+
+
+def _latest_version(nodes: Sequence[Node]) -> str:
+    """Return the version of the latest reboot that succeeded; empty if there is none."""
+    results = [last_result(node) for node in nodes]
+    ends = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
+    latest = max(ends, key=lambda result: result.get("at", ""), default={})
+    return latest.get("version", "")
 
 
 # How a version fails on a node, in words.
