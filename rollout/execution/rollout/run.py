@@ -100,6 +100,7 @@ class Rollout:
         return self.engine.ledger
 
     def carry_out(self, *, is_new: bool) -> RunResult:
+        """Run all waves. The record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
         self._write_record(is_new=is_new)
         if not self.unattended:
@@ -172,6 +173,7 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
+        """Run a wave as far as its gates allow it; return why no other wave may follow."""
         is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
         if refusal:
@@ -217,6 +219,7 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
+        """Wait until the cluster has settled, then soak; return why no other wave may follow."""
         unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
         finished = {result.node for result in self.ledger.finished}
         soak = self.plan.policy.gates.soak
@@ -229,6 +232,7 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
+        """Wait until the cluster is as healthy as `before`; return what is missing at the end."""
         missing = self.engine.settler.wait_until_settled(
             before, index, self.ledger.left_cordoned, self.engine.stop
         )

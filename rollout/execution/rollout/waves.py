@@ -288,6 +288,7 @@ class WaveRunner:
     def _decide(
         self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
+        """Return which nodes start, and which are given up, also for want of room for too long."""
         decision = self._decide_now(waiting, running, progress)
         if decision.begin or running or progress.unsettled:
             waiting.patience = None
