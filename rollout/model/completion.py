@@ -30,16 +30,12 @@ class AwaitedPod(Struct, frozen=True):
         return self.job or self.pod
 
     def ran_for(self, now: datetime | None) -> Duration | None:
-        """Return how long it has run, in whole minutes after the first; None if not known.
+        """Return how long it has run, in whole minutes; None within the first, or if not known.
 
         `now` is the API server's time.
         """
-        if not self.since or now is None:
-            return None
-        seconds = max(0, round(seconds_since(self.since, now)))
-        if seconds > _MINUTE:
-            seconds -= seconds % _MINUTE
-        return Duration(seconds)
+        minutes = int(seconds_since(self.since, now) // _MINUTE)
+        return Duration(minutes * _MINUTE) if minutes > 0 else None
 
 
 def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:

@@ -357,7 +357,8 @@ class DrainBlocked(NodeFinding, frozen=True):
 class StillRunning(NodeFinding, frozen=True):
     """Pods of the node have not completed within `timeout`.
 
-    `ran` says how long each had run, by its name or that of its Job; None if it had not started.
+    `ran` has whole minutes for which each has run, by its name or that of its Job; None in its first
+    minute.
     """
 
     kind = ExclusionReason.STILL_RUNNING

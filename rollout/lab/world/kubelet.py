@@ -20,6 +20,7 @@ from rollout.lab.objects import (
     uid,
     with_metadata,
     with_spec,
+    with_status,
 )
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.host import (
@@ -208,6 +209,17 @@ class Kubelet:
             starting=timedelta(seconds=seconds),
         )
         self._store.put(PODS, running)
+        run_seconds = setting(pod, "run-seconds")
+        if run_seconds:
+            self._after(float(run_seconds), self._complete, pod, settles=False)
+
+    def _complete(self, started: Json) -> None:
+        """Report that the containers of a running pod have ended well."""
+        pod = self._cluster.current(PODS, started)
+        if pod is not None and is_active(pod):
+            self._containers[uid(pod)] = False
+            ended = with_readiness(pod, self._cluster.now(), ready=False)
+            self._store.put(PODS, with_status(ended, phase="Succeeded"))
 
     def _terminate(self, pod: Json) -> None:
         """Terminate a deleted pod; a second deletion may only shorten its grace."""
@@ -242,7 +254,9 @@ class Kubelet:
         if self._is_misreported(pod):
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
-    def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
+    def _after(
+        self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
+    ) -> None:
         """Do the work after simulated seconds, unless the host goes down before."""
         boot = self._boots
 
@@ -250,7 +264,7 @@ class Kubelet:
             if boot == self._boots:
                 work(*args)
 
-        self._cluster.agenda.after(seconds, work_unless_rebooted)
+        self._cluster.agenda.after(seconds, work_unless_rebooted, settles=settles)
 
 
 class Kubelets(dict[str, Kubelet]):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rollout.lab.api.resources import NODES
+from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Json
-from rollout.lab.objects import condition, is_deleting, is_ready
-from tests.lab.world.simulation import NEW_IMAGE, Simulation
+from rollout.lab.objects import condition, is_deleting, is_ready, phase
+from tests.lab.world.simulation import NAMESPACE, NEW_IMAGE, Simulation
 
 
 def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:
@@ -90,6 +90,17 @@ def test_pods_leave_an_unreachable_node_after_five_minutes_and_go_when_it_is_bac
     sim.advance(3)
     assert not sim.pods("web", node="n1")
     assert sim.keeper.scoreboard().deletions == 0
+
+
+def test_a_pod_with_a_run_time_succeeds_after_it() -> None:
+    sim = Simulation(1)
+    annotations = {"lab.node-rollout.dev/run-seconds": "2400"}
+    metadata = {"name": "train", "namespace": NAMESPACE, "labels": {}, "annotations": annotations}
+    sim.store.create(PODS, {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}})
+    sim.advance(2390)
+    assert phase(sim.store.get(PODS, "train", NAMESPACE) or {}) == "Running"
+    sim.advance(20)
+    assert phase(sim.store.get(PODS, "train", NAMESPACE) or {}) == "Succeeded"
 
 
 # Nodes that somebody deletes.

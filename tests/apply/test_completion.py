@@ -1,0 +1,134 @@
+"""Jobs that a rollout lets finish: they run on a lab whose time passes 120 times as fast."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rollout.lab.api.resources import PODS
+from rollout.lab.api.store import Change
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, ScenarioWorkload, WorkloadKind, load_scenario
+from tests.apply.conftest import Rollout, killed_at
+from tests.conftest import StartLab
+from tests.state import is_cordoned, marks_of, rebooted
+
+SPEED = 120
+FORTY_MINUTES = 2400
+TOO_LONG = 10_000_000
+# The wait of 20 s is several times as long as the drain timeout.
+WAITING = ("--set", "drain.wait-for-completion=job-name", "--drain-timeout", "5s")
+APPLY = (
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
+    *("--max-unavailable", "2", *WAITING),
+)
+
+
+def with_job(seconds: int) -> Scenario:
+    """Workers, of which the first runs a Job for so many simulated seconds."""
+    job = ScenarioWorkload(
+        kind=WorkloadKind.POD,
+        name="train-7-x8z2k",
+        namespace="ml",
+        node="worker-1",
+        owner={"apiVersion": "batch/v1", "kind": "Job", "name": "train-7"},
+        labels={"job-name": "train-7"},
+        lab={"run-seconds": str(seconds)},
+    )
+    scenario = scale(load_scenario("default"), 6)
+    return msgspec.structs.replace(scenario, workloads=(*scenario.workloads, job))
+
+
+@dataclass
+class Job:
+    """What the cluster saw of the Job's pod: the phase it was in when someone deleted it."""
+
+    deleted_in: list[str] = field(default_factory=list)
+
+    def changed(self, change: Change) -> None:
+        metadata = change.obj["metadata"]
+        if change.resource is not PODS or metadata["name"] != "train-7-x8z2k":
+            return
+        is_deleted = change.gone or "deletionTimestamp" in metadata
+        if is_deleted and not self.deleted_in:
+            self.deleted_in.append(change.obj["status"]["phase"])
+
+
+def watched(lab: Lab) -> Job:
+    job = Job()
+    lab.call(lambda: lab.store.subscribe(job.changed))
+    return job
+
+
+def lines_of(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def at(line: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(line["at"])
+
+
+def test_a_job_of_40_minutes_is_not_interrupted_and_no_other_node_waits_for_it(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
+    lab = start_lab(with_job(FORTY_MINUTES), speed=SPEED)
+    job = watched(lab)
+    lines = lines_of(rollout(lab, *APPLY).ends(0).stdout)
+    assert job.deleted_in == ["Succeeded"]
+    assert rebooted(lab) >= {"worker-1", "worker-2"}
+    assert lab.scoreboard().clean
+    ended = {line["node"]: at(line) for line in lines if line["type"] == "node_finished"}
+    steps = [line for line in lines if line.get("node") == "worker-1" and "awaited" in line]
+    (pod,) = steps[-1]["awaited"]
+    assert pod["job"] == "ml/train-7"
+    assert steps[-1]["detail"] == "waits for 1 job to finish (ml/train-7)"
+    assert ended["worker-2"] < ended["worker-1"]
+    assert (ended["worker-1"] - at(steps[0])).total_seconds() > 10
+
+
+def test_a_node_whose_job_runs_too_long_is_returned_and_the_others_go_on(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
+    lab = start_lab(with_job(TOO_LONG), speed=SPEED)
+    job = watched(lab)
+    timeout = ("--set", "drain.wait-for-completion-timeout=3s")
+    ended = rollout(lab, *APPLY, *timeout).ends(4)
+    assert not job.deleted_in
+    assert not is_cordoned(lab, "worker-1")
+    assert "phase" not in marks_of(lab, "worker-1")
+    assert rebooted(lab) == {name for name in lab.machines if name.startswith("worker")} - {
+        "worker-1"
+    }
+    (summary,) = [line for line in lines_of(ended.stdout) if line["type"] == "summary"]
+    assert summary["skipped"] == ["worker-1"]
+    assert summary["kinds"] == {"worker-1": "still-running"}
+    assert "ml/train-7 has not completed within" in summary["reasons"]["worker-1"]
+    assert summary["failed"] == []
+
+
+def test_a_job_that_runs_too_long_is_evicted_if_so_set(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
+    lab = start_lab(with_job(TOO_LONG), speed=SPEED)
+    job = watched(lab)
+    fallback = ("--set", "drain.wait-for-completion-fallback=evict")
+    timeout = ("--set", "drain.wait-for-completion-timeout=3s")
+    rollout(lab, *APPLY, *timeout, *fallback).ends(0)
+    assert job.deleted_in == ["Running"]
+    assert "worker-1" in rebooted(lab)
+
+
+def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = start_lab(with_job(FORTY_MINUTES // 2), speed=SPEED)
+    job = watched(lab)
+    only_first = ("--node", "worker-1")
+    assert killed_at(lab, tmp_path, "draining", *APPLY, *only_first) == "worker-1"
+    rollout(lab, "resume", "--yes").ends(0)
+    assert job.deleted_in == ["Succeeded"]
+    assert rebooted(lab) == {"worker-1"}
