@@ -90,11 +90,11 @@ class StoredRecord:
     `unattended`: `rollout operate` started or last continued it, not a person.
     """
 
-    run: str
-    started_by: str
-    started_at: str
-    ended: bool
-    plan: RolloutPlan | None
+    run: str = ""
+    started_by: str = ""
+    started_at: str = ""
+    ended: bool = False
+    plan: RolloutPlan | None = None
     problem: str = ""
     resource_version: str = ""
     health: Health | None = None
@@ -143,7 +143,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
         problem = error.message
     except NOT_READ as error:
         problem = f"{document.origin}: {str(error)[:_EXCERPT]}"
-    return StoredRecord("", "", "", ended=False, plan=None, problem=problem)
+    return StoredRecord(problem=problem)
 
 
 def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:

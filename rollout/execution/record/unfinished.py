@@ -220,7 +220,7 @@ def _record_from_marks(
     first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
-    return StoredRecord(run, "", "", ended=ended, plan=None, problem=problem, is_missing=True)
+    return StoredRecord(run, ended=ended, problem=problem, is_missing=True)
 
 
 def _outcome(node: Node, run: str) -> str:

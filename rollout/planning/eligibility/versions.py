@@ -29,8 +29,10 @@ class _VersionScheme:
     channels: Mapping[int, str]
 
 
-_FLATCAR = _VersionScheme(3, 1, {0: "alpha", 1: "beta", 2: "stable", 3: "lts"})
-_FEDORA = _VersionScheme(4, 2, {1: "next", 2: "testing", 3: "stable"})
+_FLATCAR = _VersionScheme(
+    length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
+)
+_FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
 # By operating system. The versions of the others have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
 # Operating systems by the start of a Node's osImage. The others are known only from their hosts.

@@ -125,7 +125,7 @@ class Simulator:
     def estimated_seconds(self, layout: Layout) -> int:
         """Estimate a layout by its budgets' rates, without playing it."""
         pauses = self.wait + self.delay + self.policy.gates.soak
-        other = round(pauses + self.pace.reboot(0, 1) + self.pace.usual_settle)
+        other = round(pauses + self.pace.reboot(drain=0, nodes=1) + self.pace.usual_settle)
         return sum(layout.limits.drain(wave.demands) + other for wave in layout.waves)
 
     @property
@@ -138,7 +138,7 @@ class Simulator:
 
     def seconds(self, batch: Batch) -> Mapping[str, int]:
         """Return how long each node would be away alone; some hosts boot slowly."""
-        usual = self.pace.reboot(0, 1)
+        usual = self.pace.reboot(drain=0, nodes=1)
         seconds = dict[str, int]()
         for demand in batch.demands:
             last_run = round(last_run_seconds(self.nodes[demand.name]) or 0)
