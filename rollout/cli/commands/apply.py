@@ -90,8 +90,7 @@ def apply(
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        result = execute.run_and_show(execution)
-        raise typer.Exit(execute.exit_code(execution, result))
+        raise typer.Exit(execute.exit_code(execution, execute.run_and_show(execution)))
 
 
 @contextmanager

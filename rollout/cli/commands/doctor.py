@@ -1,6 +1,6 @@
 """`rollout doctor`: check the notifications, then what a rollout needs of cluster and hosts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -43,8 +43,10 @@ from rollout.gather.doctor.checks import (
 )
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, render_note
+from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
@@ -146,10 +148,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
         yield cluster.selection_check(subject, len(selected), len(nodes))
         if policy.pools:
-            members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
-            for node in selected:
-                members[pools_of(policy).of(node.labels)].append(node.name)
-            yield from cluster.pool_checks(members, DEFAULT)
+            yield from _pool_checks(policy, selected)
         own_command = bool(settings.reboot.command)
         on_hosts: list[Check] = []
         for node in selected:
@@ -165,6 +164,13 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         yield from _planning_checks(api, request, targets, outlook=outlook, on_hosts=on_hosts)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
+
+
+def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
+    members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
+    for node in nodes:
+        members[pools_of(policy).of(node.labels)].append(node.name)
+    return cluster.pool_checks(members, DEFAULT)
 
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:

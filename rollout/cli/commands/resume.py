@@ -64,9 +64,8 @@ def resume(
 
     connections = cluster.connect(settings)
     api = connections.api
-    watch = None
-    if not force_unlock:
-        watch = refusals.lock_watch_unless_held(api, settings.lock.namespace)
+    namespace = settings.lock.namespace
+    watch = None if force_unlock else refusals.lock_watch_unless_held(api, namespace)
     unfinished = _find(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
