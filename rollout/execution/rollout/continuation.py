@@ -113,44 +113,52 @@ def plan_continuation(
     include_held: bool = False,
 ) -> Continuation:
     """Return a plan that finishes the begun nodes, and the others by the rollout's own rules."""
-    failed = unfinished.failed if retry_failed else ()
-    given_back = frozenset(unfinished.given_back if retry_failed else ())
-    left_behind = stranded(unfinished, (*unfinished.in_flight, *failed), nodes_with_host)
-    begun = _without_stranded((*unfinished.in_flight, *failed), left_behind)
-    rules = rules_of(unfinished)
+    taken_up = unfinished.in_flight
+    if retry_failed:
+        taken_up += unfinished.failed
+    left_behind = stranded(unfinished, taken_up, nodes_with_host)
+    begun = _without_stranded(taken_up, left_behind)
     before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    policy = _relax(rules, skip_blocked=skip_blocked, include_held=include_held)
-    begun_names = {entry.node.name for entry in begun}
-    # Stranded nodes count as unavailable, too.
-    unavailable = {entry.node.name for entry in unfinished.in_flight} | begun_names
+    policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     of_pending = replace(
-        inputs,
-        snapshot=with_nodes_back(inputs.snapshot, begun_names),
+        _inputs_beside(begun, unfinished, inputs),
         selected=tuple(sorted(pending)),
-        selection=Selection(),
         policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
-        retried=given_back,
-        begun=frozenset(unavailable.union(unfinished.unclear)),
+        retried=frozenset(unfinished.given_back if retry_failed else ()),
     )
     ended = _count_ended_waves(unfinished, begun, pending)
     begun_nodes = tuple(entry.node for entry in begun)
     plan = join_plans(unfinished.run, begun_nodes, build_plan(of_pending), ended=ended)
-    retried_in_place = tuple(entry.node.name for entry in begun if entry in unfinished.failed)
-    limit = rules.failures_allowed(selected)
+    retried = tuple(entry.node.name for entry in begun if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
         begun,
         plan,
         left_behind=left_behind,
-        retried=given_back.union(retried_in_place),
-        failures=count_failures(unfinished, limit, retry_failed=retry_failed),
+        retried=of_pending.retried.union(retried),
+        most_failures=policy.failures_allowed(selected),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
     whole_plan = with_earlier_exclusions(plan, before, present)
-    return Continuation(whole_plan, inherited, selected, retried_in_place)
+    return Continuation(whole_plan, inherited, selected, retried)
+
+
+def _inputs_beside(
+    begun: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
+) -> PlanInputs:
+    """Return the inputs for planning other nodes, once the begun ones have been returned."""
+    names = {entry.node.name for entry in begun}
+    in_flight = {entry.node.name for entry in unfinished.in_flight}
+    return replace(
+        inputs,
+        snapshot=with_nodes_back(inputs.snapshot, names),
+        selection=Selection(),
+        # Stranded nodes count as unavailable, too.
+        begun=frozenset(in_flight.union(names, unfinished.unclear)),
+    )
 
 
 def _inheritance(
@@ -160,7 +168,7 @@ def _inheritance(
     *,
     left_behind: Sequence[NodeResult],
     retried: frozenset[str],
-    failures: int,
+    most_failures: int,
     retry_failed: bool,
 ) -> Inheritance:
     planned = {node.name for node in plan.nodes}
@@ -175,7 +183,7 @@ def _inheritance(
         begun={entry.node.name: entry.run for entry in begun},
         left_cordoned=frozenset(entry.node.name for entry in cordoned),
         health=unfinished.record.health,
-        failures=failures,
+        failures=count_failures(unfinished, most_failures, retry_failed=retry_failed),
         failed=tuple(failed),
         stranded=tuple(left_behind),
         retried=retried,
