@@ -27,7 +27,7 @@ from rollout.execution.record.pauses import pause_node, unpause_node
 from rollout.gather.cluster.documents import memory_of, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.cluster import Node
-from rollout.model.evidence import ProvingCluster
+from rollout.model.evidence import Evidence, ProvingCluster
 from rollout.model.json_text import json_document
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.node_marks import pause_on, why_paused
@@ -296,10 +296,9 @@ def evidence(
         hint = "The signature is written beside it, as FILE.sig."
         raise UsageError("--sign-key needs --out FILE", hint=hint)
     is_folder = out is not None and (names_folder(out) or Path(out).is_dir())
-    if out is not None and is_folder:
-        check_folder(Path(out))
-    elif out is not None:
-        check_target(Path(out))
+    if out is not None:
+        check_place = check_folder if is_folder else check_target
+        check_place(Path(out))
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
@@ -313,15 +312,18 @@ def evidence(
         show_document(content)
         return
     signature = sign(content, sign_key) if sign_key else None
-    file = Path(out)
-    if is_folder:
-        make_folder(file)
-        # The first part of the UID tells clusters apart that share a folder.
-        cluster_id, _, _ = cluster.uid.partition("-")
-        file = file / f"{document.version}-{cluster_id}.json"
+    file = _file_in(Path(out), document) if is_folder else Path(out)
     write_whole(file, content)
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)
     failed = f", {len(document.failed)} failed" if document.failed else ""
     proven = f"{counted(len(document.nodes), 'node')}{failed}, verified for {document.hours:g} h"
     say(f"{document.version}: {proven}. Written: {file}")
+
+
+def _file_in(folder: Path, document: Evidence) -> Path:
+    """Make the folder, and return the file for this evidence."""
+    make_folder(folder)
+    # The first part of the UID tells clusters apart that share a folder.
+    cluster_id, _, _ = document.cluster.uid.partition("-")
+    return folder / f"{document.version}-{cluster_id}.json"
