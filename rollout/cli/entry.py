@@ -1,5 +1,6 @@
 """Start the program. Ctrl-C is handled from here on, while the rest is being loaded."""
 
+import signal
 import sys
 
 from rollout.errors import ExitCode
@@ -21,3 +22,6 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+    finally:
+        # The exit code is known. Ctrl-C would only replace it, and print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -91,6 +91,20 @@ main()
     assert ended.stderr == ""
 
 
+def test_an_interruption_after_the_program_has_ended(tmp_path: Path) -> None:
+    code = """
+import atexit, os, signal
+
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from rollout.cli.entry import main
+main()
+"""
+    (tmp_path / "end.py").write_text(code, encoding="utf-8")
+    ended = shell(f"exec {sys.executable} end.py --version", tmp_path)
+    assert ended.code == ExitCode.OK
+    assert ended.stderr == ""
+
+
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     ended = shell(
         f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii"
