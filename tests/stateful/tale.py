@@ -13,6 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
 
+import msgspec
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -21,7 +22,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_ready
-from rollout.lab.scenario import load_scenario
+from rollout.lab.scenario import ScenarioWorkload, WorkloadKind, load_scenario
 from tests.crash.conftest import Machine
 from tests.ended import assert_well_said
 from tests.stateful.conftest import profile
@@ -31,6 +32,15 @@ from tests.stateful.witness import RUN, Witness, annotations, is_cordoned
 
 SPEED = 60
 WORKERS = 4
+# Its operator moves the primary off a cordoned node.
+DATABASE = ScenarioWorkload(
+    kind=WorkloadKind.DATABASE,
+    name="orders",
+    namespace="db",
+    replicas=3,
+    spread="kubernetes.io/hostname",
+    lab={"switchover-seconds": "20"},
+)
 SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
 # How likely somebody goes on at each step, where nobody does.
 _SOON = 0.4
@@ -105,9 +115,9 @@ class Tale(RuleBasedStateMachine):
         self.done["examples"] += 1
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
         self.nodes = nodes
-        self.lab = Lab(
-            scale(load_scenario("default"), nodes), directory=self.directory, speed=SPEED
-        )
+        cluster = load_scenario("default")
+        cluster = msgspec.structs.replace(cluster, workloads=(*cluster.workloads, DATABASE))
+        self.lab = Lab(scale(cluster, nodes), directory=self.directory, speed=SPEED)
         self.witness = Witness(self.lab, limit)
         self.trouble = Trouble(self.lab, self.witness)
         self.operators = Operators(self.lab, self.machine, limit, flags)
