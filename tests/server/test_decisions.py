@@ -19,6 +19,7 @@ from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.execution.simulated import SetClock
 from tests.planning import builders
+from tests.planning.builders import NOW, ago, cordoned
 
 MACHINE = "1c09ca98649c4c7abc779cd04c96812e"
 ASKED_AS = "978a225b3d7b40e9acd7ce9b62f68444"
@@ -88,6 +89,20 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     assert all(slots.taken(group) <= most for group in "xy")
     assert not slots.held or len(slots.nodes | unready) <= away
     assert len(slots.held) == len(slots.nodes)
+
+
+@pytest.mark.parametrize(("seconds", "may_take"), [(60, False), (24 * 3600, True)])
+def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_not(
+    seconds: int, *, may_take: bool
+) -> None:
+    nodes = {"a": cordoned("a", ago(seconds)), "b": node("b")}
+    limits = SlotLimits(nodes, Selection(), Policy(), NOW)
+    if may_take:
+        assert take_slot(Slots(), slot("b"), GroupRules(), limits).nodes == {"b"}
+        return
+    with pytest.raises(Denied) as denied:
+        take_slot(Slots(), slot("b"), GroupRules(), limits)
+    assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
 def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
