@@ -45,20 +45,20 @@ class AwayStarted(NodeAway, frozen=True):
     run: str
 
 
-class AwayCordoned(NodeAway, frozen=True):
-    """Someone else cordoned the node `since` then (RFC 3339), and is probably emptying it."""
+class AwayByOthers(NodeAway, frozen=True):
+    """Someone else is emptying the node `since` then (RFC 3339; may be empty)."""
 
     since: str
 
 
-class AwayMaintained(NodeAway, frozen=True):
-    """Someone else drains or maintains the node, by a `condition` that is true.
+class AwayCordoned(AwayByOthers, frozen=True):
+    """Someone else cordoned the node a short time ago."""
 
-    `since` is RFC 3339, and may be empty.
-    """
+
+class AwayMaintained(AwayByOthers, frozen=True):
+    """Someone else drains or maintains the node, by a `condition` that is true."""
 
     condition: Lifecycle
-    since: str
 
 
 class LimitUsedUp(BlockerFinding, frozen=True):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rollout.gather.doctor.cluster import exclusion_checks
 from rollout.model import marks
 from rollout.model.blocker_finding import AwayCordoned, AwayMaintained, NodeAway
 from rollout.model.cluster import CONTROL_PLANE_LABELS, Node
@@ -76,13 +77,13 @@ def test_no_cordon_counts_if_cordoned_nodes_are_allowed() -> None:
 @pytest.mark.parametrize("kind", [Lifecycle.DRAIN_IN_PROGRESS, Lifecycle.MAINTENANCE_IN_PROGRESS])
 @pytest.mark.parametrize("policy", [TWO, ALLOWED])
 def test_a_node_under_maintenance_counts_without_a_cordon(kind: Lifecycle, policy: Policy) -> None:
-    assert why(under(kind), policy) == AwayMaintained(kind, ago(5 * MINUTE))
+    assert why(under(kind), policy) == AwayMaintained(ago(5 * MINUTE), kind)
 
 
 def test_a_node_under_maintenance_counts_however_old_its_cordon_is() -> None:
     old = cordoned("w-9", ago(24 * HOUR))
     maintained = replace(old, lifecycle=under(Lifecycle.MAINTENANCE_IN_PROGRESS).lifecycle)
-    assert why(maintained) == AwayMaintained(Lifecycle.MAINTENANCE_IN_PROGRESS, ago(5 * MINUTE))
+    assert why(maintained) == AwayMaintained(ago(5 * MINUTE), Lifecycle.MAINTENANCE_IN_PROGRESS)
 
 
 @pytest.mark.parametrize("kind", [Lifecycle.MAINTENANCE_PLANNED, Lifecycle.DRAINED])
@@ -161,3 +162,15 @@ def test_a_control_plane_node_waits_for_another_that_someone_else_maintains() ->
     (blocker,) = plan.blockers
     assert blocker.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY
     assert "wait until that condition is false, or use --allow unhealthy" in blocker.message
+
+
+def test_doctor_says_to_wait_for_the_condition_and_not_to_uncordon() -> None:
+    nodes = [*PENDING, under(Lifecycle.DRAIN_IN_PROGRESS)]
+    (check,) = exclusion_checks(build_plan(inputs(nodes, policy=TWO)), nodes)
+    assert check.fix == "Wait until it is false"
+
+
+def test_doctor_says_how_to_uncordon_a_node() -> None:
+    nodes = [*PENDING, cordoned("w-9", ago(24 * HOUR))]
+    (check,) = exclusion_checks(build_plan(inputs(nodes, policy=TWO)), nodes)
+    assert "kubectl uncordon w-9" in check.fix

@@ -3,14 +3,14 @@
 import pytest
 
 from rollout.model import blocker_finding, drain_finding, finding, warning_finding
-from rollout.model.blocker_finding import BlockerFinding, NodeAway
+from rollout.model.blocker_finding import AwayByOthers, BlockerFinding, NodeAway
 from rollout.model.drain_finding import PodFinding
 from rollout.model.finding import Finding, NodeFinding, ProbeFailed, StartFinding
 from rollout.model.warning_finding import WarningFinding
 from rollout.wording.words import words
 
 BASES = {
-    *(Finding, NodeFinding, ProbeFailed, StartFinding, BlockerFinding, NodeAway),
+    *(Finding, NodeFinding, ProbeFailed, StartFinding, BlockerFinding, NodeAway, AwayByOthers),
     *(PodFinding, WarningFinding),
 }
 MODULES = (finding, blocker_finding, drain_finding, warning_finding)

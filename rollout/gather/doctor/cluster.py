@@ -21,7 +21,7 @@ from rollout.model.plan import (
     RolloutPlan,
     WarningKind,
 )
-from rollout.model.text import counted, name_excerpt, shell_word, shortened
+from rollout.model.text import capitalize, counted, name_excerpt, shell_word, shortened
 from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
@@ -233,6 +233,8 @@ def exclusion_checks(
 
 
 def _fix(exclusion: Exclusion, node: Node) -> str:
+    if exclusion.reason is ExclusionReason.CORDONED and not node.unschedulable:
+        return capitalize(exclusion.fix)
     if exclusion.reason is not ExclusionReason.PAUSED:
         return _FIXES.get(exclusion.reason, "").format(node=node.name)
     pause = why_paused(node, now=None)

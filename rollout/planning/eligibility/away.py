@@ -47,11 +47,15 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
         return findings.AwayFailed(run)
     condition = node.maintenance_by_others
     if condition:
-        return findings.AwayMaintained(condition.type, condition.since)
+        return findings.AwayMaintained(condition.since, condition.type)
+    if _is_newly_cordoned(node, now) and not policy.include_cordoned:
+        return findings.AwayCordoned(node.cordoned_at)
+    return None
+
+
+def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
     since = node.cordoned_at
-    if not node.unschedulable or not since or policy.include_cordoned:
-        return None
-    return findings.AwayCordoned(since) if seconds_since(since, now) < _LONGEST_DRAIN else None
+    return node.unschedulable and bool(since) and seconds_since(since, now) < _LONGEST_DRAIN
 
 
 def away_reasons(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from rollout.model.blocker_finding import AwayCordoned, AwayMaintained, NodeAway
+from rollout.model.blocker_finding import AwayByOthers, NodeAway
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.finding import DrainBlocked
 from rollout.model.host import HostObservation
@@ -316,7 +316,7 @@ def _others_at_work(
     blocked = {blocker.object for blocker in blockers}
     for name, reason in away.items():
         subject = f"node/{name}"
-        if isinstance(reason, AwayCordoned | AwayMaintained) and subject not in blocked:
+        if isinstance(reason, AwayByOthers) and subject not in blocked:
             yield warning(name, subject, OtherAtWork(reason))
 
 
