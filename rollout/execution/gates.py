@@ -15,13 +15,18 @@ from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import finding as findings
-from rollout.model.cluster import OSD_APP
-from rollout.model.finding import Finding
+from rollout.model.cluster import OSD_APP, Node
+from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.away import ControlPlane, away_reasons, storage_blockers
+from rollout.planning.eligibility.away import (
+    ControlPlane,
+    away_reasons,
+    is_only_marked,
+    storage_blockers,
+)
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
@@ -199,6 +204,12 @@ class PolicyGates:
         if refused:
             raise NotStartedError(finding=refused)
 
+    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        """Return a controller of the node's pods that first has to empty one of these nodes."""
+        if not self._awaits_controllers:
+            return None
+        return self.cluster.ask(lambda api: busy_controller(api, name, nodes))
+
     def is_shut(self, planned: PlannedNode) -> bool:
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
@@ -267,10 +278,14 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
-        """Check that no controller of the node's pods still moves pods off another node."""
+        """Check that no controller of the node's pods moves pods off a cordoned node.
+
+        The claim of the node checks it again.
+        """
         if not self._awaits_controllers:
             return OPEN
-        finding = self.cluster.ask(lambda api: busy_controller(api, node.name))
+        nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
+        finding = self.busy_controller(node.name, nodes)
         return GateAnswer(finding) if finding else OPEN
 
     def _check_alerts(self, _node: PlannedNode) -> GateAnswer:

@@ -461,7 +461,7 @@ class BlockedNow(StartFinding, frozen=True):
     message: str
 
 
-class ControllerBusy(StartFinding, frozen=True):
+class ControllerMoving(StartFinding, frozen=True):
     """The controller of pods on this node still has to move pods off another node in flight.
 
     `controller` is its object, such as `Cluster db/shop`.

@@ -275,9 +275,10 @@ class SlotAdmission:
         with self._forecasting:
             forecast = forecaster.forecast(candidate, facts_of(candidate.node))
         name = candidate.node.name
-        busy = busy_controller(self._api, name) if forecast.controllers.keys else None
-        if busy:
-            raise Denied(AnswerKind.HELD_BY_GATE, f"{name}: {text(busy)}")
+        if forecast.controllers.keys:
+            busy = busy_controller(self._api, name, read_nodes(self._api))
+            if busy:
+                raise Denied(AnswerKind.HELD_BY_GATE, f"{name}: {text(busy)}")
         blockers = forecast.blockers
         if blockers:
             first = blockers[0]

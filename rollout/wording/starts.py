@@ -62,7 +62,7 @@ def _(finding: findings.BlockedNow) -> Words:
 
 
 @words.register
-def _(finding: findings.ControllerBusy) -> Words:
+def _(finding: findings.ControllerMoving) -> Words:
     return Words(f"{finding.controller} has pods here, and first has to leave {finding.node}")
 
 

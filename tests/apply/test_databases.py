@@ -29,7 +29,7 @@ OPERATE = ("operate", "--once", "-o", "json", *ONE_LOOK)
 StartDatabase = Callable[[str], Lab]
 
 
-def scenario(switchover: str, instances: int = 3) -> Scenario:
+def scenario(switchover: str, instances: int = 3, nodes: int = 3) -> Scenario:
     """`switchover` is how many seconds the operator takes, or `never`."""
     database = ScenarioWorkload(
         kind=WorkloadKind.DATABASE,
@@ -40,6 +40,8 @@ def scenario(switchover: str, instances: int = 3) -> Scenario:
         lab={"switchover-seconds": switchover},
     )
     base = load_scenario(str(SCENARIO))
+    groups = (msgspec.structs.replace(base.nodes[0], count=nodes),)
+    base = msgspec.structs.replace(base, nodes=groups)
     return msgspec.structs.replace(base, workloads=(*base.workloads, database))
 
 
@@ -157,3 +159,22 @@ def test_passes_of_operate_take_the_other_nodes_and_leave_the_failed_one_alone(
     assert not is_cordoned(lab, node)
     third = rollout(lab, *passes).ends(0)
     assert third.summary["left_out"] == {"failed-recently": 1, "no-update": 2}
+
+
+@pytest.mark.parametrize("strategy", ["waves", "rolling"])
+def test_instances_that_moved_during_the_rollout_keep_their_nodes_apart(
+    strategy: str, start_lab: StartLab, rollout: Rollout
+) -> None:
+    """Without the soft taint, instances move to nodes that still wait for their reboot."""
+    lab = start_lab(scenario("5", nodes=7))
+    together = list[set[str]]()
+
+    def look(_change: Change) -> None:
+        nodes = {node_name(pod) for pod in lab.store.items(PODS, "db")}
+        together.append({name for name in nodes if name and is_cordoned(lab, name)})
+
+    lab.call(lambda: lab.store.subscribe(look))
+    taint = ("--set", "drain.prefer-no-schedule-taint=false")
+    rollout(lab, *APPLY, "--max-unavailable", "4", "--strategy", strategy, *taint).ends(0)
+    assert max(map(len, together)) == 1
+    assert len(rebooted(lab)) == 7

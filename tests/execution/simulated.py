@@ -47,6 +47,9 @@ class OpenEngine:
     def is_shut(self, planned: PlannedNode) -> bool:
         return False
 
+    def busy_controller(self, _name: str, _nodes: object) -> None:
+        return None
+
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         return None
 

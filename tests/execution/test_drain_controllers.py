@@ -6,10 +6,11 @@ import pytest
 
 from rollout.errors import DrainError
 from rollout.execution.drain.controllers import busy_controller
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES, PODS
 from rollout.model import marks
-from rollout.model.finding import ControllerBusy
+from rollout.model.finding import ControllerMoving
 from rollout.model.progress import Phase, PodBlocked
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
@@ -116,6 +117,10 @@ def test_a_webhook_denies_a_managed_pod_with_its_message_until_the_pod_is_gone(
     assert len(asked(server, "create", "pods/eviction", "kafka-0")) < 5
 
 
+def busy_beside(api: ClusterApi, node: str) -> ControllerMoving | None:
+    return busy_controller(api, node, read_nodes(api))
+
+
 def mark(server: StandaloneApi, node: str, phase: Phase) -> None:
     annotations = {marks.RUN: "20260301t120000z-1", marks.PHASE: phase}
     change(server, NODES, node, metadata={"annotations": annotations})
@@ -135,10 +140,10 @@ def test_a_node_waits_while_another_in_flight_has_pods_of_the_same_database(
 ) -> None:
     add_database(server)
     add_budget(server, "shop", allowed=1, spec=REPLICAS)
-    assert busy_controller(api, "n2") is None
+    assert busy_beside(api, "n2") is None
     mark(server, NODE, phase)
-    expected = ControllerBusy("Cluster default/shop", NODE) if is_busy else None
-    assert busy_controller(api, "n2") == expected
+    expected = ControllerMoving("Cluster default/shop", NODE) if is_busy else None
+    assert busy_beside(api, "n2") == expected
 
 
 def test_a_node_that_the_database_has_left_keeps_no_other_waiting(
@@ -147,18 +152,26 @@ def test_a_node_that_the_database_has_left_keeps_no_other_waiting(
     add_database(server)
     mark(server, NODE, Phase.DRAINED)
     remove_pod(server, "shop-1")
-    assert busy_controller(api, "n2") is None
+    assert busy_beside(api, "n2") is None
 
 
-def test_of_two_nodes_that_are_only_marked_one_waits(
+def test_nodes_that_give_way_are_named_only_if_no_other_is_busy(
     server: StandaloneApi, api: ClusterApi
 ) -> None:
-    add_database(server)
-    mark(server, NODE, Phase.PENDING)
-    mark(server, "n2", Phase.PENDING)
-    add_budget(server, "shop", allowed=1, spec=REPLICAS)
-    assert busy_controller(api, NODE) is None
-    assert busy_controller(api, "n2") == ControllerBusy("Cluster default/shop", NODE)
+    add_database(server, instances=3)
+    mark(server, "n3", Phase.PENDING)
+    assert busy_beside(api, "n2") == ControllerMoving("Cluster default/shop", "n3")
+    mark(server, NODE, Phase.DRAINING)
+    assert busy_beside(api, "n2") == ControllerMoving("Cluster default/shop", NODE)
+
+
+def test_a_budget_that_is_closed_on_a_third_node_counts(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    """The primary may move to either of the nodes of its replicas."""
+    add_database(server, instances=3)
+    mark(server, "n2", Phase.DRAINING)
+    assert busy_beside(api, "n3") == ControllerMoving("Cluster default/shop", "n2")
 
 
 def test_pods_of_kubernetes_own_controllers_keep_no_node_waiting(
@@ -170,4 +183,4 @@ def test_pods_of_kubernetes_own_controllers_keep_no_node_waiting(
     add_pod(server, "n2", "web-2", owned=RS, metadata=shared)
     add_budget(server, "web", allowed=0)
     mark(server, NODE, Phase.DRAINING)
-    assert busy_controller(api, "n2") is None
+    assert busy_beside(api, "n2") is None

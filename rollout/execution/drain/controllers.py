@@ -1,42 +1,58 @@
 """Keeps nodes apart whose pods the same controller moves, such as the operator of a database."""
 
-from rollout.gather.cluster.snapshot import read_budgets, read_node_pods, read_nodes
+from collections.abc import Iterable
+
+from rollout.gather.cluster.snapshot import read_budgets, read_node_pods, read_pods
 from rollout.model import marks
-from rollout.model.cluster import Node
-from rollout.model.finding import ControllerBusy
+from rollout.model.cluster import Node, Pod
+from rollout.model.finding import ControllerMoving
 from rollout.model.node_marks import has_marks
 from rollout.model.progress import Phase
 from rollout.planning.drain.budgets import BudgetIndex
-from rollout.planning.drain.controllers import NodeControllers
+from rollout.planning.drain.controllers import NodeControllers, controller_in
 from rollout.planning.drain.verdicts import is_replaced
 from rollout.planning.eligibility.away import is_only_marked
 from rollout.ports import ClusterApi
 
 
-def busy_controller(api: ClusterApi, name: str) -> ControllerBusy | None:
+def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
     """Return a controller of the node's pods that first has to empty another node in flight.
 
-    The plan keeps such nodes apart, but pods may have moved since.
+    The plan keeps such nodes apart, but pods may have moved since. The nodes that give way to this
+    one (`gives_way`) come last.
     """
-    others = [node.name for node in read_nodes(api) if _goes_before(node, name)]
+    others = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others:
         return None
+    others.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
-    own = _controllers_on(api, name, index)
+    pods = _moving_pods(api, name)
+    own = NodeControllers.of(pods, index)
     for other in others:
-        controller = own.shared_with(_controllers_on(api, other, index))
-        if controller:
-            return ControllerBusy(controller, other)
+        shared = own.keys & NodeControllers.of(_moving_pods(api, other.name), index).keys
+        awaited = shared & _awaited(api, pods, index) if shared else shared
+        if awaited:
+            return ControllerMoving(controller_in(min(awaited)), other.name)
     return None
 
 
-def _controllers_on(api: ClusterApi, node: str, index: BudgetIndex) -> NodeControllers:
-    return NodeControllers.of(filter(is_replaced, read_node_pods(api, node)), index)
+def gives_way(node: Node, name: str) -> bool:
+    """Whether the node only has its mark, and its name is later than that of the other node."""
+    return is_only_marked(node) and node.name > name
 
 
-def _goes_before(node: Node, name: str) -> bool:
-    if node.name == name or not has_marks(node):
-        return False
-    if node.annotations.get(marks.PHASE) == Phase.FAILED:
-        return False
-    return not is_only_marked(node) or node.name < name
+def _is_in_flight(node: Node) -> bool:
+    return has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
+
+
+def _moving_pods(api: ClusterApi, node: str) -> list[Pod]:
+    return [pod for pod in read_node_pods(api, node) if is_replaced(pod)]
+
+
+def _awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
+    """Return the controllers of these pods that have to open a budget now, on any node."""
+    namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
+    neighbors = list[Pod]()
+    for namespace in sorted(namespaces):
+        neighbors += filter(is_replaced, read_pods(api, namespace, ""))
+    return NodeControllers.of(neighbors, index).awaited

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.controllers import gives_way
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NotStartedError, RefusedError
@@ -164,17 +165,20 @@ def _read_when_admitted(
         check_eligible(context, nodes[name], facts)
         limit = context.engine.limit(nodes.values())
         away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
-        giving_way = {other for other in away if other > name and is_only_marked(nodes[other])}
+        giving_way = {other for other in away if gives_way(nodes[other], name)}
         # The limit is full even if all later rollouts withdraw from their nodes.
         full_for_good = limit.why_full(name, away - giving_way)
         if full_for_good:
             raise RefusedError(finding=full_for_good)
-        # The limit may be full only until they have withdrawn.
-        full = limit.why_full(name, away)
-        if full is None:
+        busy = context.engine.busy_controller(name, nodes.values())
+        if busy and not gives_way(nodes[busy.node], name):
+            raise RefusedError(finding=busy)
+        # Either may only last until they have withdrawn.
+        transient = limit.why_full(name, away) or busy
+        if transient is None:
             return nodes[name]
         if patience.expired:
-            raise RefusedError(finding=full)
+            raise RefusedError(finding=transient)
         patience.pause(_PAUSE)
 
 

@@ -1,6 +1,6 @@
 """What the steps of one node's run have at hand, and how far that run is."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -14,7 +14,7 @@ from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
-from rollout.model.finding import Finding
+from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
@@ -76,6 +76,10 @@ class NodeEngine(Protocol):
         ...
 
     def limit(self, nodes: Collection[Node]) -> AwayLimit: ...
+
+    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        """Return a controller of the node's pods that first has to empty one of these nodes."""
+        ...
 
     def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """Return why the node may not boot into this staged version; `version` None is unknown."""

@@ -1,6 +1,6 @@
 """What runs nodes: in waves, in rolling parts and in FleetLock slots."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
@@ -14,7 +14,7 @@ from rollout.execution.record.memory import RunMemory
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.model.cluster import Node
-from rollout.model.finding import Finding
+from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeResult, Phase
@@ -99,6 +99,9 @@ class Engine:
         They come first because they may be slow.
         """
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
+
+    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        return self.gates.busy_controller(name, nodes)
 
     def show_phase(self, name: str, phase: Phase) -> None:
         self.conditions.show_phase(name, phase)

@@ -79,8 +79,3 @@ class NodeControllers:
                 if budget.disruptions_allowed <= 0:
                     awaited.add(key)
         return cls(frozenset(keys), frozenset(awaited))
-
-    def shared_with(self, other: "NodeControllers") -> str:
-        """Return a controller of both nodes that has to open a budget on one; empty if none has."""
-        shared = self.keys & other.keys & (self.awaited | other.awaited)
-        return controller_in(min(shared)) if shared else ""
