@@ -104,41 +104,42 @@ def seen(server: FakeServer, name: str) -> list[str]:
 def test_nodes_that_wait_are_planned_and_others_are_not(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
-    conditions_of(cluster, recorder).begin(waiting={"n1", "n2"}, in_flight=())
-    assert [seen(cluster, name) for name in NAMES] == [[PLANNED], [PLANNED], []]
+    with conditions_of(cluster, recorder).while_running({"n1", "n2"}, ()):
+        assert [seen(cluster, name) for name in NAMES] == [[PLANNED], [PLANNED], []]
+    assert [seen(cluster, name) for name in NAMES] == [[], [], []]
 
 
 def test_conditions_follow_the_phases(cluster: FakeServer, recorder: Recorder) -> None:
     conditions = conditions_of(cluster, recorder)
-    conditions.begin(waiting={"n1"}, in_flight=())
     shown = {}
-    for phase in Phase:
-        conditions.show_phase("n1", phase)
-        shown[phase] = seen(cluster, "n1")
+    with conditions.while_running({"n1"}, ()):
+        for phase in Phase:
+            conditions.show_phase("n1", phase)
+            shown[phase] = seen(cluster, "n1")
+        conditions.remove("n1")
+        assert seen(cluster, "n1") == []
     assert shown[Phase.PENDING] == [PLANNED]
     assert shown[Phase.CORDONED] == [DRAINING]
     assert shown[Phase.DRAINING] == [DRAINING]
     assert shown[Phase.DRAINED] == [DRAINED]
     assert shown[Phase.REBOOTING] == [DRAINED, MAINTAINED]
     assert shown[Phase.READY] == [DRAINED, MAINTAINED]
-    conditions.remove("n1")
-    assert seen(cluster, "n1") == []
     assert recorder.events == []
 
 
 def test_nothing_is_written_if_the_setting_is_off(cluster: FakeServer, recorder: Recorder) -> None:
     conditions = conditions_of(cluster, recorder, is_on=False)
-    conditions.begin(waiting=NAMES, in_flight=())
-    conditions.show_phase("n1", Phase.DRAINING)
-    assert [seen(cluster, name) for name in NAMES] == [[], [], []]
+    with conditions.while_running(NAMES, ()):
+        conditions.show_phase("n1", Phase.DRAINING)
+        assert [seen(cluster, name) for name in NAMES] == [[], [], []]
 
 
 def test_what_an_earlier_process_left_is_removed_even_if_the_setting_is_off(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     conditions_of(cluster, recorder).show_phase("n2", Phase.REBOOTING)
-    conditions_of(cluster, recorder, is_on=False, run="later").begin(waiting=(), in_flight=())
-    assert seen(cluster, "n2") == []
+    with conditions_of(cluster, recorder, is_on=False, run="later").while_running((), ()):
+        assert seen(cluster, "n2") == []
 
 
 def test_a_node_that_another_rollout_has_in_flight_keeps_its_conditions(
@@ -146,9 +147,8 @@ def test_a_node_that_another_rollout_has_in_flight_keeps_its_conditions(
 ) -> None:
     change(cluster, NODES, "n2", metadata={"annotations": {marks.RUN: "other"}})
     conditions_of(cluster, recorder, run="other").show_phase("n2", Phase.DRAINING)
-    ours = conditions_of(cluster, recorder)
-    ours.begin(waiting=(), in_flight=())
-    ours.remove_all()
+    with conditions_of(cluster, recorder).while_running((), ()):
+        pass
     assert seen(cluster, "n2") == [DRAINING]
 
 
@@ -165,9 +165,9 @@ def test_a_node_in_flight_keeps_its_conditions_until_its_next_phase(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     conditions_of(cluster, recorder).show_phase("n1", Phase.REBOOTING)
-    conditions_of(cluster, recorder).begin(waiting={"n2"}, in_flight={"n1"})
-    assert seen(cluster, "n1") == [DRAINED, MAINTAINED]
-    assert seen(cluster, "n2") == [PLANNED]
+    with conditions_of(cluster, recorder).while_running({"n2"}, {"n1"}):
+        assert seen(cluster, "n1") == [DRAINED, MAINTAINED]
+        assert seen(cluster, "n2") == [PLANNED]
 
 
 def test_a_kubelet_that_writes_in_between_loses_nothing(
@@ -213,8 +213,17 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
     report = Reporter((recorder,), clock)
     refusing = PatientApi(Refusing(cluster), clock)
     conditions = NodeConditions(refusing, unfenced, report, run="abc", is_on=True)
-    conditions.begin(waiting=NAMES, in_flight=())
-    conditions.show_phase("n1", Phase.DRAINING)
+    with conditions.while_running(NAMES, ()):
+        conditions.show_phase("n1", Phase.DRAINING)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)
     assert notice.message.startswith("conditions of nodes cannot be written: nodes n")
+
+
+def test_the_end_removes_them_also_after_a_defect(cluster: FakeServer, recorder: Recorder) -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        conditions_of(cluster, recorder).while_running({"n1"}, ()),
+    ):
+        raise ZeroDivisionError
+    assert seen(cluster, "n1") == []

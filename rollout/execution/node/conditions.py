@@ -7,8 +7,9 @@ The API cannot merge conditions, so each write replaces the whole list. It names
 Node that it was decided on.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,11 +72,21 @@ class NodeConditions:
         is_on = plan.policy.courtesy.conditions
         return cls(cluster, check_may_act, report, run=plan.plan_id, is_on=is_on)
 
-    def begin(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
-        """Set MaintenancePlanned on `waiting` nodes, and remove what is left on others.
+    @contextmanager
+    def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
+        """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions.
 
-        Nodes `in_flight` follow with their next phase. Those of another rollout are left alone.
+        Conditions that an earlier process has left are removed first. Nodes `in_flight` follow with
+        their next phase, and those of another rollout are left alone.
         """
+        self._begin(waiting, in_flight)
+        try:
+            yield
+        finally:
+            if self.is_on:
+                self.remove_all()
+
+    def _begin(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
 
         def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):

@@ -106,17 +106,15 @@ class Rollout:
         if not self.unattended:
             self.engine.memory.begin_by_hand()
         self.engine.report.plan(self.plan)
-        conditions = self.engine.conditions
         in_flight = self.inherited.begun.keys()
-        conditions.begin({node.name for node in self.plan.nodes} - in_flight, in_flight)
-        with self._soft_taints() as kept:
+        waiting = {node.name for node in self.plan.nodes} - in_flight
+        conditions = self.engine.conditions.while_running(waiting, in_flight)
+        with conditions, self._soft_taints() as kept:
             self._run_waves()
             own = self._deferred_own_node()
             if own:
                 self._mark_for_later(own)
                 kept.add(own.name)
-        if conditions.is_on:
-            conditions.remove_all()
         is_over = False
         if not self.ledger.is_fenced and self._may_act():
             is_over = self._is_over(is_new=is_new)
