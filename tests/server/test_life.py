@@ -6,9 +6,10 @@ import json
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from tests.apply.conftest import Rollout, Started
+from tests.apply.test_conditions import ours_on
 from tests.security.hands import set_well
 from tests.server.conftest import Client, Serve, left_on, slots_of, victim, workers
-from tests.state import holder_of, is_cordoned, marks_of, write_spec
+from tests.state import holder_of, is_cordoned, marks_of, node_of, write_spec
 from tests.waiting import wait_until
 
 
@@ -43,6 +44,20 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(
     assert score.rebooted_undrained == ()
     assert server.end() == 0
     assert not [line for line in server.said if "warning" in line]
+
+
+def test_a_node_shows_its_way_by_conditions_where_that_is_asked_for(
+    started: Started, serve: Serve
+) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab, "--set", "labels.conditions=true")
+    client.await_grant(server)
+    wait_until(lambda: ours_on(node_of(lab, client.node)) == ("Drained", "MaintenanceInProgress"))
+    client.reboot()
+    client.await_release(server)
+    wait_until(lambda: ours_on(node_of(lab, client.node)) == ())
+    assert server.end() == 0
 
 
 def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(
