@@ -300,7 +300,7 @@ class PolicyGates:
         return GateAnswer(finding, is_general=finding is not None)
 
     def _deadline_of(self, about: str) -> Deadline:
-        """Return when gates.timeout ends for this node, or for all; it starts with the first call."""
+        """Return when gates.timeout ends for a node, or for all. The first call starts it."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
     def _report_once(self, about: str, finding: Finding) -> None:

@@ -357,8 +357,8 @@ class DrainBlocked(NodeFinding, frozen=True):
 class StillRunning(NodeFinding, frozen=True):
     """Pods of the node have not completed within `timeout`.
 
-    `ran` has whole minutes for which each has run, by its name or that of its Job; None in its first
-    minute.
+    `ran` is how long each has run in whole minutes, by its name or that of its Job. It is None in
+    the first minute.
     """
 
     kind = ExclusionReason.STILL_RUNNING

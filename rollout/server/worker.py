@@ -339,7 +339,7 @@ class Worker:
         stop = StopRequest(revert=True)
 
         def check_may_act() -> None:
-            # A released lock does not stop a run that outlives it, so `lead_end` is checked as well.
+            # A run may outlive its lock without noticing, so `lead_end` is checked as well.
             if self._stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:

@@ -151,7 +151,7 @@ def _row(host: "ScannedHost") -> HostKeyRow:
 def _ask_to_trust(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Return the hosts whose keys are confirmed: by a fingerprint, `yes`, or a person who is asked."""
+    """Return the hosts with confirmed keys: by a fingerprint, by `yes`, or by the operator."""
     unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"

@@ -200,7 +200,7 @@ class _Notifier:
         for note in notes:
             is_repeated = self.repeats.is_repeated(note)
             self.repeats.add(note)
-            # Once the run has begun, its notifications are about this run, and none is a repetition.
+            # Once the run has begun, its notifications are its own, and none is a repetition.
             if is_repeated and not self.note_maker.has_begun:
                 continue
             if NotifyEvent(note.event) in self.events:

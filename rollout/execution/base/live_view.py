@@ -34,8 +34,8 @@ class LiveView(Generic[T]):
     """The objects at a path as they are now. Enter it to begin, leave it to end.
 
     Without `lists_first` it does not wait for the first answer of the server. Until then it is
-    empty and `news` is 0. Outages are reported by the cluster's own notice. `changed` is set whenever `items`
-    changes, and is cleared by its reader.
+    empty and `news` is 0. Outages are reported by the cluster's own notice. `changed` is set
+    whenever `items` changes, and is cleared by its reader.
     """
 
     cluster: PatientApi

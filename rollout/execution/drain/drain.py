@@ -100,7 +100,8 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
     """Return the pods that have to leave, in a stable order; `DrainError` if one must not.
 
-    They are evicted, unless the drain waits until they have completed. `begun`: other pods have been evicted before.
+    They are evicted, unless the drain waits until they have completed. `begun`: other pods have
+    been evicted before.
     """
     verdicts = judge_all(pods, rules)
     refused = with_action(Action.REFUSE, verdicts)

@@ -48,7 +48,10 @@ class CriticalPods:
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note that the pod is evicted now, or return the rule that forbids it. Raises `ApiError`."""
+        """Note that the pod is evicted now, or return the critical rule that forbids it, as a budget.
+
+        Raises `ApiError`.
+        """
         covering = [rule for rule in rules if _covers(rule, pod)]
         for rule in covering:
             closed = self._closed_budget(rule, now)

@@ -130,7 +130,10 @@ def read_unfinished(
 def assess(
     record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool = False
 ) -> Unfinished | None:
-    """The soft taint of a deferred node stays for the next rollout, and counts only if `deferred`."""
+    """Return the unfinished rollout, or None.
+
+    The soft taint of a deferred node stays for the next rollout. It counts only if `deferred`.
+    """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if has_marks(node)}

@@ -237,7 +237,7 @@ def _failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """How many nodes of the rollout a pool has, how many it has started, and the workers of them."""
+    """How many nodes of a pool the rollout has, and how many nodes and workers it has started."""
 
     size: int = 0
     started: int = 0

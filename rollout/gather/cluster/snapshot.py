@@ -132,7 +132,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the labels by namespace, if a pod's affinity needs them, and a warning if unreadable."""
+    """Return the labels by namespace, if a pod's affinity needs them, and possible warnings."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
     return read_if_allowed(
