@@ -48,11 +48,12 @@ class CriticalPods:
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note that the pod is evicted now, or return the critical rule that forbids it, as a budget.
+        """Note the pod's eviction, or return the critical rule that forbids it, as a budget.
 
         Raises `ApiError`.
         """
         covering = [rule for rule in rules if _covers(rule, pod)]
+        # The pods of a rule that forbade an eviction a moment ago are not read again.
         for rule in covering:
             closed = self._closed_budget(rule, now)
             if closed is not None and not bypasses(pod, closed):
