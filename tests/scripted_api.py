@@ -25,6 +25,7 @@ KINDS = {
     "daemonsets": "DaemonSet",
     "deployments": "Deployment",
     "events": "Event",
+    "jobs": "Job",
     "leases": "Lease",
     "namespaces": "Namespace",
     "nodemaintenanceplans": "NodeMaintenancePlan",

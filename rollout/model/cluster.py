@@ -303,6 +303,21 @@ class DaemonSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A Job, which may run for `deadline` seconds from `started_at` (RFC 3339, empty before).
+
+    `took` is how many seconds it took, None if it has not succeeded. `cron_job` is the UID of the
+    CronJob that created it, empty if none did.
+    """
+
+    uid: str
+    cron_job: str
+    started_at: str
+    deadline: int | None
+    took: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeAttachment:
     """A volume that is attached, or being attached, to a node."""
 
@@ -349,7 +364,7 @@ class ClusterSnapshot:
     `warnings` are sentences about what could not be read. `volumes` are those that attach to
     certain nodes only. `namespaces` are labels by name, read only if an affinity selects
     namespaces. `read_at` is the API server's time; None if it did not tell it. `memory` is what
-    earlier rollouts remembered.
+    earlier rollouts remembered. `jobs` are read only if drains wait for pods to complete.
     """
 
     identity: ClusterIdentity
@@ -365,6 +380,7 @@ class ClusterSnapshot:
     read_at: datetime | None = None
     memory: Memory = NO_MEMORY
     stored: tuple[StoredData, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """Return the Node with this name."""

@@ -92,6 +92,7 @@ class WarningKind(StrEnum):
     BUDGET_MANAGED = "budget-managed"
     TERMINATING = "terminating"
     LONG_GRACE = "long-grace"
+    LONG_COMPLETION = "long-completion"
     FITS_NOWHERE = "fits-nowhere"
     ALL_REPLICAS = "all-replicas"
     FAILED_RECENTLY = "failed-recently"
@@ -110,7 +111,8 @@ class PlannedNode:
     earlier waves are expected to have moved here. `boot_id` and `machine_id` are what the host and
     the Node agreed on, and identify the machine. `pool` is empty if there are no pools.
     `detected_by` are the sources that report a reboot, empty if it is rebooted anyway; `detail` is
-    their reason.
+    their reason. `wait` counts the pods that its drain waits for until they have completed, which is
+    estimated to take `wait_seconds`.
     """
 
     name: str
@@ -127,6 +129,8 @@ class PlannedNode:
     pool: str = ""
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
+    wait: int = 0
+    wait_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

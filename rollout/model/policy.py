@@ -69,6 +69,11 @@ class CompletionPolicy:
     timeout: Duration = Duration(3600)
     fallback: CompletionFallback = CompletionFallback.RETURN
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a drain waits for any pods."""
+        return bool(self.selectors)
+
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:

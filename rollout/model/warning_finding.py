@@ -9,6 +9,7 @@ from rollout.model.cluster import OwnerRef
 from rollout.model.drain_finding import Nowhere, PodFinding
 from rollout.model.finding import Finding, HeldVersion, NodeResting, UncountedVersion
 from rollout.model.plan import WarningKind
+from rollout.model.policy import CompletionFallback
 from rollout.model.quantity import Duration
 
 
@@ -68,6 +69,15 @@ class RookOpens(WarningFinding, frozen=True):
     """Rook opens the budget in the course of the drain."""
 
     kind = WarningKind.BUDGET_WAITING
+
+
+class LongCompletion(WarningFinding, frozen=True):
+    """The pod is likely to run for another `left`, which is longer than the drain waits."""
+
+    kind = WarningKind.LONG_COMPLETION
+    left: Duration
+    timeout: Duration
+    fallback: CompletionFallback
 
 
 class BudgetClosed(WarningFinding, frozen=True):

@@ -391,6 +391,11 @@ def estimate_text(plan: RolloutPlan) -> str:
     pods = plan.summary.pods_to_move
     if pods:
         parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
+    awaited = sum(node.wait for node in plan.nodes)
+    if awaited:
+        longest = max(node.wait_seconds for node in plan.nodes)
+        time = _in_words(longest)
+        parts.append(f"Drains wait up to {time} for {counted(awaited, 'pod')} to complete.")
     return " ".join(parts)
 
 

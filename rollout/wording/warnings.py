@@ -1,8 +1,11 @@
 """What a plan warns of, in words."""
 
+from typing import assert_never
+
 from rollout.model import drain_finding
 from rollout.model import warning_finding as findings
 from rollout.model.plan import PlanWarning
+from rollout.model.policy import CompletionFallback
 from rollout.model.text import counted, shortened
 from rollout.wording.blockers import stuck_terminating
 from rollout.wording.drain import obstacle
@@ -59,6 +62,19 @@ def _(finding: findings.LongGrace) -> Words:
     timing = f"may take {period} to terminate, and the drain waits {finding.timeout}"
     ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
     return Words(f"{timing}: {ways}")
+
+
+@words.register
+def _(finding: findings.LongCompletion) -> Words:
+    setting = "drain.wait-for-completion-timeout"
+    likely = f"may run for another {finding.left}, and the drain waits {finding.timeout}"
+    match finding.fallback:
+        case CompletionFallback.RETURN:
+            return Words(f"{likely}: then the node is uncordoned without a reboot; raise {setting}")
+        case CompletionFallback.EVICT:
+            return Words(f"{likely}: then it is evicted; raise {setting} to let it finish")
+        case _:
+            assert_never(finding.fallback)
 
 
 @words.register

@@ -11,11 +11,11 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
-from rollout.gather.cluster import rivals, snapshot
+from rollout.gather.cluster import jobs, rivals, snapshot
 from rollout.gather.cluster.storage import CEPH_CLUSTERS, LONGHORN_SETTINGS, read_stored
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.model.cluster import ClusterIdentity, DaemonSet, OwnerRef, VolumeAttachment
+from rollout.model.cluster import ClusterIdentity, DaemonSet, Job, OwnerRef, VolumeAttachment
 from tests.planning.builders import pod
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
 
@@ -97,6 +97,40 @@ def test_a_snapshot_holds_every_kind(tmp_path: Path) -> None:
         VolumeAttachment("va2", "n2", ""),
     )
     assert read.warnings == ()
+
+
+BEGAN = "2026-03-01T00:00:00Z"
+NIGHTLY = {"kind": "CronJob", "name": "nightly", "uid": "uid-nightly", "controller": True}
+JOBS: dict[str, Json | int] = {
+    jobs.JOBS: listed(
+        named(
+            "running", spec={"activeDeadlineSeconds": 900}, status={"active": 1, "startTime": BEGAN}
+        ),
+        {
+            "metadata": {"name": "done", "uid": "uid-done", "ownerReferences": [NIGHTLY]},
+            "status": {"startTime": BEGAN, "completionTime": "2026-03-01T00:40:00Z"},
+        },
+    )
+}
+
+
+def test_jobs_are_read_only_if_drains_wait_for_them(tmp_path: Path) -> None:
+    with scripted(serving({**CLUSTER, **JOBS})) as server:
+        assert snapshot.read_snapshot(client(tmp_path, server)).jobs == ()
+        read = snapshot.read_snapshot(client(tmp_path, server), with_jobs=True)
+    assert read.jobs == (
+        Job("uid-running", cron_job="", started_at=BEGAN, deadline=900, took=None),
+        Job("uid-done", cron_job="uid-nightly", started_at=BEGAN, deadline=None, took=2400),
+    )
+    assert read.warnings == ()
+
+
+def test_jobs_that_may_not_be_read_are_a_warning(tmp_path: Path) -> None:
+    with scripted(serving({**CLUSTER, jobs.JOBS: 403})) as server:
+        read = snapshot.read_snapshot(client(tmp_path, server), with_jobs=True)
+    assert read.jobs == ()
+    (warning,) = read.warnings
+    assert "does not know how long their pods still run" in warning
 
 
 def choosing(selector: Json) -> Json:

@@ -11,7 +11,7 @@ from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase,
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
-from rollout.model.policy import Critical, DrainPolicy, Policy
+from rollout.model.policy import CompletionPolicy, Critical, DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
@@ -162,6 +162,13 @@ WARNINGS = {
     WarningKind.LONG_GRACE: (
         with_pods(replace(WEB, grace_period=3600)),
         ("may take 1h", "10m", "--drain-timeout", "--grace-period"),
+    ),
+    WarningKind.LONG_COMPLETION: (
+        with_pods(
+            replace(WEB, labels={"job-name": "train"}, active_deadline=9000),
+            drain=DrainPolicy(completion=CompletionPolicy(("job-name",))),
+        ),
+        ("may run for another 2h30m", "1h", "raise drain.wait-for-completion-timeout"),
     ),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("it will not be rebooted again until",)),

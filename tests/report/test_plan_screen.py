@@ -254,3 +254,13 @@ def test_a_question_about_one_node_after_another_says_so() -> None:
     assert consequence(of_waves("", "")).startswith(
         "This drains and reboots 2 nodes, one at a time"
     )
+
+
+def test_the_longest_wait_for_jobs_stands_beside_the_estimate() -> None:
+    made = of_waves("")
+    (wave,) = made.waves
+    waiting = replace(wave.nodes[0], wait=2, wait_seconds=2400)
+    changed = replace(made, waves=(replace(wave, nodes=(waiting, *wave.nodes[1:])),))
+    assert "Drains wait up to 40 min for 2 pods to complete." in plan_text(
+        changed, zones={}, width=120
+    )

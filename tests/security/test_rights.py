@@ -168,6 +168,7 @@ QUIET = (
         ("doctor",),
         ("status",),
         ("plan", "--explain", "worker-1"),
+        ("plan", "--set", "drain.wait-for-completion=job-name"),
         ("inventory", "--list"),
         ("check-update",),
     ),

@@ -59,10 +59,11 @@ def read_cluster(
     answers: snapshot.CachedPages | None = None,
     *,
     warns: bool = True,
+    with_jobs: bool = False,
 ) -> ClusterSnapshot:
     """`answers` collects the answers of the API server; `warns`: warn of an unreadable memory."""
     with stage("read the cluster") as note, show_progress("reading the cluster"):
-        cluster = with_patience(snapshot.read_snapshot, api, answers)
+        cluster = with_patience(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
         warn(*cluster.warnings)
         memory = read_memory(api, namespace, warns=warns)
         note(

@@ -300,7 +300,11 @@ class _Pass:
         if request.settings.operate.finish_by:
             try:
                 proven = self._proven()
-                snapshot = read_cluster(self.connections.api, request.namespace)
+                snapshot = read_cluster(
+                    self.connections.api,
+                    request.namespace,
+                    with_jobs=request.policy.drain.completion.is_used,
+                )
                 if not snapshot.memory.denied:
                     require_memory(snapshot.memory)
                 targets = ask_hosts(self.connections, request, snapshot.nodes)

@@ -127,7 +127,9 @@ def prepare_fresh(
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
-    snapshot = read_cluster(api, namespace, warns=False)
+    snapshot = read_cluster(
+        api, namespace, warns=False, with_jobs=request.policy.drain.completion.is_used
+    )
     require_memory(snapshot.memory)
     replaced = refusals.replaceable_unfinished(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped

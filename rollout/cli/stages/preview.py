@@ -65,7 +65,12 @@ def read_inputs(
     connections: Connections, request: Request, copy: Path | None, *, anonymous: bool
 ) -> PlanInputs:
     answers: CachedPages | None = None if copy is None else {}
-    cluster = read_cluster(connections.api, request.namespace, answers)
+    cluster = read_cluster(
+        connections.api,
+        request.namespace,
+        answers,
+        with_jobs=request.policy.drain.completion.is_used,
+    )
     # A user who only plans needs no right to read the memory.
     if not cluster.memory.denied:
         require_memory(cluster.memory)

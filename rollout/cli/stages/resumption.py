@@ -131,7 +131,12 @@ def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> 
     """Read the cluster; raise if the rollout must not be resumed in it by this user."""
     # Started nodes are finished even without the memory or beside blocked nodes.
     finishes_nodes = bool(unfinished.in_flight)
-    snapshot = read_cluster(api, request.namespace, warns=finishes_nodes)
+    snapshot = read_cluster(
+        api,
+        request.namespace,
+        warns=finishes_nodes,
+        with_jobs=request.policy.drain.completion.is_used,
+    )
     if not finishes_nodes:
         require_memory(snapshot.memory)
     refusals.refuse_other_cluster(unfinished, snapshot.identity)

@@ -69,7 +69,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     cluster = task.cluster
     wakeup = threading.Event()
     # An earlier process may have spent its time on pods that complete, which does not count.
-    spent = 0.0 if task.policy.drain.completion.selectors else task.spent
+    spent = 0.0 if task.policy.drain.completion.is_used else task.spent
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         daemon_sets = _DaemonSetLookup(task, deadline)

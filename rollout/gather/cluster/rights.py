@@ -131,6 +131,7 @@ def plan_rights() -> tuple[Right, ...]:
         *optional("list", " ".join(maintenance), "see which nodes other operators maintain"),
         *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
         *optional("list", "namespaces", "resolve namespaceSelector in pod affinities"),
+        *optional("list", "jobs.batch", "estimate how long jobs still run"),
         *optional("list", storage, "leave nodes with the last healthy replica alone"),
         *optional("list", "cephclusters.ceph.rook.io", "wait until Ceph is healthy"),
     )
@@ -200,11 +201,12 @@ def operate_rights(
 def fleetlock_rights(
     lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
 ) -> tuple[Right, ...]:
-    """Return the rights for a FleetLock server, which writes no record and reads no evidence."""
+    """Return the rights for a FleetLock server, which keeps no record and estimates nothing."""
     unused = {
         ("update", "configmaps", marks.RECORD_NAME),
         ("delete", "configmaps", marks.RECORD_NAME),
         ("get", "configmaps", marks.EVIDENCE_NAME),
+        ("list", "jobs", ""),
     }
     rights = apply_rights(lease_namespace, disable_eviction=disable_eviction, conditions=conditions)
     return _without(unused, rights)

@@ -14,6 +14,7 @@ import msgspec
 
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.jobs import read_jobs
 from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.storage import read_stored
@@ -80,10 +81,12 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSnapshot:
+def read_snapshot(
+    api: ClusterApi, kept: CachedPages | None = None, *, with_jobs: bool = False
+) -> ClusterSnapshot:
     """Read all that planning needs, each kind in a thread of its own; `kept` collects the objects.
 
-    If this user may not read volumes, attachments or namespaces, there is a warning instead.
+    If this user may not read volumes, attachments, Jobs or namespaces, there is a warning instead.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -106,13 +109,14 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
     daemon_sets = start(lambda: read_all(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = start(lambda: read_if_allowed(read_attached, _UNSEEN_ATTACHMENTS))
     volumes = start(lambda: read_if_allowed(read_volumes, _UNSEEN_VOLUMES))
+    jobs, unseen_jobs = read_jobs(api) if with_jobs else ((), ())
     all_pods = pods.result()
     namespaces, unseen_namespaces = _read_namespaces(api, all_pods, kept)
     stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()
-    unseen = (*unseen_attachments, *unseen_volumes, *unseen_others)
+    unseen = (*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_jobs)
     return ClusterSnapshot(
         identity=identity.result(),
         nodes=nodes.result(),
@@ -126,6 +130,7 @@ def read_snapshot(api: ClusterApi, kept: CachedPages | None = None) -> ClusterSn
         namespaces=dict(namespaces),
         read_at=api.server_time(),
         stored=stored,
+        jobs=jobs,
     )
 
 

@@ -11,6 +11,7 @@ from rollout.model.policy import Policy
 from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
+from rollout.planning.drain.completion import CompletionForecast
 from rollout.planning.drain.controllers import NodeControllers
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import (
@@ -33,7 +34,8 @@ class Drainable:
     `leaving` are the pods that will run elsewhere; `index` finds the budgets that cover them.
     `guarded` has, by pod UID, the budgets that the API server asks about it. `load` is how many
     pods of each budget the drain evicts, and `holds` the part of it that is away until the node is
-    back. `controllers` are those that open budgets of its pods.
+    back. `controllers` are those that open budgets of its pods. The drain is estimated to wait for
+    `wait_seconds` until pods have completed.
     """
 
     node: Node
@@ -48,6 +50,7 @@ class Drainable:
     holds: Load
     guarded: _Keys
     controllers: NodeControllers
+    wait_seconds: int = 0
 
     def blocked(self) -> Iterator[str]:
         blocked = {blocker.object for blocker in self.blockers}
@@ -76,6 +79,8 @@ class Drainable:
             pool=self.pool,
             detected_by=detection.by,
             detail=detection.detail,
+            wait=len(with_action(Action.WAIT, self.verdicts)),
+            wait_seconds=self.wait_seconds,
         )
 
 
@@ -93,6 +98,7 @@ class DrainForecaster:
     index: BudgetIndex
     headcount: Headcount
     scheduler: Scheduler
+    completion: CompletionForecast
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
@@ -110,6 +116,7 @@ class DrainForecaster:
             index=index,
             headcount=Headcount.of(snapshot.pods, index, snapshot.read_at),
             scheduler=Scheduler.of(snapshot),
+            completion=CompletionForecast.of(snapshot),
         )
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
@@ -122,6 +129,8 @@ class DrainForecaster:
             headcount=self.headcount,
             rules=candidate.policy.drain,
         )
+        rules = candidate.policy.drain.completion
+        awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         guarded = dict[str, tuple[str, ...]]()
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
         for pod in evicted:
@@ -139,13 +148,14 @@ class DrainForecaster:
             facts=facts,
             verdicts=verdicts,
             blockers=blockers,
-            warnings=warnings,
+            warnings=(*warnings, *self.completion.warnings(name, awaited, rules)),
             load=_count_keys(guarded, guarded),
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
             holds=holds,
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
+            wait_seconds=self.completion.wait(awaited, rules),
         )
 
     def _try_moving(

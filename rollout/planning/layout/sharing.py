@@ -27,7 +27,8 @@ class NodeDemand:
 
     `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
     owners and pools, by key. `holds` is the part of `load` that is away until the node is back.
-    `ending` is how many seconds its slowest pod takes to end. `price` is the number of pods that
+    `ending` is how many seconds its slowest pod takes to end, and `wait` how long its drain waits
+    for pods that complete by themselves; `ending` is at least as long. `price` is the number of pods that
     its drain moves, and the millicores that they request.
     """
 
@@ -39,6 +40,7 @@ class NodeDemand:
     ending: int = 0
     price: tuple[int, int] = (0, 0)
     pool: str = ""
+    wait: int = 0
 
 
 @dataclass(frozen=True, slots=True)

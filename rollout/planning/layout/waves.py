@@ -6,7 +6,8 @@ keep their permits until the node is back. A node that exceeds a budget by itsel
 and shares its wave with no other node of that budget.
 
 Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
-the first wave that takes it.
+the first wave that takes it. Nodes whose drains wait long for pods to complete come before all others,
+so that the waits pass side by side.
 """
 
 import math
@@ -198,6 +199,10 @@ def _without_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
+    """Return the nodes in the order in which they are packed.
+
+    Nodes whose drains wait longest for pods to complete come first, so that they wait together.
+    """
     capacity = limits.capacity
     ordered = sorted(demands, key=_by_price)
     uses = {demand.name: limits.use(demand.load, demand.holds) for demand in ordered}
@@ -207,11 +212,17 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
         load = uses[demand.name]
         return sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
 
-    return sorted(ordered, key=contention, reverse=True)
+    return sorted(ordered, key=lambda demand: (demand.wait, contention(demand)), reverse=True)
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
-    return sorted(waves, key=lambda wave: (_price(wave), -len(wave), _by_name(wave[0])))
+    """Sort waves: the longest wait for pods to complete first, then the fewest pods."""
+
+    def rank(wave: tuple[NodeDemand, ...]) -> tuple[object, ...]:
+        longest_wait = max(demand.wait for demand in wave)
+        return -longest_wait, _price(wave), -len(wave), _by_name(wave[0])
+
+    return sorted(waves, key=rank)
 
 
 def _price(wave: Sequence[NodeDemand]) -> tuple[int, int]:

@@ -478,7 +478,8 @@ def _node_demand(
         control_plane=is_control_plane(item.node, policy),
         load=sum_of((item.load, unbudgeted, copies, controllers, pool_load)),
         holds=sum_of((item.holds, unbudgeted, copies, controllers)),
-        ending=slowest_ending((item.leaving,), policy.drain, pace),
+        ending=max(item.wait_seconds, slowest_ending((item.leaving,), policy.drain, pace)),
         price=price,
         pool=item.pool,
+        wait=item.wait_seconds,
     )

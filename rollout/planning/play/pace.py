@@ -251,6 +251,6 @@ def slowest_node_seconds(policy: Policy) -> float:
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
     waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     completion = policy.drain.completion
-    if completion.selectors:
+    if completion.is_used:
         waits += completion.timeout
     return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks

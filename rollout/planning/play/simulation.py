@@ -155,7 +155,8 @@ class _WaveSimulation:
 
     `begins`, `empty` and `back` are when each node started, was empty and was back; `soonest` is
     the earliest time at which it may be back. All are seconds from the start of the rollout.
-    `_most` is each drain's timeout in seconds.
+    `_most` is each drain's timeout in seconds, and `_waits` how long it waits for pods to complete,
+    which does not count against the timeout.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class _WaveSimulation:
         self._most = {
             demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands
         }
+        self._waits = {demand.name: demand.wait for demand in batch.demands}
         self.begins = dict[str, int]()
         self.empty = dict[str, int]()
         self.back = dict[str, int]()
@@ -188,14 +190,19 @@ class _WaveSimulation:
         soak = round(simulator.policy.gates.soak)
         seconds = self.now - self.begun_at
         drain = max(self.empty[name] - self.begins[name] for name in self.names)
-        reboot = simulator.pace.reboot(drain + simulator.delay, len(self.names)) + simulator.delay
+        # Past runs did not wait for these pods.
+        usual_drain = drain - max(self._waits.values())
+        reboot = simulator.delay + simulator.pace.reboot(
+            usual_drain + simulator.delay, len(self.names)
+        )
         if self.batch.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
             return replace(
                 self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
             )
         # Nodes were played at the usual pace, but the slowest of them may take longer.
-        seconds = max(seconds, simulator.wait + simulator.slowest(self.names) + reboot)
+        slowest = max(simulator.slowest(self.names), *self._waits.values())
+        seconds = max(seconds, simulator.wait + slowest + reboot)
         begins = {name: self.begins[name] for name in self.names}
         rolling = replace(self.batch.rolling, begins=begins)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
@@ -206,7 +213,8 @@ class _WaveSimulation:
         events = self.flow.events
         drains = self.now + self.simulator.wait
         self.begins[name] = self.now
-        emptied = partial(self._emptied, name, drains + ending, nodes)
+        earliest = drains + max(ending, self._waits[name])
+        emptied = partial(self._emptied, name, earliest, nodes)
         events.at(drains, lambda: self.flow.drain(name, emptied))
         events.at(drains + self._most[name], lambda: self._give_up(name, emptied))
 
@@ -220,11 +228,12 @@ class _WaveSimulation:
             return
         simulator = self.simulator
         begin = self.begins[name]
-        latest = begin + simulator.wait + self._most[name]
+        wait = self._waits[name]
+        latest = begin + simulator.wait + wait + self._most[name]
         empty = min(max(self.now, earliest), latest)
         self.empty[name] = empty
         rebooting = empty + simulator.delay
-        back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
+        back = rebooting + simulator.pace.reboot(rebooting - begin - wait, nodes)
         self.flow.events.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
 
     def give_back(self, name: str) -> None:
@@ -275,8 +284,9 @@ class _EstimatedRun(_WaveSimulation):
         simulator = self.simulator
         pace = simulator.pace
         ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(self.names))
-        drain = simulator.wait + min(max(self._most.values()), ending)
-        reboot = simulator.delay + pace.reboot(drain, len(self.names))
+        longest_wait = max(self._waits.values())
+        drain = simulator.wait + min(longest_wait + max(self._most.values()), ending)
+        reboot = simulator.delay + pace.reboot(drain - longest_wait, len(self.names))
         settle = 0
         if self._pods:
             starting = pace.starting({pod.owner.uid for pod in self._pods if pod.owner})

@@ -1,0 +1,51 @@
+"""Jobs and how long they run, to estimate how long their pods keep a drain waiting."""
+
+from rollout.gather.cluster import wire
+from rollout.gather.cluster.listing import read_if_allowed, read_list
+from rollout.model.cluster import Job
+from rollout.model.timestamps import parse_timestamp
+from rollout.ports import ClusterApi
+
+JOBS = "/apis/batch/v1/jobs"
+_CRON_JOB = "CronJob"
+_UNSEEN = "Jobs cannot be seen, so the plan does not know how long their pods still run"
+
+
+class _JobSpec(wire.Wire, frozen=True):
+    active_deadline_seconds: int | None = None
+
+
+class _JobStatus(wire.Wire, frozen=True):
+    start_time: str = ""
+    completion_time: str = ""
+
+
+class _Job(wire.Object, frozen=True):
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+
+def read_jobs(api: ClusterApi) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """Return all Jobs, or a warning if this user may not read them."""
+    return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN)
+
+
+def _job(read: _Job) -> Job:
+    owners = read.metadata.owner_references
+    cron_job = next((owner.uid for owner in owners if owner.kind == _CRON_JOB), "")
+    return Job(
+        uid=read.metadata.uid,
+        cron_job=cron_job,
+        started_at=read.status.start_time,
+        deadline=read.spec.active_deadline_seconds,
+        took=_seconds_taken(read.status),
+    )
+
+
+def _seconds_taken(status: _JobStatus) -> int | None:
+    """Return how long a Job took that has succeeded; None for others."""
+    began = parse_timestamp(status.start_time)
+    ended = parse_timestamp(status.completion_time)
+    if began is None or ended is None:
+        return None
+    return round((ended - began).total_seconds())

@@ -1,0 +1,79 @@
+"""Estimates how long a drain waits for pods that run to completion."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from rollout.model.cluster import ClusterSnapshot, Job, Pod
+from rollout.model.plan import PlanWarning
+from rollout.model.policy import CompletionPolicy
+from rollout.model.quantity import Duration
+from rollout.model.timestamps import seconds_since
+from rollout.model.warning_finding import LongCompletion
+from rollout.wording.warnings import warning
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionForecast:
+    """What is known of how long pods run.
+
+    `jobs` are by UID. `longest` is how long the longest completed Job of each CronJob took, by the
+    CronJob's UID. `now` is the API server's time.
+    """
+
+    jobs: Mapping[str, Job]
+    longest: Mapping[str, int]
+    now: datetime | None
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> "CompletionForecast":
+        longest = defaultdict[str, int](int)
+        for job in snapshot.jobs:
+            if job.cron_job and job.took is not None:
+                longest[job.cron_job] = max(longest[job.cron_job], job.took)
+        jobs = {job.uid: job for job in snapshot.jobs}
+        return cls(jobs, dict(longest), snapshot.read_at)
+
+    def wait(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
+        """Return how many seconds a drain waits for these pods, at most the timeout."""
+        timeout = round(policy.timeout)
+        wait = 0
+        for pod in pods:
+            left = self.seconds_left(pod)
+            wait = max(wait, timeout if left is None else min(left, timeout))
+        return wait
+
+    def warnings(
+        self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
+    ) -> tuple[PlanWarning, ...]:
+        """Warn of pods that are likely to run longer than the drain waits."""
+        warnings = list[PlanWarning]()
+        for pod in pods:
+            left = self.seconds_left(pod)
+            if left is not None and left > policy.timeout:
+                finding = LongCompletion(Duration(left), policy.timeout, policy.fallback)
+                warnings.append(warning(node, f"pod/{pod.key}", finding))
+        return tuple(warnings)
+
+    def seconds_left(self, pod: Pod) -> int | None:
+        """Return how long the pod is likely to run; None if nothing tells.
+
+        Its deadline or that of its Job comes first, then the longest Job of the same CronJob.
+        """
+        job = self.jobs.get(pod.owner.uid) if pod.owner else None
+        limits = list[tuple[int, str]]()
+        if pod.active_deadline is not None:
+            limits.append((pod.active_deadline, pod.started_at))
+        if job and job.deadline is not None:
+            limits.append((job.deadline, job.started_at))
+        if limits:
+            return min(self._rest(seconds, since) for seconds, since in limits)
+        usual = self.longest.get(job.cron_job) if job else None
+        if job is None or usual is None:
+            return None
+        # A Job that has run longer than any before may end at any time, or never.
+        return self._rest(usual, job.started_at) or None
+
+    def _rest(self, seconds: int, since: str) -> int:
+        return max(0, seconds - round(seconds_since(since, self.now)))
