@@ -45,7 +45,7 @@ class NodeView:
 
     `since` is when the phase began. `begun`, of the node, and `entered`, of the phase, are
     monotonic times. `wave` counts the waves of the view from 1; `has_moved_pods`: pods were
-    evicted.
+    evicted. `has_awaited_pods`: its drain waited until pods had completed.
     `held` are evictions by pod, and `blocked_at` the monotonic times at which they were last
     reported. `end` is None again if the node was taken up again.
     """
@@ -62,6 +62,7 @@ class NodeView:
     held: dict[str, BlockedEviction] = field(default_factory=dict)
     blocked_at: dict[str, float] = field(default_factory=dict)
     has_moved_pods: bool = False
+    has_awaited_pods: bool = False
     version_staged: str = ""
     end: NodeFinished | None = None
 
@@ -78,7 +79,9 @@ class NodeView:
         self.detail = event.detail
         self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
-        self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
+        if event.phase is Phase.DRAINING and event.detail:
+            self.has_moved_pods |= event.activity is not Activity.COMPLETION
+        self.has_awaited_pods |= bool(event.awaited)
 
     def leave(self, at: datetime) -> None:
         if self.phase and self.since and self.phase in PART_OF:

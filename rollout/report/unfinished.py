@@ -7,6 +7,7 @@ from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import LastRun, MarkedNode, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
+from rollout.model.completion import AwaitedPod
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
@@ -109,12 +110,12 @@ def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
     return by_node
 
 
-def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, UnderWay]:
+def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, UnderWay]:
     """Return how far the rollout is with each node that is not done, by name.
 
-    `down` says, by name, for how long the hosts of rebooting nodes have been down. A failed node
-    that is in service again counts as failed. One that was rolled back has no phase here, because
-    its version shows that.
+    `waits` says by name how long a host has been down, or which pods a drain waits for. A failed
+    node that is in service again counts as failed. One that was rolled back has no phase here,
+    because its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.given_back.items():
@@ -131,7 +132,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str]) -> Mapping[str, U
     progress = {}
     for name, phase in phases.items():
         index, total = waves.get(name, (0, 0))
-        progress[name] = UnderWay(phase, wave=index, waves=total, down=down.get(name, ""))
+        progress[name] = UnderWay(phase, wave=index, waves=total, wait=waits.get(name, ""))
     return progress
 
 
@@ -274,16 +275,16 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
 
 
 def run_text(
-    unfinished: Unfinished, lock: LeaseSnapshot, down: Mapping[str, str], *, alive: bool | None
+    unfinished: Unfinished, lock: LeaseSnapshot, waits: Mapping[str, str], *, alive: bool | None
 ) -> str:
     """Render the run, whether a process works on it, and its nodes in progress or failed.
 
-    `down` is as in `under_way`.
+    `waits` is as in `under_way`.
     """
     states = {}
     for begun in (*unfinished.in_flight, *unfinished.failed):
         name = begun.node.name
-        states[name] = joined(", ", begun.phase.value, down.get(name, ""))
+        states[name] = joined(", ", begun.phase.value, waits.get(name, ""))
     for name, why in unfinished.unclear.items():
         states[name] = f"not understood: {printable(why)}"
     title, *nodes = _lines(unfinished, lock, states, alive=alive)
@@ -332,9 +333,12 @@ class UnfinishedRun(TypedDict):
     gone: Sequence[str]
     tainted: Sequence[str]
     problem: str
+    awaited: Mapping[str, Sequence[AwaitedPod]]
 
 
-def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
+def run_document(
+    unfinished: Unfinished | None, *, alive: bool, awaited: Mapping[str, Sequence[AwaitedPod]]
+) -> UnfinishedRun | None:
     if unfinished is None:
         return None
     state: Literal["running", "interrupted", "ended"] = "ended"
@@ -357,6 +361,7 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun
         "gone": unfinished.gone,
         "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
+        "awaited": awaited,
     }
 
 

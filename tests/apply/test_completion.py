@@ -129,6 +129,14 @@ def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
     job = watched(lab)
     only_first = ("--node", "worker-1")
     assert killed_at(lab, tmp_path, "draining", *APPLY, *only_first) == "worker-1"
+    waits = "draining, waits for 1 job to finish (ml/train-7)"
+    assert f"worker-1: {waits}" in rollout(lab, "status", "--run").ends(0).stdout
+    (run,) = lines_of(rollout(lab, "status", "--run", "-o", "json").ends(0).stdout)
+    assert [pod["job"] for pod in run["awaited"]["worker-1"]] == ["ml/train-7"]
+    (status,) = json.loads(rollout(lab, "status", *only_first, "-o", "json").ends(0).stdout)[
+        "nodes"
+    ]
+    assert status["under_way"].startswith(waits)
     rollout(lab, "resume", "--yes").ends(0)
     assert job.deleted_in == ["Succeeded"]
     assert rebooted(lab) == {"worker-1"}

@@ -15,6 +15,7 @@ from rich.console import Console
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.reporting import Reporter
+from rollout.model.completion import AwaitedPod
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
     Activity,
@@ -36,6 +37,7 @@ from rollout.report.lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import blocked_lines, sentence
+from rollout.wording.drain import awaited_text
 from tests.execution.conftest import Recorder
 from tests.report.builders import AT, EVENTS, FAILED
 
@@ -140,6 +142,19 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     assert "held by shop/cart · 9m00s left · shop/cart-1: needs 2 healthy pods" in shown
     assert "draining" in shown
     assert re.search(r"Wave 1 of 2 +0 of 3 done, ", shown)
+
+
+def test_the_board_shows_which_jobs_a_drain_waits_for() -> None:
+    awaited = (
+        AwaitedPod("ml/train-7-x8z2k", "ml/train-7", "2026-03-04T04:32:07Z"),
+        AwaitedPod("ml/train-8-abcde", "ml/train-8", "2026-03-04T05:00:07Z"),
+    )
+    detail = awaited_text(awaited, AT)
+    step = NodeStep(
+        AT, "node-1", Phase.DRAINING, detail, activity=Activity.COMPLETION, awaited=awaited
+    )
+    shown = " ".join(screen(EVENTS[0], step).split())
+    assert "draining 0s waits for 2 jobs to finish (ml/train-7, 34m so far)" in shown
 
 
 def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:

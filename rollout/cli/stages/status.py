@@ -31,12 +31,14 @@ from rollout.execution.record.unfinished import (
 )
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
+from rollout.model.completion import AwaitedPod
 from rollout.model.json_text import json_line
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import capitalize, counted, shortened
 from rollout.model.timestamps import elapsed
+from rollout.planning.drain.completion import awaited_among
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
@@ -48,6 +50,7 @@ from rollout.report.columns import wrap
 from rollout.report.plan_screen import usual_reboot
 from rollout.report.status import FollowUp, Way, status_document, status_text
 from rollout.wording import text
+from rollout.wording.drain import awaited_text
 
 if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
@@ -60,8 +63,28 @@ _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not answer: this is how it was last seen"
 
 
-def _down(api: ClusterApi, unfinished: Unfinished) -> Mapping[str, str]:
-    texts: dict[str, str] = {}
+_Awaited = Mapping[str, Sequence[AwaitedPod]]
+
+
+def _awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _Awaited:
+    """Return the pods that drains wait for until they complete, by node."""
+    plan = unfinished.record.plan
+    if plan is None or not plan.policy.drain.completion.is_used:
+        return {}
+    draining = [item.node.name for item in unfinished.in_flight if item.phase is Phase.DRAINING]
+    awaited = dict[str, Sequence[AwaitedPod]]()
+    for name in draining:
+        with suppress(ApiError):
+            pods = awaited_among(snapshot.read_node_pods(api, name), plan.policy.drain)
+            if pods:
+                awaited[name] = pods
+    return awaited
+
+
+def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _Awaited) -> Mapping[str, str]:
+    """Return by node how long its host has been down, or which pods its drain waits for."""
+    now = api.server_time()
+    texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
     usual = usual_reboot(plan.estimate) if plan else ""
     rebooting = [item.node.name for item in unfinished.in_flight if item.phase is Phase.REBOOTING]
@@ -91,7 +114,8 @@ def rollout_beside(
         return FollowUp(), {}
     sentence = f"{capitalize(wording.heading(unfinished, word))}."
     beside = _way_on(unfinished, word, sentence)
-    return beside, wording.under_way(unfinished, _down(api, unfinished))
+    waits = _waits(api, unfinished, _awaited_pods(api, unfinished))
+    return beside, wording.under_way(unfinished, waits)
 
 
 def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
@@ -201,14 +225,15 @@ def _warn_beside(
 class _RolloutSnapshot:
     """What the cluster shows of a rollout, of the lock, and of the last rollout that ended.
 
-    `alive` is None if unknown. `down` says how long each rebooting node is down.
+    `alive` is None if unknown. `waits` says by node what it waits for, `awaited` has the pods.
     """
 
     unfinished: Unfinished | None
     lock: LeaseSnapshot
     last: LastRun | None
     alive: bool | None
-    down: Mapping[str, str]
+    waits: Mapping[str, str]
+    awaited: _Awaited
 
     @property
     def is_over(self) -> bool:
@@ -216,12 +241,15 @@ class _RolloutSnapshot:
         return not is_unfinished and self.lock.alive is False
 
     def document(self) -> bytes:
-        return json_line(wording.run_document(self.unfinished, alive=bool(self.alive)))
+        document = wording.run_document(
+            self.unfinished, alive=bool(self.alive), awaited=self.awaited
+        )
+        return json_line(document)
 
     def text(self) -> str:
         if self.unfinished is None:
             return wording.no_run_text(self.lock, self.last)
-        return wording.run_text(self.unfinished, self.lock, self.down, alive=self.alive)
+        return wording.run_text(self.unfinished, self.lock, self.waits, alive=self.alive)
 
 
 def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
@@ -229,8 +257,16 @@ def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     lease = read_lease(api, namespace)
     lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    down = _down(api, unfinished) if unfinished else {}
-    return _RolloutSnapshot(unfinished, lock, last=last_run(nodes), alive=lock.alive, down=down)
+    awaited = _awaited_pods(api, unfinished) if unfinished else {}
+    waits = _waits(api, unfinished, awaited) if unfinished else {}
+    return _RolloutSnapshot(
+        unfinished,
+        lock,
+        last=last_run(nodes),
+        alive=lock.alive,
+        waits=waits,
+        awaited=awaited,
+    )
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:

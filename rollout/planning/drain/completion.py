@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import ClusterSnapshot, Job, Pod
+from rollout.model.completion import AwaitedPod, awaited_pods
 from rollout.model.plan import PlanWarning
-from rollout.model.policy import CompletionPolicy
+from rollout.model.policy import CompletionPolicy, DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import seconds_since
 from rollout.model.warning_finding import LongCompletion
+from rollout.planning.drain.verdicts import Action, DrainRules, judge_all, with_action
 from rollout.wording.warnings import warning
+
+
+def awaited_among(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[AwaitedPod, ...]:
+    """Return the pods of a node that its drain waits for, those that have run longest first."""
+    # Pods of DaemonSets are refused here instead of left, which makes no difference.
+    verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
+    return awaited_pods(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
 
 @dataclass(frozen=True, slots=True)

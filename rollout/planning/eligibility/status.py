@@ -122,16 +122,19 @@ _BEFORE_ITS_HOST = (
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """How far a rollout is with a node. `down` says for how long its host has been down."""
+    """How far a rollout is with a node.
+
+    `wait` says for how long its host has been down, or which pods its drain waits for.
+    """
 
     phase: Phase
     wave: int = 0
     waves: int = 0
-    down: str = ""
+    wait: str = ""
 
     @property
     def progress(self) -> str:
-        return joined(", ", self.down, f"wave {self.wave} of {self.waves}" if self.wave else "")
+        return joined(", ", self.wait, f"wave {self.wave} of {self.waves}" if self.wave else "")
 
     def __str__(self) -> str:
         """Return `rebooting, down for 12s, wave 3 of 6`."""

@@ -340,9 +340,11 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
         if moments is None:
             continue
         begun, empty, asked = moments
-        yield _Activity.DRAIN, _seconds(begun, empty)
+        # A wait for pods to complete tells nothing of other drains.
+        if not node.has_awaited_pods:
+            yield _Activity.DRAIN, _seconds(begun, empty)
         yield _Activity.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
-        if node.has_moved_pods:
+        if node.has_moved_pods and not node.has_awaited_pods:
             yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
     if not waits_between_waves:
         yield from (
