@@ -33,7 +33,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
     handler = _Terminal(logging.INFO if verbosity == 1 else logging.DEBUG)
     root.addHandler(handler)
     root.setLevel(handler.level)
-    begun = time.monotonic()
+    began = time.monotonic()
     code = ExitCode.OK
     try:
         yield
@@ -42,7 +42,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
         raise
     finally:
         _STAGES.info(
-            "%s ended with %d after %s", command, code, _duration(time.monotonic() - begun)
+            "%s ended with %d after %s", command, code, _duration(time.monotonic() - began)
         )
         root.setLevel(logging.NOTSET)
         root.removeHandler(handler)
@@ -51,14 +51,14 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
     """Log a stage with its duration, and with the notes that are passed to the yielded function."""
-    begun = time.monotonic()
+    began = time.monotonic()
     notes = list[str]()
     outcome = "failed"
     try:
         yield notes.append
         outcome = ""
     finally:
-        duration = _duration(time.monotonic() - begun)
+        duration = _duration(time.monotonic() - began)
         remarks = ", ".join(filter(None, (outcome, *notes)))
         _STAGES.info("%s %s%s", name, duration, f": {remarks}" if remarks else "")
 

@@ -82,7 +82,10 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. One thread calls `ask`; each node's thread calls the rest.
+    """All gates of one run.
+
+    The run's thread calls `run_rollout_command`, `ask_to_start_wave` and `ask`. Each node's thread
+    calls the rest.
 
     One list of conditions keeps untouched nodes from starting. It is checked when a node is about
     to start, and again right before its cordon.
@@ -170,7 +173,7 @@ class PolicyGates:
             if not answer.is_final:
                 self._report_once(about, finding)
             return answer
-        self._deadlines.pop(node.name, None)
+        self._end_wait(node.name)
         # The reason that held every node is gone: report it if it comes back.
         self._reported.pop(_ANY_NODE, None)
         return OPEN
@@ -210,7 +213,7 @@ class PolicyGates:
             return None
         return self.cluster.ask(lambda api: busy_controller(api, name, nodes))
 
-    def is_shut(self, planned: PlannedNode) -> bool:
+    def is_window_closed(self, planned: PlannedNode) -> bool:
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
 
     def _is_stopped(self) -> bool:
@@ -289,6 +292,7 @@ class PolicyGates:
         return GateAnswer(finding) if finding else OPEN
 
     def _check_alerts(self, _node: PlannedNode) -> GateAnswer:
+        """Alerts hold every node. A process that cannot read them does not start any."""
         url = self._policy.alerts.url
         if not url:
             return OPEN
@@ -296,12 +300,16 @@ class PolicyGates:
             return GateAnswer(findings.AlertsNotAsked(url), is_final=True)
         finding = self._alerts.now()
         if finding is None:
-            self._deadlines.pop(_ANY_NODE, None)
-        return GateAnswer(finding, is_general=finding is not None)
+            self._end_wait(_ANY_NODE)
+            return OPEN
+        return GateAnswer(finding, is_general=True)
 
     def _deadline_of(self, about: str) -> Deadline:
         """Return when gates.timeout ends for a node, or for all. The first call starts it."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
+
+    def _end_wait(self, about: str) -> None:
+        self._deadlines.pop(about, None)
 
     def _report_once(self, about: str, finding: Finding) -> None:
         if self._reported.get(about) != finding:

@@ -108,7 +108,7 @@ class NodeResult:
     * `findings` are those of a failed node.
     * `reason` is the exclusion that a skipped node would have now, None if none matches, and
       `finding` is why it was skipped, if that has a type.
-    * `waits`: it was refused right before its cordon, and will be tried again.
+    * `is_refused`: it was refused right before its cordon, and will be tried again.
     * `needed_drain_seconds` is the drain timeout with which the node's pods would have had time to
       terminate; 0 if a longer one would not help.
     * `edge` is the node's last move, None if its Node was left as it is.
@@ -126,7 +126,7 @@ class NodeResult:
     reason: ExclusionReason | None = None
     finding: Finding | None = None
     fixes: tuple[str, ...] = ()
-    waits: bool = False
+    is_refused: bool = False
     needed_drain_seconds: int = 0
     edge: Edge | None = None
 

@@ -71,7 +71,7 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
-    return [printable(begun.node.name) for begun in (*unfinished.in_flight, *unfinished.failed)]
+    return [printable(marked.node.name) for marked in unfinished.marked_nodes]
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
@@ -122,7 +122,7 @@ def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, 
         if outcome in _FAILED_IN_SERVICE:
             phases[name] = Phase.FAILED
     # The marks on a node are newer than the outcome in the record.
-    for entry in (*unfinished.in_flight, *unfinished.failed):
+    for entry in unfinished.marked_nodes:
         phases[entry.node.name] = entry.phase
     # The nodes that an ended rollout left over do not wait for it.
     if unfinished.blocks:
@@ -189,11 +189,11 @@ def resume_text(
     With `retry` failed nodes are tried again.
     """
     states = {
-        begun.node.name: f"{begun.phase}, goes on from there" for begun in unfinished.in_flight
+        marked.node.name: f"{marked.phase}, goes on from there" for marked in unfinished.in_flight
     }
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
-    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in states]
+    failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.given_back
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
     left = [name for name in failed if name not in planned]
@@ -211,8 +211,8 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     if unfinished is None:
         return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
-    for begun in (*unfinished.in_flight, *unfinished.failed):
-        states[begun.node.name] = _undo_text(begun, wait)
+    for marked in unfinished.marked_nodes:
+        states[marked.node.name] = _undo_text(marked, wait)
     for name, why in unfinished.unclear.items():
         states[name] = f"left as it is: {printable(why)}"
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
@@ -228,15 +228,15 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
     return "\n".join(lines)
 
 
-def _undo_text(begun: MarkedNode, wait: float) -> str:
+def _undo_text(marked: MarkedNode, wait: float) -> str:
     waits = ""
-    if begun.phase not in BEFORE_REBOOT:
+    if marked.phase not in BEFORE_REBOOT:
         waits = f"waits up to {Duration(round(wait))} for it to be Ready, then "
-    if begun.node.cordoned:
+    if marked.node.cordoned:
         undo = "removes its annotations; it stays cordoned, as it was before"
     else:
         undo = "uncordons it and removes its annotations"
-    return f"{begun.phase}; {waits}{undo}"
+    return f"{marked.phase}; {waits}{undo}"
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
@@ -266,7 +266,9 @@ def aborted_text(aborted: Aborted, again: str) -> str:
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
-        sentences.append(f"{name_excerpt(lock.holder)} holds the lock, and has begun nothing yet.")
+        sentences.append(
+            f"{name_excerpt(lock.holder)} holds the lock, and has started nothing yet."
+        )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
         ended = f"{printable(last.run)}, until {printable(last.at)}"
@@ -282,9 +284,9 @@ def run_text(
     `waits` is as in `under_way`.
     """
     states = {}
-    for begun in (*unfinished.in_flight, *unfinished.failed):
-        name = begun.node.name
-        states[name] = joined(", ", begun.phase.value, waits.get(name, ""))
+    for marked in unfinished.marked_nodes:
+        name = marked.node.name
+        states[name] = joined(", ", marked.phase.value, waits.get(name, ""))
     for name, why in unfinished.unclear.items():
         states[name] = f"not understood: {printable(why)}"
     title, *nodes = _lines(unfinished, lock, states, alive=alive)
@@ -346,15 +348,15 @@ def run_document(
         state = "running"
     elif unfinished.blocks:
         state = "interrupted"
-    started = (*unfinished.in_flight, *unfinished.failed)
+    started = unfinished.marked_nodes
     return {
         "run": unfinished.run,
         "state": state,
         "operating": unfinished.record.unattended,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
-        "nodes": {begun.node.name: begun.phase for begun in started},
-        "failed": [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back],
+        "nodes": {marked.node.name: marked.phase for marked in started},
+        "failed": [*(marked.node.name for marked in unfinished.failed), *unfinished.given_back],
         "done": unfinished.done,
         "not_begun": [node.name for node in unfinished.untouched_nodes],
         "not_understood": unfinished.unclear,

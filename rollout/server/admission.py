@@ -227,7 +227,7 @@ class SlotAdmission:
             now=self._api.server_time(),
             memory=self._memory.now(),
             selection=self._settings.selection,
-            limit=self._settings.failure_limit(self._nodes.by_name.values()),
+            failures_allowed=self._settings.failures_allowed(self._nodes.by_name.values()),
             include_held=policy.include_held,
             unattended=True,
         )

@@ -119,7 +119,7 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(
         memory=memory,
-        limit=settings.failure_limit(context.nodes.by_name.values()),
+        failures_allowed=settings.failures_allowed(context.nodes.by_name.values()),
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None

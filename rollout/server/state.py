@@ -57,7 +57,7 @@ class ServerSettings:
     lease_seconds: int
     slot_timeout: Duration
 
-    def failure_limit(self, nodes: Iterable[Node]) -> int:
+    def failures_allowed(self, nodes: Iterable[Node]) -> int:
         return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
 
 

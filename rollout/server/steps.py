@@ -341,7 +341,7 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
     node = _node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
     version = announced_version(node)
-    objection = context.engine.objection(context.planned, version or None)
+    objection = context.engine.objection_to_version(context.planned, version or None)
     if objection:
         raise NotStartedError(finding=objection)
     context.engine.run_node_command(at_version(context, version))

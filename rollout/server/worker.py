@@ -124,7 +124,7 @@ class SlotRunner:
             report,
             run=plan.plan_id,
             namespace=settings.namespace,
-            limit=settings.failure_limit(cluster.ask(read_nodes)),
+            failures_allowed=settings.failures_allowed(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,
         )
         return Engine(
@@ -138,7 +138,7 @@ class SlotRunner:
             ledger=Ledger(),
             settler=Settler(cluster, report, plan.policy),
             conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
-            limit=partial(away_limit, selection=settings.selection, policy=settings.policy),
+            away_limit_of=partial(away_limit, selection=settings.selection, policy=settings.policy),
             why_none_starts=lambda: None,
             precedence=self._precedence,
         )
@@ -168,7 +168,7 @@ class SlotRunner:
 
     def _note_aborted(self, slot: Slot) -> None:
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
-        ended = EndedNode(slot.node, version="", end=end, run=slot.run, limit=1)
+        ended = EndedNode(slot.node, version="", end=end, run=slot.run, failures_allowed=1)
         change = partial(note_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
@@ -189,7 +189,7 @@ class SlotRunner:
             timeout=self.context.settings.slot_timeout,
         )
         result = engine.run_node(
-            entry, host, host.steps, taken_up_from=slot.run if is_taken_up else ""
+            entry, host, host.steps, taken_up_run=slot.run if is_taken_up else ""
         )
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:

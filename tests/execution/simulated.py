@@ -44,7 +44,7 @@ class OpenEngine:
     def run_node_command(self, context: NodeContext) -> None:
         pass
 
-    def is_shut(self, planned: PlannedNode) -> bool:
+    def is_window_closed(self, planned: PlannedNode) -> bool:
         return False
 
     def busy_controller(self, _name: str, _nodes: object) -> None:
@@ -53,13 +53,13 @@ class OpenEngine:
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         return None
 
-    def limit(self, nodes: Collection[Node]) -> AwayLimit:
+    def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
     def show_phase(self, name: str, phase: Phase) -> None:
         pass
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
+    def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return None
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
@@ -214,7 +214,7 @@ class World(AbstractContextManager["World"]):
             clock=self.clock,
             rule=StopRule(self.stop, self.ledger, failures),
             settle_timeout=float(self.policy.settle_timeout),
-            limit=replace(self.pools, most=limit),
+            away_limit=replace(self.pools, most=limit),
             ledger=self.ledger,
             notice=self.notices.append,
             ask_gates=lambda _node: OPEN,

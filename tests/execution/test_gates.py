@@ -121,7 +121,7 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     ]
     # never within the rollout's own
     assert gates.ask(db).is_final
-    assert [gates.is_shut(planned) for planned in (other, web)] == [False, True]
+    assert [gates.is_window_closed(planned) for planned in (other, web)] == [False, True]
     clock.forward(hours=1)
     assert gates.ask(web).finding is None
     clock.forward(hours=1)

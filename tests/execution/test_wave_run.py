@@ -172,12 +172,12 @@ class Hanging:
             run_node=self.run_node,
             unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
-            rule=StopRule(StopRequest(), ledger, most_failures=1),
+            rule=StopRule(StopRequest(), ledger, failures_allowed=1),
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,
             ask_gates=lambda _node: OPEN,
-            limit=AwayLimit(1),
+            away_limit=AwayLimit(1),
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
         nothing = cast("Any", None)

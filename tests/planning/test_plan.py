@@ -256,7 +256,7 @@ def test_a_failed_node_makes_waves_smaller_but_for_a_plan_that_takes_it() -> Non
     assert [len(wave.nodes) for wave in build_plan(given).waves] == [1, 1]
     taking = replace(given, policy=replace(two, include_cordoned=True))
     assert [len(wave.nodes) for wave in build_plan(taking).waves] == [2, 1]
-    under_way = replace(given, begun=frozenset({"w-9"}))
+    under_way = replace(given, taken_up=frozenset({"w-9"}))
     assert [len(wave.nodes) for wave in build_plan(under_way).waves] == [2]
 
 

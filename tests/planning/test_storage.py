@@ -63,7 +63,7 @@ def test_a_copy_on_a_node_that_is_away_does_not_count() -> None:
     )
     assert blocker.node == "w-2"
     # of one's own node under way the copy is well again once it is back
-    assert not build_plan(replace(seen, begun=frozenset(("w-1",)))).blockers
+    assert not build_plan(replace(seen, taken_up=frozenset(("w-1",)))).blockers
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

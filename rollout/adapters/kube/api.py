@@ -247,7 +247,7 @@ class KubeApi:
 
     def _transmit(self, session: ApiSession, request: _Request) -> urllib3.BaseHTTPResponse:
         headers = session.with_credentials(request.headers())
-        begun = time.monotonic()
+        began = time.monotonic()
         outcome = "interrupted"
         try:
             response = session.pool.request(
@@ -265,7 +265,7 @@ class KubeApi:
             outcome = type(error).__name__
             raise
         finally:
-            milliseconds = (time.monotonic() - begun) * 1000
+            milliseconds = (time.monotonic() - began) * 1000
             _LOG.debug("%s: %s, %.0f ms", request.for_log(), outcome, milliseconds)
         return response
 

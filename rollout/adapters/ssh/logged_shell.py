@@ -65,23 +65,23 @@ class LoggedShell:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts with the other shell; durations count from the start."""
-        begun = time.monotonic()
+        began = time.monotonic()
         name = _name(command)
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:
-                _log(hosts[node], name, answer, begun)
+                _log(hosts[node], name, answer, began)
                 yield node, answer
 
 
 def _log_answer(host: Host, name: str, ask: Callable[[], T]) -> T:
-    begun = time.monotonic()
+    began = time.monotonic()
     try:
         answer = ask()
     except SshError as error:
-        _log(host, name, error, begun)
+        _log(host, name, error, began)
         raise
-    _log(host, name, answer, begun)
+    _log(host, name, answer, began)
     return answer
 
 
@@ -93,9 +93,9 @@ def _name(command: str) -> str:
     return _NAMES.get(command, _REBOOT_COMMAND)
 
 
-def _log(host: Host, name: str, answer: Answer | None, begun: float) -> None:
+def _log(host: Host, name: str, answer: Answer | None, began: float) -> None:
     subject = f"{host.name} ({host.user}@{host.address}:{host.port}): {name}"
-    _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - begun)
+    _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - began)
 
 
 def _outcome(answer: Answer | None) -> str:

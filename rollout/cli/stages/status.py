@@ -124,7 +124,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
     if unfinished.is_aborted:
         after_abort = wording.ways_after_abort(unfinished)
         return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
-    failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
+    failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.given_back]
     if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
         goes_on = word is RunWord.INTERRUPTED or (
             word is RunWord.ENDED and bool(unfinished.untouched_nodes)

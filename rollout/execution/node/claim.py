@@ -1,4 +1,4 @@
-"""Claims a node: marks it, admits it by the state of all Nodes, and then cordons it.
+"""Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
 
 Between admission and cordon there is one write and nothing slow. An outage of the API server
 repeats both. The mark is written before the other Nodes are read, so of two rollouts that do not
@@ -61,7 +61,8 @@ def claim(
     base class, if the node is skipped. These leave no mark on the Node. After any other error,
     `end_without_success` looks whether a mark is left.
     """
-    _check_admission(context)
+    # Do not mark a node that a gate holds. `_read_when_admitted` has the check that counts.
+    _check_gates(context)
     ready = ready_of(context.pods())
     before = _mark(context)
 
@@ -113,17 +114,20 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _mark(task: NodeTask) -> Node:
-    # A write whose answer was lost is repeated. It then finds its own mark, which is left out here.
-    unmarked: list[Node] = []
+    """Write the first mark; return the Node as it was before it."""
+    before: Node | None = None
 
     def change(node: Node) -> Patch:
+        nonlocal before
         _check_planned(task, node)
-        if not unmarked or not _is_only_marked_by(task, node):
-            unmarked.append(node)
+        # A write whose answer was lost is repeated, and finds its own mark. Keep the earlier Node.
+        if before is None or not _is_only_marked_by(task, node):
+            before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
     change_node(task, change)
-    return unmarked[-1]
+    assert before is not None  # noqa: S101 - `change` has set it
+    return before
 
 
 def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
@@ -142,7 +146,7 @@ def _unmark(task: NodeTask, before: Node) -> None:
     change_node(task, change)
 
 
-def _check_admission(context: NodeContext) -> None:
+def _check_gates(context: NodeContext) -> None:
     refusal = context.engine.why_refused(context.planned)
     if refusal:
         raise RefusedError(finding=refusal)
@@ -158,12 +162,13 @@ def _read_when_admitted(
     """
     name = context.name
     while True:
-        _check_admission(context)
+        _check_gates(context)
         nodes = {node.name: node for node in read_nodes(api)}
         if name not in nodes:
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
-        limit = context.engine.limit(nodes.values())
+        limit = context.engine.away_limit_of(nodes.values())
+        # The node's own mark makes it one of these; `why_full` counts only the others.
         away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         giving_way = {other for other in away if gives_way(nodes[other], name)}
         # The limit is full even if all later rollouts withdraw from their nodes.
@@ -208,6 +213,7 @@ def _is_our_cordon(node: Node) -> bool:
 
 
 def _check_planned(task: NodeTask, node: Node) -> None:
+    """`NotStartedError` if this is not the planned Node, or was cordoned since the plan."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
@@ -223,6 +229,10 @@ def _check_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_cordon(before: Node, node: Node) -> None:
+    """`NotStartedError` if the Node was cordoned between this rollout's mark and now.
+
+    A cordon of this claim, whose answer was lost, has set the next phase.
+    """
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 

@@ -54,7 +54,20 @@ class NodePlaybooks(Protocol):
 
 
 class NodeEngine(Protocol):
-    """What the steps of a node ask of the rollout that the node is part of: its `Engine`."""
+    """What the steps of a node ask of the rollout that the node is part of: its `Engine`.
+
+    Who may prevent or end what, in the order of a node's way:
+
+    * `PolicyGates.ask`, before the node starts: the node waits, or is given up.
+    * `objection_to_version`, for a version other than the planned one: the node is skipped before
+      its cordon (`NotStartedError`), and returned later (`WithheldError`).
+    * `run_node_command`, before the first mark: the node is skipped.
+    * `why_refused`, right before the cordon: the gates again, then the stop of the rollout and its
+      failures. The node is tried again (`RefusedError`).
+    * `away_limit_of` and `busy_controller`, right before the cordon: the same.
+    * `is_window_closed`, after waits that the settings ask for: the node is returned.
+    * `check_may_act`, before each write: the run no longer holds its lock (`FencedError`).
+    """
 
     @property
     def stop(self) -> StopRequest: ...
@@ -69,19 +82,19 @@ class NodeEngine(Protocol):
         """
         ...
 
-    def is_shut(self, planned: PlannedNode) -> bool: ...
+    def is_window_closed(self, planned: PlannedNode) -> bool: ...
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         """Return why the node may not be cordoned now, None if it may. May raise `ApiError`."""
         ...
 
-    def limit(self, nodes: Collection[Node]) -> AwayLimit: ...
+    def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         """Return a controller of the node's pods that first has to empty one of these nodes."""
         ...
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
+    def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         """Return why the node may not boot into this staged version; `version` None is unknown."""
         ...
 
@@ -133,7 +146,7 @@ class NodeContext(NodeTask):
 class Progress:
     """The phase of a node, and what its run has learned so far.
 
-    staged_version: the version that the node was last admitted for.
+    staged_version: the version that the node was last approved for.
     boot: the boot after the reboot.
     marked: rollout's marks are on the Node.
     in_doubt: an earlier process may have requested the reboot.
@@ -183,7 +196,7 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return the context whose `check` suits a step in this phase.
+    """Return the context whose `check_may_act` suits a step in this phase.
 
     Until the reboot is requested, the check also raises `GivenUpError` when a stop returns nodes,
     and `NodeRemovedError` when the Node is removed.

@@ -75,7 +75,7 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """Not rebooted: its version is not admitted, nothing needs the reboot, or pods still run."""
+    """Not rebooted: its version is not approved, nothing needs the reboot, or pods still run."""
 
     def __init__(
         self,

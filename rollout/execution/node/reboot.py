@@ -34,7 +34,7 @@ from rollout.execution.node.ssh_host import (
     machine_difference,
     read_boot,
 )
-from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_as_admitted
+from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_approved
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
 from rollout.gather.hosts.identity import with_node
 from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
@@ -153,7 +153,7 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
         RebootError: the host refuses to reboot.
         DrainError: the last check forbids the reboot.
         RestagedError: the host has staged another version than the one with these `targets`.
-        WithheldError: the staged version is no longer admitted.
+        WithheldError: the staged version is no longer approved.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while _try_request(context, host, targets) is _Request.NOT_SENT:
@@ -233,7 +233,7 @@ def _check_may_reboot(
         check_version(context, None)
         return
     detection = with_node(facts, node).detection
-    if not is_as_admitted(context, targets, detection):
+    if not is_approved(context, targets, detection):
         raise RestagedError(f"{detection.version or 'nothing'} is staged now")
     check_staged(context, detection)
 

@@ -1,6 +1,6 @@
 """What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment. So the admitted version is compared with the host's
+A host may stage another version at any moment. So the approved version is compared with the host's
 answer before the cordon, after the drain, and on the connection that requests the reboot. A new
 version is judged like a planned one, and then replaces it.
 """
@@ -17,13 +17,11 @@ from rollout.model.progress import Phase
 
 
 class RestagedError(StepError):
-    """The host has staged another version than the one that its node was admitted for."""
+    """The host has staged another version than the one that its node was approved for."""
 
 
-def is_as_admitted(
-    context: NodeContext, targets: Mapping[Source, str], detection: Detection
-) -> bool:
-    """Whether the staged version is the admitted one. True if the host does not tell."""
+def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
+    """Whether the staged version is the approved one. True if the host does not tell."""
     if detection.unanswered:
         return True
     # If update_engine alone asks for the reboot, no targets are marked.
@@ -44,12 +42,12 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    objection = context.engine.objection(context.planned, version)
+    objection = context.engine.objection_to_version(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)
 
 
-def admit_anew(context: NodeContext, phase: Phase, detection: Detection) -> None:
+def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
     """Run gates.command for the version that is staged now, and mark the Node with it.
 
     `WithheldError` if the command refuses it.

@@ -35,7 +35,7 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.rejoin import after_rejoin
 from rollout.execution.node.ssh_host import SshHost
-from rollout.execution.node.staged import RestagedError, admit_anew, check_staged, is_as_admitted
+from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
 from rollout.gather.hosts.identity import verify_identities
 from rollout.gather.hosts.polling import observe
@@ -81,10 +81,10 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 phase=Phase.PENDING,
                 seconds=context.seconds,
                 message=error.message,
-                waits=True,
+                is_refused=True,
             )
         except RolloutError as error:
-            return end_without_success(_as_admitted(context, progress), progress, error)
+            return end_without_success(_at_approved_version(context, progress), progress, error)
         return _end_with_success(context, progress)
 
 
@@ -103,7 +103,7 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
 def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     _report_phase(context, progress)
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.ineffective_reboots)
-    remember(_as_admitted(context, progress), end)
+    remember(_at_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,
         outcome=Outcome.SUCCEEDED,
@@ -125,21 +125,21 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """The staged version is the one that the node was last admitted for.
+    """The staged version is the one that the node was last approved for.
 
     Until the reboot is requested, `check_may_act` also raises an error on a stop that returns
     nodes.
     """
-    return with_check_of_phase(_as_admitted(context, progress), progress.phase)
+    return with_check_of_phase(_at_approved_version(context, progress), progress.phase)
 
 
-def _as_admitted(context: NodeContext, progress: Progress) -> NodeContext:
+def _at_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
     return at_version(context, progress.staged_version) if progress.marked else context
 
 
 def _new_version(context: NodeContext, progress: Progress) -> str:
-    admitted = _as_admitted(context, progress).planned.staged_version
-    return admitted if admitted != context.planned.staged_version else ""
+    approved = _at_approved_version(context, progress).planned.staged_version
+    return approved if approved != context.planned.staged_version else ""
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
@@ -163,13 +163,13 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     staged = at_version(context, staged_version)
     # Objections to the planned version are checked by the rollout and at the cordon.
     if staged_version != context.planned.staged_version:
-        objection = context.engine.objection(staged.planned, staged_version)
+        objection = context.engine.objection_to_version(staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
     context.engine.run_node_command(staged)
     claim(staged, staged_version, facts, detected=targets_text(targets))
-    admitted = replace(progress, staged_version=staged_version, targets=targets, marked=True)
-    return admitted.move(Edge.CORDONED)
+    approved = replace(progress, staged_version=staged_version, targets=targets, marked=True)
+    return approved.move(Edge.CORDONED)
 
 
 def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
@@ -206,11 +206,11 @@ def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> 
         return progress
     detection = observation.detection
     check_staged(context, detection)
-    if is_as_admitted(context, progress.targets, detection):
+    if is_approved(context, progress.targets, detection):
         return progress
-    admit_anew(context, progress.phase, detection)
-    admitted = replace(progress, staged_version=detection.version, targets=detection.targets)
-    return _with_restaging(admitted)
+    approve_restaged(context, progress.phase, detection)
+    approved = replace(progress, staged_version=detection.version, targets=detection.targets)
+    return _with_restaging(approved)
 
 
 def _with_restaging(progress: Progress) -> Progress:
@@ -260,7 +260,7 @@ def delay_reboot(context: NodeContext) -> None:
 
 
 def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
-    if context.engine.is_shut(context.planned):
+    if context.engine.is_window_closed(context.planned):
         raise NodeFailure(outcome, f"not rebooted: the window closed {when}")
 
 

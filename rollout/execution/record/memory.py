@@ -99,8 +99,8 @@ class _EndNote:
 class RunMemory:
     """What one run reads from the memory and writes to it. For many threads.
 
-    `limit` is how many failures the run allows. `include_held`: nodes with held versions are
-    rebooted, too. `retried` are failed nodes that are retried in any case. `unattended`: a node
+    `failures_allowed` are those of the run. `include_held`: nodes with held versions are rebooted,
+    too. `retried` are failed nodes that are retried in any case. `unattended`: a node
     starts only if its failure could be remembered. `proven` is what another cluster has proved,
     None if it need not.
     """
@@ -110,7 +110,7 @@ class RunMemory:
     report: Reporter
     run: str
     namespace: str
-    limit: int
+    failures_allowed: int
     include_held: bool
     retried: frozenset[str] = frozenset()
     unattended: bool = False
@@ -144,16 +144,16 @@ class RunMemory:
     def _why_held(self, planned: PlannedNode) -> Finding | None:
         if self._may_start_though_held(planned.name):
             return None
-        return why_held(self._read_recent(), planned.staged_version, self.limit)
+        return why_held(self._read_recent(), planned.staged_version, self.failures_allowed)
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
+    def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         self.expire()
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
         inputs = EligibilityInputs(
             memory=self._read_recent(),
-            limit=self.limit,
+            failures_allowed=self.failures_allowed,
             include_held=self.include_held,
             retried=self.retried,
             proven=self.proven,
@@ -167,7 +167,9 @@ class RunMemory:
         )
         with self._lock:
             seen = self._seen
-        return tuple(version for version in versions if why_held(seen, version, self.limit))
+        return tuple(
+            version for version in versions if why_held(seen, version, self.failures_allowed)
+        )
 
     def begin_by_hand(self) -> None:
         """Note that a person starts a rollout, which ends the pause after an abort."""
@@ -183,7 +185,7 @@ class RunMemory:
             version=version,
             end=end,
             run=self.run,
-            limit=self.limit,
+            failures_allowed=self.failures_allowed,
             despite_hold=self._may_start_though_held(planned.name),
         )
         note = _EndNote(ended, self._now)

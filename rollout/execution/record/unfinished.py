@@ -1,6 +1,6 @@
 """What an interrupted rollout has left on the cluster: its record, and its marks on the Nodes.
 
-Without a readable record, the marks alone say which nodes were begun.
+Without a readable record, the marks alone say which nodes were started.
 """
 
 from collections import Counter
@@ -75,9 +75,13 @@ class Unfinished:
     is_aborted: bool = False
 
     @property
+    def marked_nodes(self) -> tuple[MarkedNode, ...]:
+        return (*self.in_flight, *self.failed)
+
+    @property
     def is_only_taints(self) -> bool:
         """Whether only soft taints or conditions are left, which block no other rollout."""
-        return self.record.is_missing and not (self.in_flight or self.failed or self.unclear)
+        return self.record.is_missing and not (self.marked_nodes or self.unclear)
 
     @property
     def blocks(self) -> bool:
@@ -99,7 +103,7 @@ class Unfinished:
     def run(self) -> str:
         if self.record.run:
             return self.record.run
-        nodes = self.in_flight or self.failed
+        nodes = self.marked_nodes
         return nodes[0].run if nodes else ""
 
 
@@ -271,9 +275,9 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 
 
 def stranded(
-    unfinished: Unfinished, begun: Iterable[MarkedNode], hosts: Container[str]
+    unfinished: Unfinished, marked: Iterable[MarkedNode], hosts: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each `begun` node that cannot be continued, and each unclear one.
+    """Return a result for each `marked` node that cannot be continued, and each unclear one.
 
     `hosts` are the Nodes for which a host is known.
     """
@@ -283,7 +287,7 @@ def stranded(
         results.append(_result(name, Phase.FAILED, f"its marks are not understood: {why}", hint))
     record = unfinished.record
     planned = {node.name for node in record.plan.nodes} if record.plan else set()
-    for entry in begun:
+    for entry in marked:
         name = entry.node.name
         is_checked = record.plan is not None and entry.phase is not Phase.FAILED
         if is_checked and entry.run != record.run:

@@ -128,9 +128,9 @@ class _Undoing:
 
     def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
         plan = unfinished.record.plan
-        nodes = (*unfinished.in_flight, *unfinished.failed)
+        nodes = unfinished.marked_nodes
         policy = plan.policy if plan else Policy()
-        planned = [begun.node for begun in nodes]
+        planned = [marked.node for marked in nodes]
         clock = self.cluster.clock
         with (
             NodeEvents(
@@ -144,7 +144,7 @@ class _Undoing:
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
             return list(
-                pool.map(lambda begun: self._undo_node(begun, events.report, policy), nodes)
+                pool.map(lambda marked: self._undo_node(marked, events.report, policy), nodes)
             )
 
     def _conditions(self) -> NodeConditions:
@@ -154,9 +154,9 @@ class _Undoing:
         """Mark each node that stays cordoned as aborted, because the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
-        for begun in (*unfinished.in_flight, *unfinished.failed):
-            if begun.node.name in left_cordoned:
-                task = self._task(begun, self.report, policy)
+        for marked in unfinished.marked_nodes:
+            if marked.node.name in left_cordoned:
+                task = self._task(marked, self.report, policy)
                 try:
                     leave_aborted(task)
                 except RolloutError as error:
@@ -174,17 +174,17 @@ class _Undoing:
                 f"warning: `rollout operate` may begin another by itself: {error.message}"
             )
 
-    def _undo_node(self, begun: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
-        task = self._task(begun, report, policy)
+    def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
+        task = self._task(marked, report, policy)
         edge: Edge | None = None
         message = ""
         version = ""
         try:
             self._check_stop()
-            if begun.phase not in BEFORE_REBOOT:
+            if marked.phase not in BEFORE_REBOOT:
                 self._wait_until_safe(task)
             version = self._version_now(task)
-            follow(begun.phase, Edge.RETURNED)
+            follow(marked.phase, Edge.RETURNED)
             return_node(task, Outcome.ABORTED, version)
             edge = Edge.RETURNED
         except (ApiNotFoundError, MarksGoneError) as error:
@@ -195,7 +195,7 @@ class _Undoing:
         result = NodeResult(
             node=task.name,
             outcome=Outcome.ABORTED,
-            phase=begun.phase,
+            phase=marked.phase,
             seconds=task.seconds,
             message=message,
             version=version,
@@ -205,10 +205,10 @@ class _Undoing:
         report.node_finished(result)
         return result
 
-    def _task(self, begun: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
+    def _task(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
-            planned=begun.node,
-            rollout=begun.run,
+            planned=marked.node,
+            rollout=marked.run,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=report,

@@ -1,6 +1,6 @@
 """The rest of an interrupted rollout: a plan, and what it inherits from the earlier process.
 
-Without a readable record, only the nodes that were begun can be continued, by their own marks.
+Without a readable record, only the nodes that were started can be continued, by their own marks.
 """
 
 from collections import Counter
@@ -89,10 +89,10 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 
 def _without_stranded(
-    begun: Iterable[MarkedNode], left_behind: Iterable[NodeResult]
+    marked: Iterable[MarkedNode], left_behind: Iterable[NodeResult]
 ) -> tuple[MarkedNode, ...]:
     stranded_nodes = {result.node for result in left_behind}
-    return tuple(entry for entry in begun if entry.node.name not in stranded_nodes)
+    return tuple(entry for entry in marked if entry.node.name not in stranded_nodes)
 
 
 def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
@@ -112,33 +112,33 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return a plan that finishes the begun nodes, and the others by the rollout's own rules."""
-    taken_up = unfinished.in_flight
+    """Return a plan for the nodes that are taken up, and for others by the rollout's own rules."""
+    marked = unfinished.in_flight
     if retry_failed:
-        taken_up += unfinished.failed
-    left_behind = stranded(unfinished, taken_up, nodes_with_host)
-    begun = _without_stranded(taken_up, left_behind)
+        marked += unfinished.failed
+    left_behind = stranded(unfinished, marked, nodes_with_host)
+    taken_up = _without_stranded(marked, left_behind)
     before = unfinished.record.plan
     selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     of_pending = replace(
-        _inputs_beside(begun, unfinished, inputs),
+        _inputs_beside(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
         policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
         retried=frozenset(unfinished.given_back if retry_failed else ()),
     )
-    ended = _count_ended_waves(unfinished, begun, pending)
-    begun_nodes = tuple(entry.node for entry in begun)
-    plan = join_plans(unfinished.run, begun_nodes, build_plan(of_pending), ended=ended)
-    retried = tuple(entry.node.name for entry in begun if entry in unfinished.failed)
+    ended = _count_ended_waves(unfinished, taken_up, pending)
+    nodes_taken_up = tuple(entry.node for entry in taken_up)
+    plan = join_plans(unfinished.run, nodes_taken_up, build_plan(of_pending), ended=ended)
+    retried = tuple(entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
-        begun,
+        taken_up,
         plan,
         left_behind=left_behind,
         retried=of_pending.retried.union(retried),
-        most_failures=policy.failures_allowed(selected),
+        failures_allowed=policy.failures_allowed(selected),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
@@ -147,43 +147,43 @@ def plan_continuation(
 
 
 def _inputs_beside(
-    begun: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
+    taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs for planning other nodes, once the begun ones have been returned."""
-    names = {entry.node.name for entry in begun}
+    """Return the inputs for planning other nodes, once the taken-up ones have been returned."""
+    names = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
     return replace(
         inputs,
         snapshot=with_nodes_back(inputs.snapshot, names),
         selection=Selection(),
         # Stranded nodes count as unavailable, too.
-        begun=frozenset(in_flight.union(names, unfinished.unclear)),
+        taken_up=frozenset(in_flight.union(names, unfinished.unclear)),
     )
 
 
 def _inheritance(
     unfinished: Unfinished,
-    begun: Sequence[MarkedNode],
+    taken_up: Sequence[MarkedNode],
     plan: RolloutPlan,
     *,
     left_behind: Sequence[NodeResult],
     retried: frozenset[str],
-    most_failures: int,
+    failures_allowed: int,
     retry_failed: bool,
 ) -> Inheritance:
     planned = {node.name for node in plan.nodes}
     untouched = [node.name for node in unfinished.untouched_nodes]
-    cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in begun]
+    cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
     failed = _earlier_failures(unfinished)
     if retry_failed:
         # The other failed nodes are tried again.
         troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
         failed = [node for node in failed if node.node in troubled]
     return Inheritance(
-        begun={entry.node.name: entry.run for entry in begun},
+        taken_up={entry.node.name: entry.run for entry in taken_up},
         left_cordoned=frozenset(entry.node.name for entry in cordoned),
         health=unfinished.record.health,
-        failures=count_failures(unfinished, most_failures, retry_failed=retry_failed),
+        failures=count_failures(unfinished, failures_allowed, retry_failed=retry_failed),
         failed=tuple(failed),
         stranded=tuple(left_behind),
         retried=retried,
@@ -192,13 +192,13 @@ def _inheritance(
 
 
 def _count_ended_waves(
-    unfinished: Unfinished, begun: Sequence[MarkedNode], pending: Iterable[str]
+    unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
     last = unfinished.record.last_wave
-    if any(entry in unfinished.in_flight for entry in begun):
-        # The wave of a begun node continues under its number.
+    if any(entry in unfinished.in_flight for entry in taken_up):
+        # The wave of a taken-up node continues under its number.
         last -= 1
-    left = {*pending, *(entry.node.name for entry in begun)}
+    left = {*pending, *(entry.node.name for entry in taken_up)}
     return max(last, count_finished_waves(unfinished.record.plan, left))
 
 

@@ -29,9 +29,10 @@ class Engine:
 
     It implements `NodeEngine`, which is what the steps of a node see of it.
 
-    `limit` returns how many of all nodes may be unavailable. `why_none_starts` returns why no
-    further node may start, None if one may. `precedence` is shared by the drains of one process,
-    and `moved` collects the UIDs of the pods that they evict or delete.
+    `away_limit_of` returns how many of these nodes, which are all, may be unavailable.
+    `why_none_starts` returns why no further node may start, None if one may. `precedence` is shared
+    by the drains of one process, and `moved` collects the UIDs of the pods that they evict or
+    delete.
     """
 
     plan: RolloutPlan
@@ -44,7 +45,7 @@ class Engine:
     ledger: Ledger
     settler: Settler
     conditions: NodeConditions
-    limit: Callable[[Collection[Node]], AwayLimit]
+    away_limit_of: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
     moved: set[str] = field(default_factory=set)
@@ -55,17 +56,17 @@ class Engine:
         host: HostAccess,
         steps: Mapping[Phase, Step],
         *,
-        taken_up_from: str = "",
+        taken_up_run: str = "",
         own: OwnNode | None = None,
     ) -> NodeResult:
         """`steps` has each phase that is not the last.
 
-        `taken_up_from` is the rollout in the marks of a node that an earlier process has started.
+        `taken_up_run` is the run in the marks of a node that an earlier process has started.
         `own` is the node under this process.
         """
         context = NodeContext(
             planned=planned,
-            rollout=taken_up_from or self.plan.plan_id,
+            rollout=taken_up_run or self.plan.plan_id,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=self.report,
@@ -75,11 +76,11 @@ class Engine:
             moved=self.moved,
             engine=self,
             host=host,
-            is_taken_up=bool(taken_up_from),
+            is_taken_up=bool(taken_up_run),
             own=own if own and own.name == planned.name else None,
         )
         result = process_node(context, steps)
-        if not result.waits and (self.conditions.is_on or taken_up_from):
+        if not result.is_refused and (self.conditions.is_on or taken_up_run):
             self.conditions.remove(planned.name)
         return result
 
@@ -90,8 +91,8 @@ class Engine:
     def run_node_command(self, context: NodeContext) -> None:
         self.gates.run_node_command(context)
 
-    def is_shut(self, planned: PlannedNode) -> bool:
-        return self.gates.is_shut(planned)
+    def is_window_closed(self, planned: PlannedNode) -> bool:
+        return self.gates.is_window_closed(planned)
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         """Check the gates again, which were open when the node started.
@@ -106,8 +107,8 @@ class Engine:
     def show_phase(self, name: str, phase: Phase) -> None:
         self.conditions.show_phase(name, phase)
 
-    def objection(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        return self.memory.objection(planned, version)
+    def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
+        return self.memory.objection_to_version(planned, version)
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
         self.memory.note_end(planned, end)

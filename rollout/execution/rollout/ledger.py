@@ -74,14 +74,17 @@ class Ledger:
 class Inheritance:
     """What an earlier process has left of this rollout.
 
-    `begun` maps nodes to the run ID in their marks. `left_cordoned` are nodes that failed and stay
-    cordoned. `health` is from before the interrupted wave. `failures` count towards the limit;
-    `failed` are the nodes that are not retried, `retried` those that are. `stranded` are the ends
-    of begun nodes that this process cannot continue. `left_over` are nodes that the new plan leaves
-    out. `blocked` is why no other node may be started.
+    * `taken_up` maps the nodes that the earlier process has started, and that this one continues,
+      to the run ID in their marks. `stranded` are the ends of those that it cannot continue.
+    * `left_cordoned` are nodes that failed and stay cordoned.
+    * `health` is from before the interrupted wave.
+    * `failures` is how many failures count as those of this run.
+    * `failed` are the nodes that are not retried, `retried` those that are.
+    * `left_over` are nodes that the new plan leaves out.
+    * `blocked` is why no other node may be started.
     """
 
-    begun: Mapping[str, str] = field(default_factory=dict)
+    taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()
     health: Health | None = None
     failures: int = 0

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.base.reporting import OutageNotice
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
@@ -102,11 +102,11 @@ class Rollout:
     def carry_out(self, *, is_new: bool) -> RunResult:
         """Run all waves. The record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
-        self._write_record(is_new=is_new)
+        self._begin_record(is_new=is_new)
         if not self.unattended:
             self.engine.memory.begin_by_hand()
         self.engine.report.plan(self.plan)
-        in_flight = self.inherited.begun.keys()
+        in_flight = self.inherited.taken_up.keys()
         waiting = {node.name for node in self.plan.nodes} - in_flight
         conditions = self.engine.conditions.while_running(waiting, in_flight)
         with conditions, self._soft_taints() as kept:
@@ -121,7 +121,11 @@ class Rollout:
             self.record.end(complete=is_over, stopped=self.engine.stop.is_due)
         return self._result(resumable=not is_over)
 
-    def _write_record(self, *, is_new: bool) -> None:
+    def _begin_record(self, *, is_new: bool) -> None:
+        """Write this run's record, or take up the inherited one.
+
+        While another run's ended record is in place, the write waits until a node starts.
+        """
         if is_new:
             self.record.write_or_defer(self.plan, self.holder)
         else:
@@ -153,17 +157,17 @@ class Rollout:
                 self.ledger.give_up(left, why)
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:
-        if self._is_begun(wave):
+        if self._is_taken_up(wave):
             return self.rule.why_none_continues()
         return self.inherited.blocked or self.rule.why_none_starts()
 
-    def _is_begun(self, wave: Wave) -> bool:
-        return any(node.name in self.inherited.begun for node in wave.nodes)
+    def _is_taken_up(self, wave: Wave) -> bool:
+        return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _settle_after_interruption(self) -> Finding | None:
         health = self.inherited.health
         waves = self.plan.waves
-        if health is None or not waves or self.inherited.begun:
+        if health is None or not waves or self.inherited.taken_up:
             return None
         try:
             return self._wait_until_settled(health, waves[0].index)
@@ -172,34 +176,37 @@ class Rollout:
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
         """Run a wave as far as its gates allow it; return why no other wave may follow."""
-        is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
-        if refusal:
-            wave = self._give_up_untouched(wave, refusal)
-            if not wave.nodes:
-                return refusal
+        allowed = self._give_up_untouched(wave, refusal) if refusal else wave
+        if refusal and not allowed.nodes:
+            return refusal
+        self._begin_wave(allowed)
+        before = None if wave.rolling else self._measure_before(allowed)
+        store_health = partial(self._store_health, wave.index)
+        progress = WaveProgress(allowed, self.engine.settler, self.ledger, store_health)
+        with self.hosts.attending(allowed.nodes):
+            runner.run(progress)
+        why = refusal or progress.why
+        # The next wave asks the rule for itself. Here it saves the wait.
+        is_last = wave is self.plan.waves[-1]
+        if why or is_last or self.rule.why_none_starts():
+            return why
+        if before:
+            return self._settle_after(allowed, before)
+        # In a rolling part, the cluster settles from each node. Wait for the last ones.
+        return progress.wait_until_settled(self.engine.stop)
+
+    def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
             # Another run's record is given up only now that a node starts. It is done once.
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
-        store_health = partial(self._store_health, wave.index)
-        progress = WaveProgress(wave, self.engine.settler, self.ledger, store_health)
-        before = None if wave.rolling else self._measure_before(wave)
-        with self.hosts.attending(wave.nodes):
-            runner.run(progress)
-        why = refusal or progress.why
-        if why or is_last or self.rule.why_none_starts():
-            return why
-        if before:
-            return self._settle_after(wave, before)
-        # In a rolling part, the cluster settles from each node. Wait for the last ones.
-        return progress.wait_until_settled(self.engine.stop)
 
     def _give_up_untouched(self, wave: Wave, why: Finding) -> Wave:
         """Return the wave with the nodes that an earlier process has started."""
-        begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
-        self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
-        return replace(wave, nodes=begun)
+        taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
+        self.ledger.give_up([node for node in wave.nodes if node not in taken_up], why)
+        return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
         """Measure and store health before the wave.
@@ -207,7 +214,7 @@ class Rollout:
         An interrupted wave adds its earlier measurement.
         """
         health = self.engine.settler.measure_together([node.name for node in wave.nodes])
-        if self.inherited.health and self._is_begun(wave):
+        if self.inherited.health and self._is_taken_up(wave):
             health = Health.of_all((self.inherited.health, health))
         self._store_health(wave.index, health)
         return health
@@ -249,10 +256,10 @@ class Rollout:
             clock=engine.cluster.clock,
             rule=self.rule,
             settle_timeout=policy.settle_timeout,
-            limit=engine.limit(nodes),
+            away_limit=engine.away_limit_of(nodes),
             ledger=self.ledger,
             notice=engine.report.notice,
-            begun=frozenset(self.inherited.begun),
+            taken_up=frozenset(self.inherited.taken_up),
             ask_gates=engine.gates.ask,
         )
 
@@ -262,7 +269,7 @@ class Rollout:
         Another rollout under another lock is reported once.
         """
         nodes = self.engine.cluster.ask(read_nodes)
-        own = {self.plan.plan_id, *self.inherited.begun.values()}
+        own = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
             run = node.annotations.get(marks.RUN, "")
             is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
@@ -285,13 +292,13 @@ class Rollout:
                 planned,
                 host,
                 ssh_steps(host),
-                taken_up_from=self.inherited.begun.get(planned.name, ""),
+                taken_up_run=self.inherited.taken_up.get(planned.name, ""),
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
             result = _defect_result(planned, error, engine.cluster.clock.monotonic() - began)
             engine.remember(planned, NodeEnd(result.outcome, result.phase))
-        if result.waits:
+        if result.is_refused:
             engine.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
         is_skipped = result.outcome is Outcome.SKIPPED
@@ -309,7 +316,7 @@ class Rollout:
         if not self.plan.policy.prefer_no_schedule_taint:
             # Taints that an earlier process has left are removed.
             return self.tainting.while_waiting(waiting=(), others=planned | excluded.keys())
-        waiting = planned - self.inherited.begun.keys()
+        waiting = planned - self.inherited.taken_up.keys()
         for name, reason in excluded.items():
             if reason is ExclusionReason.DEFERRED:
                 waiting.add(name)
@@ -394,17 +401,26 @@ def run_plan(
         report,
         run=plan.plan_id,
         namespace=lock.namespace,
-        limit=plan.policy.failures_allowed(request.percentage_base),
+        failures_allowed=plan.policy.failures_allowed(request.percentage_base),
         include_held=plan.policy.include_held,
         retried=rest.retried,
         unattended=request.unattended,
         proven=request.proven,
     )
     ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
-    rule = StopRule(stop, ledger, memory.limit)
+    rule = StopRule(stop, ledger, memory.failures_allowed)
+    engine = _engine(
+        request,
+        rule,
+        ports.gate_ports,
+        cluster=cluster,
+        check_may_act=lease.check,
+        report=report,
+        memory=memory,
+    )
     rollout = Rollout(
         hosts=ports.hosts,
-        engine=_engine(request, rule, ports.gate_ports, cluster=cluster, memory=memory),
+        engine=engine,
         rule=rule,
         record=RunRecord(
             cluster, record_document(lock.namespace), report.notice, request.unattended
@@ -427,27 +443,27 @@ def _engine(
     gate_ports: GatePorts,
     *,
     cluster: PatientApi,
+    check_may_act: Guard,
+    report: Reporter,
     memory: RunMemory,
 ) -> Engine:
-    """Return what all nodes of the run share. It acts and reports as the memory does."""
     plan = request.plan
-    report = memory.report
     requested = requested_nodes(plan)
 
-    def limit(nodes: Iterable[Node]) -> AwayLimit:
+    def away_limit_of(nodes: Iterable[Node]) -> AwayLimit:
         return AwayLimit.of(plan.policy, request.percentage_base, requested, nodes)
 
     return Engine(
         plan=plan,
         cluster=cluster,
-        check_may_act=memory.check_may_act,
+        check_may_act=check_may_act,
         report=report,
         stop=rule.stop,
         gates=PolicyGates(plan, cluster, report, stop=rule.stop, ports=gate_ports, memory=memory),
         memory=memory,
         ledger=rule.ledger,
         settler=Settler(cluster, report, plan.policy),
-        conditions=NodeConditions.of_plan(plan, cluster, memory.check_may_act, report),
-        limit=limit,
+        conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
+        away_limit_of=away_limit_of,
         why_none_starts=rule.why_none_starts,
     )

@@ -188,7 +188,7 @@ class StopRule:
 
     stop: StopRequest
     ledger: Ledger
-    most_failures: int
+    failures_allowed: int
 
     def why_none_continues(self) -> Finding | None:
         if self.ledger.is_fenced:
@@ -199,8 +199,8 @@ class StopRule:
         why = self.why_none_continues()
         if why:
             return why
-        if self.ledger.failures >= self.most_failures:
-            return FailureLimit(self.ledger.failures, self.most_failures)
+        if self.ledger.failures >= self.failures_allowed:
+            return FailureLimit(self.ledger.failures, self.failures_allowed)
         return None
 
 
@@ -235,7 +235,7 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that have not started yet. Used by one thread.
+    """The nodes of a wave that this process has not started yet. Used by one thread.
 
     `taken_up` are nodes that an earlier process has started. `patience` ends when nodes have waited
     too long for room although this rollout has no node in flight; None while it has one.
@@ -250,9 +250,9 @@ class _WaitingNodes:
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `run_node` is `Rollout.run_node`. `unavailable` returns the nodes that count as unavailable in
-    the cluster. `ask_gates` returns whether a node may start now, without waiting. `begun` are
-    nodes that an earlier process has started: they use up the limit already and continue in any
+    `run_node` is `Rollout._run_node`. `unavailable` returns the nodes that count as unavailable in
+    the cluster. `ask_gates` returns whether a node may start now, without waiting. `taken_up` are
+    nodes that an earlier process has started: they use up the limit already, and continue in any
     case. A node that is refused right before its cordon waits again.
     """
 
@@ -261,15 +261,15 @@ class WaveRunner:
     clock: Clock
     rule: StopRule
     settle_timeout: float
-    limit: AwayLimit
+    away_limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
     ask_gates: Callable[[PlannedNode], GateAnswer]
-    begun: frozenset[str] = frozenset()
+    taken_up: frozenset[str] = frozenset()
 
     def run(self, progress: WaveProgress) -> None:
         """Return when every node of the wave has finished, or will not be started."""
-        waiting = _WaitingNodes(list(progress.wave.nodes), self.begun)
+        waiting = _WaitingNodes(list(progress.wave.nodes), self.taken_up)
         with NodeThreads(self.run_node, self.notice) as running:
             while waiting.nodes or running.nodes:
                 decision = self._decide(waiting, running.nodes, progress)
@@ -300,9 +300,9 @@ class WaveRunner:
     ) -> Decision:
         if not waiting.nodes:
             return _WAIT
-        resumed = [node for node in waiting.nodes if node.name in waiting.taken_up]
-        if resumed and not self.rule.why_none_continues():
-            return Decision(begin=resumed)
+        taken_up = [node for node in waiting.nodes if node.name in waiting.taken_up]
+        if taken_up and not self.rule.why_none_continues():
+            return Decision(begin=taken_up)
         why: Finding | None
         try:
             why = self.rule.why_none_starts() or progress.check_settling(running)
@@ -355,7 +355,7 @@ class WaveRunner:
         checked: Collection[str] = (),
     ) -> PlannedNode | None:
         for node in candidates:
-            if node.name not in checked and not self.limit.why_full(node.name, away):
+            if node.name not in checked and not self.away_limit.why_full(node.name, away):
                 return node
         return None
 
@@ -365,21 +365,22 @@ class WaveRunner:
             waiting.patience = Deadline(self.clock, self.settle_timeout)
         if not waiting.patience.expired:
             return _WAIT
-        full = self.limit.full(waiting.nodes, self.unavailable())
+        full = self.away_limit.full(waiting.nodes, self.unavailable())
         return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):
-            for why in self.limit.full(waiting, self.unavailable()):
+            for why in self.away_limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
     def _enter_results(
         self, results: Sequence[NodeResult], waiting: _WaitingNodes, progress: WaveProgress
     ) -> None:
         for result in results:
-            if not result.waits:
+            if not result.is_refused:
                 self.ledger.add(result)
             progress.note_end(result)
-        refused = {result.node for result in results if result.waits}
+        refused = {result.node for result in results if result.is_refused}
+        # A refused node has no marks any more, and starts like the others.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in progress.wave.nodes if node.name in refused]

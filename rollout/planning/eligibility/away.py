@@ -227,14 +227,17 @@ def _is(pod: Pod, component: str) -> bool:
 
 
 def storage_blockers(
-    node: str, stored: Iterable[StoredData], away: Collection[str] = (), begun: Collection[str] = ()
+    node: str,
+    stored: Iterable[StoredData],
+    away: Collection[str] = (),
+    taken_up: Collection[str] = (),
 ) -> Iterator[Blocker]:
     """Yield the data that would lose too many copies without this node and those `away`.
 
-    Data with a copy on a `begun` node is skipped: it recovers when that node is back.
+    Data with a copy on a `taken_up` node is skipped: it recovers when that node is back.
     """
     for data in stored:
-        if node not in data.well or not data.nodes.isdisjoint(begun):
+        if node not in data.well or not data.nodes.isdisjoint(taken_up):
             continue
         gone = data.well.intersection(away) - {node}
         if data.spare - len(gone) < 1:

@@ -21,7 +21,7 @@ from rollout.wording.warnings import warning
 class EligibilityInputs:
     """What all nodes of one decision are judged by, besides the rules of their pool.
 
-    `now` is the API server's time, if known; `limit` is how many failures of a version are allowed.
+    `now` is the API server's time, if known; `failures_allowed` are those of a version.
     `unattended`: nodes that rest are left out. `retried` nodes are tried whatever is remembered.
     `proven` is what another cluster has proved, None if it need not. `own` is the node under this
     process. `versions` are those that the cluster knows of.
@@ -30,7 +30,7 @@ class EligibilityInputs:
     now: datetime | None = None
     memory: Memory = NO_MEMORY
     selection: Selection = field(default_factory=Selection)
-    limit: int = MOST_NODES_OF_VERSION
+    failures_allowed: int = MOST_NODES_OF_VERSION
     include_held: bool = False
     unattended: bool = False
     retried: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
         return pause
     if inputs.include_held or node in inputs.retried:
         return None
-    held = why_held(memory, version, inputs.limit)
+    held = why_held(memory, version, inputs.failures_allowed)
     if held:
         return held
     lack = inputs.proven.why_lacking(version) if inputs.proven else None
@@ -76,7 +76,7 @@ def memory_warnings(
 ) -> Iterator[PlanWarning]:
     for node in planned:
         subject = f"node/{node.name}"
-        held = why_held(inputs.memory, node.staged_version, inputs.limit)
+        held = why_held(inputs.memory, node.staged_version, inputs.failures_allowed)
         if held:
             yield warning(node.name, subject, HeldVersionTaken(held))
             continue
@@ -93,7 +93,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
     if inputs.include_held:
         return None
     for version in sorted(inputs.memory.versions):
-        held = why_held(inputs.memory, version, inputs.limit)
+        held = why_held(inputs.memory, version, inputs.failures_allowed)
         if held and not _is_past(version, running):
             return MaybeHeldVersion(held)
     return None

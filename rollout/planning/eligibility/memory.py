@@ -66,7 +66,7 @@ class NodeEnd:
 class EndedNode:
     """A node that has ended in a rollout. `version` is the staged one, empty if none was known.
 
-    `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held
+    `failures_allowed` are those of that rollout; `despite_hold`: its rules take nodes of held
     versions too.
     """
 
@@ -74,7 +74,7 @@ class EndedNode:
     version: str
     end: NodeEnd
     run: str
-    limit: int
+    failures_allowed: int
     despite_hold: bool = False
 
 
@@ -84,13 +84,13 @@ def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
 
 
 def why_held(
-    memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION
+    memory: Memory, version: str, failures_allowed: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
     known = memory.versions.get(version)
     if known is None:
         is_uncounted = bool(version) and _is_full(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
-    if known.held_since or len(known.nodes) >= limit:
+    if known.held_since or len(known.nodes) >= failures_allowed:
         return HeldVersion(version, known.nodes, known.at)
     return None
 
@@ -161,7 +161,7 @@ def _with_failure(
         return versions
     known = versions.get(ended.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*known.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
-    is_held = len(nodes) >= min(ended.limit, MOST_NODES_OF_VERSION)
+    is_held = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
     held_since = known.held_since or (whole_second(now) if is_held else "")
     return _keep_recent(
         {**versions, ended.version: VersionFailures(nodes, whole_second(now), held_since)}

@@ -84,8 +84,8 @@ class PlanInputs:
 
     `observations` are by node name. `selected` are the names before `--exclude`. `past` is what
     earlier runs took. `own_node` is the node that this process runs on. `unattended`: no one
-    confirms this plan. `retried` are nodes to try again although they failed. `begun` are nodes
-    that this rollout has started, which do not count as away. `proven` are the versions that
+    confirms this plan. `retried` are nodes to try again although they failed. `taken_up` are nodes
+    that an earlier process has started, which do not count as away. `proven` are the versions that
     another cluster has proved; None if no proof is required.
     """
 
@@ -99,7 +99,7 @@ class PlanInputs:
     own_node: OwnNode | None = None
     unattended: bool = False
     retried: frozenset[str] = frozenset()
-    begun: frozenset[str] = frozenset()
+    taken_up: frozenset[str] = frozenset()
     proven: Proven | None = None
 
     @property
@@ -108,7 +108,7 @@ class PlanInputs:
             now=self.snapshot.read_at,
             memory=self.snapshot.memory,
             selection=self.selection,
-            limit=self.policy.failures_allowed(len(_included_nodes(self))),
+            failures_allowed=self.policy.failures_allowed(len(_included_nodes(self))),
             include_held=self.policy.include_held,
             unattended=self.unattended,
             retried=self.retried,
@@ -177,7 +177,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
-    ours = inputs.begun.union(planned)
+    ours = inputs.taken_up.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}
 
@@ -390,7 +390,7 @@ def _forecasts(
     snapshot = inputs.snapshot
     now = snapshot.read_at
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
-    away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.begun
+    away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
     forecasts = list[Drainable]()
     for candidate in candidates:
         if candidate.facts is None:
@@ -400,7 +400,7 @@ def _forecasts(
         blockers = (
             *item.blockers,
             *control_plane.blockers(name),
-            *storage_blockers(name, snapshot.stored, away, inputs.begun),
+            *storage_blockers(name, snapshot.stored, away, inputs.taken_up),
         )
         forecasts.append(replace(item, blockers=blockers))
     return forecasts

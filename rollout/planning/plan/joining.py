@@ -1,4 +1,4 @@
-"""Continue an interrupted rollout: join nodes under way and new waves, by the stricter policy."""
+"""Continue an interrupted rollout: join its nodes and new waves, by the stricter policy."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
@@ -72,25 +72,25 @@ def count_finished_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
 
 
 def join_plans(
-    run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0
+    run: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0
 ) -> RolloutPlan:
-    """Join the nodes under way and the waves of `fresh` into the run's plan.
+    """Join the nodes that are taken up and the waves of `fresh` into the run's plan.
 
     Waves are numbered after those that have `ended`, so that a rollout counts each wave once. If
-    nodes are under way, blockers about nodes that are away are dropped.
+    nodes are taken up, blockers about nodes that are away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
     lower_bound = fresh.summary.waves_lower_bound
-    if begun:
-        waves.append(Wave(ended + 1, begun, _BECAUSE, _BECAUSE))
+    if taken_up:
+        waves.append(Wave(ended + 1, taken_up, _BECAUSE, _BECAUSE))
         blockers = tuple(item for item in blockers if not item.object.startswith("node/"))
         lower_bound += 1
     before = ended + len(waves)
     waves += [replace(wave, index=wave.index + before) for wave in fresh.waves]
     summary = replace(
         fresh.summary,
-        nodes=fresh.summary.nodes + len(begun),
+        nodes=fresh.summary.nodes + len(taken_up),
         waves=len(waves),
         waves_lower_bound=min(len(waves), lower_bound),
     )
