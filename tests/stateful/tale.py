@@ -162,6 +162,11 @@ class Tale(RuleBasedStateMachine):
     def somebody_pauses(self, node: str, paused: bool) -> None:  # noqa: FBT001 - drawn by name
         self.trouble.set_pause(node, paused=paused)
 
+    @rule(node=NODE, begins=st.booleans())
+    @noted
+    def somebody_maintains_a_node(self, node: str, begins: bool) -> None:  # noqa: FBT001 - the same
+        self.trouble.set_maintenance(node, begins=begins)
+
     @rule(node=NODE, seconds=st.sampled_from((20, 90)))
     @noted
     def a_node_is_not_ready(self, node: str, seconds: int) -> None:

@@ -17,7 +17,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
-from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
+from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of, with_condition
 from rollout.model.memory import Pause
 from rollout.planning.eligibility.memory import with_pause
 from tests.security.hands import refill, set_well
@@ -177,6 +177,13 @@ class Trouble:
             self._on_node(
                 node, partial(_annotated, annotations={PAUSED: "true" if paused else None})
             )
+
+    def set_maintenance(self, node: str, *, begins: bool) -> None:
+        """Somebody maintains a node, by its condition, or has ended that."""
+        status = "True" if begins else "False"
+        maintained = {"type": "MaintenanceInProgress", "status": status, "reason": "Firmware"}
+        now = self._lab.world.cluster.now()
+        self._on_node(node, lambda found: with_condition(found, maintained, now))
 
     def leave_failed(self, node: str) -> None:
         """An earlier run has left this node: failed, cordoned, with its marks."""
@@ -357,6 +364,7 @@ class Trouble:
             self._report_address(node, machine.address)
             self.heal(node)
             self.set_pause(node, paused=False)
+            self.set_maintenance(node, begins=False)
             for name in (*MEMBERS, *DAEMONS):
                 self.set_well(node, name, well=True)
             self._lab.call(partial(self._set_ready, node, ready=True))

@@ -21,6 +21,7 @@ from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
 from rollout.lab.objects import (
+    condition,
     is_daemon,
     is_mirror,
     is_ready,
@@ -30,6 +31,7 @@ from rollout.lab.objects import (
     spec_of,
     uid,
 )
+from rollout.model.node_lifecycle import OUR_REASON
 
 PREFIX = "node-rollout.dev/"
 RUN = PREFIX + "run"
@@ -74,6 +76,7 @@ class Witness:
     _others: bool = False
     _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
+    _maintained_since: dict[str, float] = field(default_factory=dict)
     _paused_since: dict[str, float] = field(default_factory=dict)
     # Pods that stay on their nodes and are not Ready, by node and UID; and those that were when
     # their node was begun.
@@ -145,6 +148,7 @@ class Witness:
             return
         self._note(self._away_since, name, stands=not is_ready(change.obj))
         self._note(self._paused_since, name, stands=annotations(change.obj).get(PAUSED) == "true")
+        self._note(self._maintained_since, name, stands=_is_maintained(change.obj))
         self._note_cordon(name, change)
         self._note_marks(name, change.obj)
 
@@ -153,6 +157,7 @@ class Witness:
             self.meddled.add(name)
         self._marked.pop(name, None)
         self._away_since.pop(name, None)
+        self._maintained_since.pop(name, None)
         self.cordons.discard(name)
 
     def _note_cordon(self, name: str, change: Change) -> None:
@@ -200,7 +205,11 @@ class Witness:
             for other in self.meddled
             if self._marked.get(other) == "failed" and not self._is_cordoned(other)
         }
-        unavailable = (self._marked.keys() - returned) | self._standing(self._away_since)
+        maintained = self._standing(self._maintained_since)
+        unavailable = self._marked.keys() - returned
+        unavailable |= self._standing(self._away_since) | maintained
+        if name in maintained:
+            self.broken.append(f"{name} was begun while somebody else maintained it")
         if len(unavailable) > self.limit:
             self.broken.append(
                 f"{name} was begun with {sorted(unavailable)} unavailable; the limit is"
@@ -326,6 +335,12 @@ class Witness:
 
 def is_cordoned(node: Json) -> bool:
     return bool(spec_of(node).get("unschedulable"))
+
+
+def _is_maintained(node: Json) -> bool:
+    """Whether somebody else maintains it."""
+    found = condition(node, "MaintenanceInProgress") or {}
+    return found.get("status") == "True" and found.get("reason") != OUR_REASON
 
 
 def annotations(node: Json) -> Mapping[str, str]:
