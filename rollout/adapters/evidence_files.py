@@ -86,7 +86,8 @@ def _at_url(url: str) -> SignedDocument:
 def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
     place = Document(namespace, EVIDENCE_NAME, "")
     try:
-        data = (place.read(api)[1] or {}).get("data") or {}
+        _, configmap = place.read(api)
+        data = (configmap or {}).get("data") or {}
     except ApiUnavailableError:
         raise
     except ApiError as error:

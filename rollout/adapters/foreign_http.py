@@ -86,7 +86,8 @@ def _send(
 ) -> tuple[int, bytes]:
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        if len(body) <= bounds.largest and bounds.largest and response.length:
+        # Unless the limit ended it, the body has as many bytes as the server announced.
+        if bounds.largest and len(body) <= bounds.largest and response.length:
             raise IncompleteRead(b"", response.length)
         return response.status, body
 
@@ -94,11 +95,11 @@ def _send(
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     """Opens an HTTP connection that another thread can cut, also during a TLS handshake."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, timeout: float) -> None:
         super().__init__()
-        self._seconds = seconds
+        self._timeout = timeout
         self._socket: socket.socket | None = None
-        self._is_over = False
+        self._is_cut = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self._open(HTTPConnection, request)
@@ -111,7 +112,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
 
     def cut(self) -> None:
         """Shut the connection down, and wake the thread that waits for it."""
-        self._is_over = True
+        self._is_cut = True
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -128,10 +129,10 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
         """Connect like `socket.create_connection`; cut a connection that comes too late."""
-        connection = socket.create_connection(address, self._seconds)
+        connection = socket.create_connection(address, self._timeout)
         # A second descriptor, because TLS takes over the first.
         self._socket = connection.dup()
-        if self._is_over:
+        if self._is_cut:
             self.cut()
         return connection
 
@@ -151,7 +152,9 @@ def _why(error: BaseException) -> str:
 
 def parse_url(url: str) -> urllib3.util.Url | None:
     """Return the parts of a URL as the HTTP client reads them; None for an invalid URL."""
+    if not _URL.fullmatch(url) or "\\" in url:
+        return None
     try:
-        return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
+        return urllib3.util.parse_url(url)
     except urllib3.exceptions.LocationParseError:
         return None

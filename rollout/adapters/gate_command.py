@@ -13,6 +13,7 @@ from typing import IO
 from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import child_environment
 from rollout.errors import UsageError
+from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 
 _TICK = 0.2
@@ -67,8 +68,7 @@ def ask_command(
                 process.wait(_TICK)
         if process.returncode == 0:
             return ""
-        last = _last_line(output)
-        return f"{name} exited with {process.returncode}{': ' + last if last else ''}"
+        return joined(": ", f"{name} exited with {process.returncode}", _last_line(output))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

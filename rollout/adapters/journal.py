@@ -34,28 +34,30 @@ class JournalFile:
         self._lock = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
         # The file may also be a pipe or a terminal.
-        self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
-        if self._on_disk:
+        self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
+        if self._is_regular_file:
             # For `is_being_written`. Some file systems have no locks.
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Read after taking the lock: its last holder may have written until then.
         size = os.fstat(self._file).st_size
-        self._torn = self._on_disk and size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+        self._ends_in_half_line = False
+        if self._is_regular_file and size > 0:
+            self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def write(self, record: Record) -> None:
         """Append one record, and flush it to the disk."""
         line = json_line(record) + b"\n"
         with self._lock:
-            self._append(b"\n" + line if self._torn else line)
-            if self._on_disk:
+            self._append(b"\n" + line if self._ends_in_half_line else line)
+            if self._is_regular_file:
                 os.fsync(self._file)
-            self._torn = False
+            self._ends_in_half_line = False
 
     def _append(self, line: bytes) -> None:
         """Write a whole line: a disk that is nearly full accepts only a part at once."""
         while line:
-            self._torn = True
+            self._ends_in_half_line = True
             line = line[os.write(self._file, line) :]
 
     def close(self) -> None:

@@ -148,6 +148,7 @@ class OutputPlace:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
+        # Nobody can put another `..` into a folder.
         is_checked = self._is_shared and self.name != ".."
         reason = self._objection(state) if is_checked else ""
         if reason:
@@ -203,6 +204,7 @@ class OutputPlace:
 
     @property
     def _is_in_proc(self) -> bool:
+        """Whether the folder is in /proc, whose links only the kernel can follow."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property

@@ -69,8 +69,9 @@ def serve(address: str, metrics: Collector, is_ready: Callable[[], bool]) -> Ite
     # A client that disconnects early must not cause a traceback.
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     host, port = server.socket.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
     try:
-        yield f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        yield f"http://{name}:{port}/metrics"
     finally:
         server.shutdown()
         server.server_close()

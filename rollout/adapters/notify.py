@@ -190,7 +190,7 @@ class _DeliveryQueue:
         """Wait for the thread until the deadline; after that it does not warn any more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
-            self._complain("what was left is not sent, as it did not answer in time")
+            self._warn_once("what was left is not sent, as it did not answer in time")
         self._over.set()
 
     def _send_all(self) -> None:
@@ -215,9 +215,9 @@ class _DeliveryQueue:
             else:
                 _LOG.debug("%s was sent to %s", note.event, self._destination.name)
                 return
-        self._complain(trouble)
+        self._warn_once(trouble)
 
-    def _complain(self, trouble: str) -> None:
+    def _warn_once(self, trouble: str) -> None:
         if not (self._has_warned or self._over.is_set()):
             self._has_warned = True
             self._warn(f"warning: notifications to {self._destination.name}: {trouble}")

@@ -19,7 +19,6 @@ _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
 _SERIES_LABELS = frozenset({"__name__", "alertstate"})
 _SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
 
-
 T = TypeVar("T")
 
 
@@ -55,7 +54,7 @@ class _QueryResponse(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _Silenced(msgspec.Struct, frozen=True):
+class _SilencedAlert(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
@@ -70,19 +69,19 @@ class PrometheusAlerts:
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
-        selector = f"{{{','.join(matchers)}}}" if matchers else ""
+        selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
-        self._silenced_url = ""
+        self._silenced_alerts_url = ""
         if alertmanager:
-            self._silenced_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
+            self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
     def active(self) -> tuple[str, ...]:
         """Return the sorted names of the alerts; `GateError` if there is no usable answer."""
         firing = self._firing()
         silenced: list[frozenset[tuple[str, str]]] = []
-        if firing and self._silenced_url:
-            alerts = self._get(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
+        if firing and self._silenced_alerts_url:
+            alerts = self._get(self._silenced_alerts_url, _SILENCED, {}, tuple[_SilencedAlert, ...])
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
         names: set[str] = set()
         for sample in firing:

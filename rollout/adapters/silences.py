@@ -53,7 +53,7 @@ class NodeSilences:
         # By node; empty for a silence that could not be created.
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
-        self._is_away = False
+        self._is_alertmanager_away = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="silences", daemon=True)
@@ -72,34 +72,35 @@ class NodeSilences:
         if isinstance(event, NodeFinished):
             self._end(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
+            # While a node waits to start, only its own steps renew the silence.
             if event.phase is not Phase.PENDING:
                 self._in_flight.add(event.node)
-            self._lease(event.node)
+            self._silence(event.node)
 
     def _renew(self) -> None:
         while not self._clock.wait(self._ended, _RENEWAL_SECONDS):
             for node in list(self._in_flight):
-                self._lease(node, renewing=True)
+                self._silence(node, renewing=True)
 
-    def _lease(self, node: str, *, renewing: bool = False) -> None:
+    def _silence(self, node: str, *, renewing: bool = False) -> None:
         with self._lock:
             if self._ended.is_set() or (renewing and node not in self._in_flight):
                 return
             silence_id = self._ids.setdefault(node, "")
-            if self._is_away and not renewing:
+            if self._is_alertmanager_away and not renewing:
                 # Other nodes do not wait for Alertmanager. The next renewal tries again.
                 return
             try:
                 self._ids[node] = self._post(node, silence_id)
-                self._is_away = False
+                self._is_alertmanager_away = False
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     # Alertmanager has lost the silence, so a new one is posted next time.
                     self._ids[node] = ""
-                if not self._is_away:
+                if not self._is_alertmanager_away:
                     what = "alerts of nodes that reboot are not silenced"
                     self._say(f"warning: {what}: Alertmanager {error}")
-                self._is_away = True
+                self._is_alertmanager_away = True
 
     def _post(self, node: str, silence_id: str) -> str:
         now = self._clock.now()

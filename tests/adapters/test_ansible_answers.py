@@ -13,7 +13,7 @@ from rollout.adapters.ansible.answers import (
     unreachable,
 )
 from rollout.adapters.ansible.inventory import (
-    is_reachable_by_name,
+    has_safe_names,
     write_inventory,
     write_variables,
 )
@@ -179,9 +179,9 @@ def test_nothing_from_the_cluster_is_taken_for_a_template(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=id", "a b", "$(id)", "a;b", "{{ a }}", ""])
 def test_no_address_becomes_an_option_of_ssh(address: str) -> None:
-    assert not is_reachable_by_name(Host("worker-1", address))
-    assert is_reachable_by_name(Host("worker-1", "fe80::1%eth0"))
-    assert is_reachable_by_name(Host("worker-1", "::1"))
+    assert not has_safe_names(Host("worker-1", address))
+    assert has_safe_names(Host("worker-1", "fe80::1%eth0"))
+    assert has_safe_names(Host("worker-1", "::1"))
 
 
 # What `ansible-inventory` prints of version 2.19, and of 2.15, which wraps its lines.

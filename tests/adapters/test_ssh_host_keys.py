@@ -8,7 +8,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, written
+from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, with_keys
 from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
@@ -118,7 +118,7 @@ def test_a_changed_key_takes_the_place_of_the_old_one_however_its_address_is_spe
         "worker-1", Host("worker-1", address, port), KeyState.CHANGED, new, "fingerprint", (old,)
     )
     before = f"{on_file},other.example {line_of(old)}\n"
-    kept, added = written(before, [entry]).splitlines()
+    kept, added = with_keys(before, [entry]).splitlines()
     assert kept == f"other.example {line_of(old)}"
     assert added.endswith(line_of(new))
 
@@ -146,7 +146,7 @@ def test_a_host_of_an_authority_is_new_by_its_own_key(tmp_path: Path) -> None:
     assert scanned.standing is KeyState.NEW
     assert scanned.key is not None
     assert scanned.key.fingerprint == fingerprint(key)
-    assert written("", [scanned]) == f"[127.0.0.1]:{server.port} {public(key)}\n"
+    assert with_keys("", [scanned]) == f"[127.0.0.1]:{server.port} {public(key)}\n"
 
 
 @pytest.mark.skipif(not is_here(), reason=MISSING)

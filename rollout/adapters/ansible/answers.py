@@ -79,6 +79,7 @@ def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
         return None
     host = data.get("host")
     result = data.get("res")
+    # A task with a loop reports each of its items, then all `results` at once.
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
     turn = result.get(_TURN)
@@ -103,7 +104,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable(host: str, message: str) -> SshError:
     """Return why a host could not be reached, by the message of the connection plugin."""
-    # A banner may come before the reason, and mention timeouts and permissions itself.
+    # The last line counts first: a banner above it may mention timeouts and permissions itself.
     last = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", last) or "no reason given"
     for text in (last, message):
@@ -123,7 +124,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
         is_message = _MESSAGE_START.match(part)
-        line = _on_one_line(part) if is_message else last_line(part, _LONGEST)
+        line = _first_paragraph(part) if is_message else last_line(part, _LONGEST)
         if line and line not in messages:
             messages.append(line)
     return tuple(messages)
@@ -138,14 +139,14 @@ def inventory_refusal(printed: str) -> str:
     for message in messages:
         plugin_failure = _PLUGIN_FAILURE.search(message)
         if plugin_failure:
-            why = _on_one_line(message[plugin_failure.start() :]).removesuffix(".")
+            why = _first_paragraph(message[plugin_failure.start() :]).removesuffix(".")
             _, _, script_error = message.partition(_SCRIPT_ERROR)
             return joined(": ", why, last_line(script_error, _LONGEST))
     errors = [message for message in messages if not _IS_WARNING.match(message)]
-    return _on_one_line(errors[-1]) if errors else last_line(printed, _LONGEST)
+    return _first_paragraph(errors[-1]) if errors else last_line(printed, _LONGEST)
 
 
-def _on_one_line(message: str) -> str:
+def _first_paragraph(message: str) -> str:
     return excerpt(message.strip().partition("\n\n")[0], _LONGEST)
 
 

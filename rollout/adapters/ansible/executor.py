@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from rollout.adapters.ansible.answers import Answer, host_answer
-from rollout.adapters.ansible.inventory import is_reachable_by_name
+from rollout.adapters.ansible.inventory import has_safe_names
 from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
@@ -85,23 +85,23 @@ class AnsibleExecutor:
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
             return None
-        return self.run(host, _only_in(boot.boot_id, command), timeout=timeout)
+        return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # The names in `hosts`, by the name that Ansible knows.
+        # Hosts without an answer: their names in `hosts`, by the name that Ansible knows.
         waiting: dict[str, str] = {}
         for name, host in hosts.items():
-            if is_reachable_by_name(host):
+            if has_safe_names(host):
                 waiting[host.name] = name
             else:
                 why = f"{host.name!r}: this name, address or user cannot be given to ssh"
                 yield name, SshError(why)
         if not waiting:
             return
-        # None comes last.
+        # None follows the last event.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -113,7 +113,10 @@ class AnsibleExecutor:
         )
         try:
             run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            while waiting and (event := events.get()) is not None:
+            while waiting:
+                event = events.get()
+                if event is None:
+                    break
                 answered = host_answer(event)
                 if answered and answered.host in waiting:
                     yield waiting.pop(answered.host), answered.answer
@@ -125,7 +128,7 @@ class AnsibleExecutor:
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
         """Keep one run of `reboot.yml` for at most 200 hosts, which starts at the first command."""
-        attended = [host for host in hosts if is_reachable_by_name(host)][:_MOST_ATTENDED]
+        attended = [host for host in hosts if has_safe_names(host)][:_MOST_ATTENDED]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
             self._attended.update({host.name: queue for host in attended})
@@ -138,7 +141,7 @@ class AnsibleExecutor:
             queue.close()
 
 
-def _only_in(boot_id: str, command: str) -> str:
+def _only_in_boot(boot_id: str, command: str) -> str:
     is_same_boot = f'[ "$(cat {_BOOT_ID})" = {boot_id} ]'
     return f"if {is_same_boot}; then\n{command}\nelse echo 'this is another boot already'; fi"
 

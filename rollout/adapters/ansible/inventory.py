@@ -62,7 +62,7 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
     return path
 
 
-def is_reachable_by_name(host: Host) -> bool:
+def has_safe_names(host: Host) -> bool:
     """Return whether name, address and user are safe as arguments of a program."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
     return all(map(_SAFE.fullmatch, words))

@@ -85,12 +85,12 @@ class PlaybookRun:
         """Write the inventory and the variables, which are no templates, and start the run."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
-        # The user's inventory says how to reach hosts, and ours selects them.
-        sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
-        inventories = [word for source in (*sources, inventory) for word in ("-i", str(source))]
-        self._arguments = shlex.join(
-            [*inventories, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)]
-        )
+        words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
+        words += ["--forks", str(self._forks)]
+        if self._settings.inventory:
+            # The user's inventory says how to reach hosts, and ours selects them.
+            words = ["-i", str(self._settings.inventory.absolute()), *words]
+        self._arguments = shlex.join(words)
         self._thread.start()
 
     def end(self) -> None:
@@ -143,6 +143,7 @@ class PlaybookRun:
             self._ended()
 
     def _write_program(self) -> None:
+        """Write an `ansible-playbook` for this run, which starts the real one and ends with us."""
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED)

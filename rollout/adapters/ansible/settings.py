@@ -65,6 +65,7 @@ class AnsibleSettings:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
             raise RolloutError(_MISSING, hint=_INSTALL) from error
+        # Both are evaluated for their errors.
         programs()
         _ = self._config
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
@@ -89,7 +90,7 @@ class AnsibleSettings:
             "PATH": os.pathsep.join(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run)),
-            # ansible-runner adds to this process's environment, and takes nothing away.
+            # ansible-runner only adds to this process's environment, so secrets are overwritten.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
             **self._preferences(temporary),
         }

@@ -68,6 +68,7 @@ class CalendarEvent:
             if line.name not in _TIMES | _OTHERS and not line.name.startswith("X-"):
                 line.refuse("an event has no such property, or it is not understood")
         for name in _ONCE:
+            # Raises if there are two.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("an event without DTSTART")
@@ -75,6 +76,7 @@ class CalendarEvent:
         if end and self.block.one("DURATION"):
             end.refuse("DTEND and DURATION exclude each other")
         if self.replaced:
+            # Raises if the value is invalid.
             self.values(self.replaced)
             if not self.uid:
                 self.block.refuse("RECURRENCE-ID without UID")
@@ -132,7 +134,7 @@ class CalendarEvent:
             begin = _to_utc(local_begin, self.zone)
             ends = [*periods.get(local_begin, ())]
             # When clocks change meanwhile: calendar days or exact hours, whichever is longer.
-            ends.append(_to_utc(_add(local_begin, local_length), self.zone))
+            ends.append(_to_utc(_add_clamped(local_begin, local_length), self.zone))
             if isinstance(self.start, datetime):
                 ends.append(min(begin + min(exact_length, _LAST - begin), _LAST))
             end = max(ends)
@@ -142,6 +144,7 @@ class CalendarEvent:
     def _begins(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
+        """Return the local starts in order, without those that are excluded or replaced."""
         from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
 
         begins = rruleset()
@@ -164,11 +167,12 @@ class CalendarEvent:
         return iter(begins)
 
     def _periods(self) -> dict[datetime, list[datetime]]:
+        """Return the ends, in UTC, of the periods that begin at each local time."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
                 self._check_form(line, begin)
-                until = _add(begin, end) if isinstance(end, timedelta) else end
+                until = _add_clamped(begin, end) if isinstance(end, timedelta) else end
                 if bool(begin.tzinfo) != bool(until.tzinfo):
                     line.refuse("one end of a period has a timezone, the other has none")
                 if until <= begin:
@@ -187,14 +191,15 @@ class CalendarEvent:
         (until,) = _read(line, rule.until, None)
         if not isinstance(until, datetime):
             day = _local_time(cast("date", until), self.zone)
-            return _add(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
+            return _add_clamped(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
         as_written = until.replace(tzinfo=None)
         by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
-        if isinstance(self.start, datetime) and bool(until.tzinfo) >= bool(self.start.tzinfo):
+        if isinstance(self.start, datetime) and (until.tzinfo or not self.start.tzinfo):
             return by_clocks if until.tzinfo else as_written
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
+        """Return the value; `CalendarError` if it differs in form from DTSTART."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -205,6 +210,7 @@ class CalendarEvent:
 
     @cached_property
     def _end(self) -> datetime:
+        """The local end of the first occurrence."""
         first = _local_time(self.start, self.zone)
         line = self.block.one("DTEND")
         if line:
@@ -214,8 +220,8 @@ class CalendarEvent:
             length = cast("timedelta", self.values(line)[0])
             if length % _DAY and not isinstance(self.start, datetime):
                 line.refuse("an event of whole days lasts hours")
-            return _add(first, length)
-        return first if isinstance(self.start, datetime) else _add(first, _DAY)
+            return _add_clamped(first, length)
+        return first if isinstance(self.start, datetime) else _add_clamped(first, _DAY)
 
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
@@ -224,6 +230,7 @@ class CalendarEvent:
         first = _instant(self.start, self.zone)
         end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
+            # It may have a timezone of its own.
             end = _instant(self._date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
@@ -275,6 +282,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
+    """Return the zone's time on the clock, without a timezone; for a day, its midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -285,7 +293,7 @@ def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
         return day_or_time.replace(tzinfo=None)
 
 
-def _add(begin: datetime, length: timedelta) -> datetime:
+def _add_clamped(begin: datetime, length: timedelta) -> datetime:
     try:
         return begin + length
     except OverflowError:

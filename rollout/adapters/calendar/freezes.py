@@ -78,17 +78,18 @@ def _openings(
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
+    """Return the replaced occurrences by the UID of their repeating event."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
         if event.replaced:
             replaced[event.uid].append(event.replaced)
-    series = set[str]()
+    repeating = set[str]()
     for event in events:
         if event.replaced or event.uid not in replaced:
             continue
-        if event.uid in series:
+        if event.uid in repeating:
             event.block.refuse("two events have one UID, and another event replaces an occurrence")
-        series.add(event.uid)
+        repeating.add(event.uid)
     return replaced
 
 

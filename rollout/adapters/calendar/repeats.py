@@ -87,10 +87,10 @@ def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
     lists = [name for name in parts if name.startswith("BY")]
     if lists == ["BYSETPOS"]:
         line.refuse("BYSETPOS needs another BY… beside it")
-    a_day = 1
+    times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
-        a_day *= parts.get(name, "").count(",") + 1
-    if a_day > _MOST_A_DAY:
+        times_a_day *= parts.get(name, "").count(",") + 1
+    if times_a_day > _MOST_A_DAY:
         line.refuse(f"it repeats more than {_MOST_A_DAY} times a day")
 
 

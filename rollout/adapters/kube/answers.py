@@ -20,7 +20,6 @@ from rollout.model.json_text import NOT_READ
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
 
-
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
 _REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
 _CA_HINT = (

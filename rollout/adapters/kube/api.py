@@ -74,14 +74,11 @@ class _Request:
         return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
 
     def url(self, server: str) -> str:
-        return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
+        query = f"?{urlencode(self.query)}" if self.query else ""
+        return f"{server}{self.path}{query}"
 
     def headers(self) -> dict[str, str]:
-        headers = {
-            "Accept": _JSON,
-            "Accept-Encoding": self.encoding,
-            "User-Agent": USER_AGENT,
-        }
+        headers = {"Accept": _JSON, "Accept-Encoding": self.encoding, "User-Agent": USER_AGENT}
         if self.body is not None:
             headers["Content-Type"] = _PATCH if self.method == "PATCH" else _JSON
         return headers
@@ -192,6 +189,7 @@ class KubeApi:
         return self._exchange(request)[0]
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
+        """Return the body, and the token of a list's next page, which is empty on the last."""
         response = self._answer(request)
         at = self._server_time.reading()
         try:

@@ -73,6 +73,7 @@ def _import_parts() -> SimpleNamespace:
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415
 
     programs = Programs()
+    # The package starts credential programs with what it takes for `subprocess`.
     vars(exec_provider)["subprocess"] = programs
     return SimpleNamespace(
         configuration=configuration,
@@ -99,10 +100,11 @@ class _LazyObject:
 @contextmanager
 def _empty_packages() -> Iterator[None]:
     """Put empty packages in place of the real ones, and restore `sys.modules` afterwards."""
-    before = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
+    replaced = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
     stand_ins = _stand_ins()
     sys.modules.update(stand_ins)
     try:
+        # The loader imports this class from the package.
         configuration = importlib.import_module("kubernetes.client.configuration")
         vars(stand_ins["kubernetes.client"])["Configuration"] = configuration.Configuration
         yield
@@ -110,7 +112,7 @@ def _empty_packages() -> Iterator[None]:
         for name in tuple(sys.modules):
             if _is_replaced(name):
                 del sys.modules[name]
-        sys.modules.update(before)
+        sys.modules.update(replaced)
 
 
 def _is_replaced(name: str) -> bool:
@@ -154,6 +156,7 @@ class Programs:
         """
         environment = child_environment(env)
         if self._may_ask:
+            # Only the first program may use the terminal.
             self._may_ask = False
             process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603
             stdout, stderr = process.communicate()

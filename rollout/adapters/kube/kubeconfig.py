@@ -26,7 +26,6 @@ _DEFAULT = "~/.kube/config"
 _MOST_NAMES = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 
-
 # The auth providers that the client library knows. It silently ignores others.
 _AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
 # The characters of a header's name that client-go leaves as they are.
@@ -182,7 +181,7 @@ class _Merged:
                 raise self._incomplete(
                     f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
                 )
-        problem = _problem(self.clusters[cluster].server or "")
+        problem = _problem_of_server(self.clusters[cluster].server or "")
         if problem:
             raise KubeconfigError(
                 f"cluster {cluster!r} of {self} has {problem}",
@@ -279,7 +278,7 @@ def _read(path: Path) -> KubeconfigFile:
         message = f"kubeconfig {path} cannot be read: {error.strerror}"
         raise KubeconfigError(message, hint=_CHOOSE) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        message = f"kubeconfig {path} is not YAML: {_place(error)}"
+        message = f"kubeconfig {path} is not YAML: {_why_not_yaml(error)}"
         raise KubeconfigError(message, hint=_CHOOSE) from error
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
@@ -301,7 +300,7 @@ def _check_token_file(path: Path) -> None:
         raise KubeconfigError(message, hint=_CHOOSE) from error
 
 
-def _place(error: Exception) -> str:
+def _why_not_yaml(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
     if isinstance(error, UnicodeDecodeError):
@@ -309,7 +308,7 @@ def _place(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _problem(server: str) -> str:
+def _problem_of_server(server: str) -> str:
     """Return what is wrong with a server's address, without its password; empty if nothing is."""
     if not server:
         return "no server address"

@@ -97,6 +97,7 @@ class ApiSession:
         """Remove the credentials from an answer: a server may send back what it was sent."""
         secrets = []
         for value in self.configuration.api_key.values():
+            # The last word, without a scheme such as `Bearer`.
             secrets += value.split()[-1:]
         text = masked(body.decode(errors="surrogateescape"), secrets)
         return text.encode(errors="surrogateescape")
@@ -257,7 +258,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
-    # The files that the package has written.
+    # The package has written no file, so the kubeconfig names files.
     if not client_parts().kube_config._temp_files:  # noqa: SLF001
         return None
     if configuration.verify_ssl and not configuration.ssl_ca_cert:
@@ -295,6 +296,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 @contextmanager
 def _translate_errors(origin: str) -> Iterator[None]:
+    """Raise a `KubeconfigError` that names the origin for whatever the package raises."""
     try:
         yield
     except InputError:
@@ -384,16 +386,16 @@ class Recovery:
     """
 
     def __init__(self) -> None:
-        self._away_at = float("-inf")
-        self._is_known = False
+        self._latest_outage = float("-inf")
+        self._was_accepted = False
 
     def note_acceptance(self) -> None:
         """Note that the server has accepted the credentials."""
-        self._is_known = True
+        self._was_accepted = True
 
     def note_outage(self) -> None:
         """Note that the server did not answer, or answered that it is unavailable."""
-        self._away_at = time.monotonic()
+        self._latest_outage = time.monotonic()
 
     def judge(self, error: ApiError) -> ApiError:
         """Return the refusal, or an `ApiUnavailableError` if it may pass.
@@ -403,12 +405,12 @@ class Recovery:
         if isinstance(error, ApiUnavailableError):
             self.note_outage()
             return error
-        if error.status == _UNAUTHORIZED and self._is_known:
+        if error.status == _UNAUTHORIZED and self._was_accepted:
             why = "credentials that the API server accepted before are refused"
             return _unavailable(error, why)
         if error.status not in _REFUSALS or error.causes:
             return error
-        if time.monotonic() - self._away_at <= _STARTING_SECONDS:
+        if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:
             return _unavailable(error, "the API server was unavailable and still refuses requests")
         return error
 

@@ -13,7 +13,7 @@ import urllib3.exceptions
 from rollout.errors import ApiError
 
 _CHUNK = 1 << 16
-_LEAVING = 1.0
+_LEAVING_SECONDS = 1.0
 
 
 class WatchStream:
@@ -68,7 +68,7 @@ class WatchStream:
         # RuntimeError and ValueError mean that the stream had ended, and its connection is reused.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
-        if self._reading.acquire(timeout=_LEAVING):
+        if self._reading.acquire(timeout=_LEAVING_SECONDS):
             try:
                 response.close()
             finally:

@@ -60,7 +60,6 @@ _SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
-
 # By keyword in lower case: the values that differ from the default.
 Settings = Mapping[str, tuple[str, ...]]
 
@@ -171,7 +170,7 @@ class Client:
     def __init__(self, file: Path, original: str) -> None:
         self._file = file
         self._original = original
-        self._defaults = dict(self._run(_NOBODY, "", 0, "none"))
+        self._defaults = dict(self._run(_NOBODY, user="", port=0, file=_NONE))
         # A host's name is never a default, and the default user is rollout's.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
@@ -181,7 +180,7 @@ class Client:
 
         `InputError` with ssh's message if it cannot read them.
         """
-        settings = self._run(name, user, port, str(self._file)).items()
+        settings = self._run(name, user, port, file=str(self._file)).items()
         return {name: value for name, value in settings if self._defaults.get(name) != value}
 
     def _run(self, name: str, user: str, port: int, file: str) -> Settings:
@@ -347,6 +346,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
+    """Return the agent's socket; None for that of SSH_AUTH_SOCK, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
     if value == _NONE:

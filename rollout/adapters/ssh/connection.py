@@ -114,6 +114,7 @@ class _LoginTransport(ServiceRequestingTransport):
     def _really_parse_kex_init(self, message: paramiko.Message, **how: Any) -> Any:
         """Keep the host's offer, which paramiko's exception does not name."""
         parsed = super()._really_parse_kex_init(message, **how)  # type: ignore[misc]
+        # With an argument it reads our own offer.
         if not how:
             self._offered = parsed
         return parsed
@@ -176,13 +177,13 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
         connection = Connection(host, deadline)
     except OSError as error:
         is_late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
-        late = deadline - started if is_late else None
-        raise failure(error, host, "connecting", late=late) from error
+        allowed = deadline - started if is_late else None
+        raise failure(error, host, "connecting", seconds_allowed=allowed) from error
     try:
         yield connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         connection.close()
-        raise connection.failure(error, started) from error
+        raise connection.explain(error, started) from error
     finally:
         connection.close()
 
@@ -211,9 +212,10 @@ class Connection:
         The caller must verify the key before it logs in.
         """
         options = self._transport.get_security_options()
-        options.kex = _first(_FAST_KEX, tuple(options.kex))
-        options.ciphers = _first(_FAST_CIPHERS, tuple(options.ciphers))
-        options.key_types = _first(_signatures(known_types), tuple(options.key_types))
+        options.kex = _with_first(_FAST_KEX, tuple(options.kex))
+        options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
+        known_algorithms = _signature_algorithms(known_types)
+        options.key_types = _with_first(known_algorithms, tuple(options.key_types))
         self._transport.start_client()
         key = self._transport.get_remote_server_key()
         return HostKey(key.get_name(), key.asbytes())
@@ -229,7 +231,7 @@ class Connection:
         tried = list[str]()
         for key in keys:
             try:
-                further = self._transport.auth_publickey(user, key)
+                further_methods = self._transport.auth_publickey(user, key)
             except paramiko.AuthenticationException as error:
                 if not self._transport.is_active():
                     raise
@@ -238,8 +240,8 @@ class Connection:
                     note = " (which the agent does not sign with)"
                 tried.append(f"{describe(key)}{note}")
                 continue
-            if further:
-                message = f"the host requires more than a key: {', '.join(further)}"
+            if further_methods:
+                message = f"the host requires more than a key: {', '.join(further_methods)}"
                 raise SshAuthError(message, hint="Exempt this user in its sshd_config.")
             return
         raise SshAuthError(
@@ -266,7 +268,8 @@ class Connection:
 
         With `MaxSessions 1` sshd refuses it until it has closed the session before.
         """
-        for pause in _SESSION_PAUSES if self._had_session else ():
+        pauses = _SESSION_PAUSES if self._had_session else ()
+        for pause in pauses:
             with contextlib.suppress(paramiko.ChannelException):
                 return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
             time.sleep(min(pause, self._socket.seconds_left))
@@ -278,6 +281,7 @@ class Connection:
         has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise OutputLimitError(_TOO_MUCH)
+        # A connection that was cut at the deadline also sets the status.
         if not has_status or not self._socket.seconds_left:
             raise TimeoutError("deadline")
         return CommandResult(
@@ -295,7 +299,7 @@ class Connection:
         if self._relay is not None:
             self._relay.end()
 
-    def failure(self, error: Exception, started: float) -> SshError:
+    def explain(self, error: Exception, started: float) -> SshError:
         """Return the error for an exception of this connection, which is closed by now."""
         complaint = self._relay.complaint if self._relay is not None else ""
         if self._socket.is_flooded:
@@ -307,12 +311,12 @@ class Connection:
             self._doing,
             greeting=self._socket.greeting,
             complaint=complaint,
-            late=self._socket.deadline - started if is_late else None,
+            seconds_allowed=self._socket.deadline - started if is_late else None,
             offer=self._transport.unknown_offer,
         )
-        if is_late or self._doing != AGREEING or not self._was_full(complaint):
-            return failed
-        return TurnedAwayError(failed.message, hint=failed.hint)
+        if self._doing == AGREEING and not is_late and self._was_full(complaint):
+            return TurnedAwayError(failed.message, hint=failed.hint)
+        return failed
 
     def _was_full(self, complaint: str) -> bool:
         if self._host.proxy:
@@ -340,12 +344,12 @@ class Connection:
                 raise OutputLimitError(_TOO_MUCH)
 
 
-def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
+def _with_first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
     front = tuple(name for name in wanted if name in available)
     return front + tuple(name for name in available if name not in front)
 
 
-def _signatures(key_types: tuple[str, ...]) -> tuple[str, ...]:
+def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
     for key_type in key_types:
         names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)

@@ -57,21 +57,21 @@ def failure(
     *,
     greeting: bytes = b"",
     complaint: str = "",
-    late: float | None,
+    seconds_allowed: float | None,
     offer: Offer | None = None,
 ) -> SshError:
     """Return the error for an exception that was raised while `doing` something.
 
     `doing` is a phrase such as "logging in". `greeting` is the first that the host sent,
-    `complaint` the stderr of the proxy command. `late` is the number of seconds that were allowed,
-    if they have passed. `offer` has the host's algorithms, if rollout supports none of them.
+    `complaint` the stderr of the proxy command. `seconds_allowed` is None
+    unless they have passed. `offer` has the host's algorithms, if rollout supports none of them.
     """
     complaint = last_line(complaint)
     cause = f": {complaint!a}" if complaint else ""
-    if late is not None:
+    if seconds_allowed is not None:
         address = f"the address {host.address}"
         return SshTimeoutError(
-            f"no answer within {late:.3g} s while {doing}{cause}",
+            f"no answer within {seconds_allowed:.3g} s while {doing}{cause}",
             hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
     if host.proxy and doing == AGREEING:
@@ -86,6 +86,7 @@ def failure(
 def _cause(
     error: Exception, host: Host, doing: str, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
+    """Return the message and the hint."""
     if isinstance(error, socket.gaierror):
         return f"the name {host.address} does not resolve", "Give its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
@@ -114,10 +115,10 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
     return sentence, _OUTDATED if offer.is_outdated else _BEHIND
 
 
-def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:
+def _ssh_cause(text: str, doing: str, sshd_hint: str, greeting: bytes) -> tuple[str, str]:
     if "banner" in text or "protocol version" in text:
-        said = f", but says {_first_line(greeting)}" if greeting else ""
-        return f"what answers there does not speak SSH{said or ', or closed at once'}", port
+        detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
+        return f"what answers there does not speak SSH, {detail}", sshd_hint
     if text == "Channel closed.":
         return "the host runs no commands over SSH", _FORBIDDEN
     return f"{text or 'SSH failed'} while {doing}", ""

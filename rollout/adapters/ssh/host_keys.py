@@ -21,7 +21,6 @@ from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-
 # By Node. Fingerprints under the empty name confirm the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
 
@@ -109,14 +108,14 @@ def _compare(
     )
 
 
-def written(before: str, taken: Sequence[ScannedHost]) -> str:
+def with_keys(before: str, confirmed: Sequence[ScannedHost]) -> str:
     """Return the file's text with these keys; a changed key replaces the host's old ones."""
     lines = before.splitlines()
-    for entry in taken:
+    for entry in confirmed:
         if entry.standing is KeyState.CHANGED:
             remaining = [_without_old_key(line, entry) for line in lines]
             lines = [line for line in remaining if line is not None]
-    for entry in taken:
+    for entry in confirmed:
         if entry.key:
             blob = base64.b64encode(entry.key.blob).decode()
             lines.append(f"{name_on_file(entry.host)} {entry.key.type} {blob}")

@@ -93,11 +93,12 @@ class KeyRing:
         with _agent_keys(identities.agent) as agent_keys:
             # The agent may hold a key that is on file as well.
             distinct = dict[tuple[str, bytes], paramiko.PKey]()
-            for key in self._all(identities, agent_keys):
+            for key in self._in_order(identities, agent_keys):
                 distinct.setdefault(_public_part(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
-    def _all(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
+    def _in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
+        """Yield the agent's keys for the files, then the files' keys, then the agent's others."""
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys = list[tuple[paramiko.PKey, str]]()
         for file in files:
@@ -124,7 +125,9 @@ class KeyRing:
 
 def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
     """Return the agent's key for a private key file, or for the public key beside it."""
-    for candidate in (file, f"{file}.pub") if agent_keys else ():
+    if not agent_keys:
+        return None
+    for candidate in (file, f"{file}.pub"):
         with suppress(OSError, ValueError, paramiko.SSHException):
             public = PublicBlob.from_file(Path(candidate).expanduser()).key_blob
             return next((key for key in agent_keys if key.asbytes() == public), None)
@@ -165,15 +168,16 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
 def _parse(file: Path, passphrase: str) -> paramiko.PKey:
     data = file.read_bytes()
     try:
-        return _load(data, None)
+        return _load(data, passphrase=None)
     except TypeError:
+        # The key is encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_UNLOCK.format(file)) from None
     except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable(file, data) from error
     try:
-        return _load(data, passphrase.encode())
+        return _load(data, passphrase=passphrase.encode())
     except (TypeError, ValueError) as error:
         message = f"key file {file}: the passphrase does not open it"
         raise SshAuthError(message, hint=_UNLOCK.format(file)) from error

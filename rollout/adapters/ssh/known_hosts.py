@@ -35,6 +35,8 @@ _SOME_FILE = "FILE"
 _HASHED = "|1|"
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
+# Names, type and key.
+_FEWEST_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,11 @@ class KnownHosts:
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
         """Return the types of the keys on file, to ask the host for these first."""
-        keys = next(filter(None, map(self._keys, _names(host))), ())
-        return tuple(dict.fromkeys(key.type for key in keys))
+        for name in _names(host):
+            keys = self._keys(name)
+            if keys:
+                return tuple(dict.fromkeys(key.type for key in keys))
+        return ()
 
     def is_revoked(self, key: HostKey) -> bool:
         """Return whether a file names the key as `@revoked`."""
@@ -196,12 +201,12 @@ class KnownHosts:
         )
 
     def _unknown(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
-        other_port = f"; on file without its port is {_listed(without_port)}"
+        note = f"; on file without its port is {_listed(without_port)}" if without_port else ""
         option = f"then --known-hosts {_SOME_FILE}"
         if self._file:
             option = "or --host-key-checking accept-new"
         return HostKeyError(
-            f"{_UNKNOWN}: {key}{other_port if without_port else ''}",
+            f"{_UNKNOWN}: {key}{note}",
             summary=_UNKNOWN,
             hint=f"Compare and record the keys of all hosts: {self._record_command}; {option}",
         )
@@ -250,6 +255,7 @@ def name_on_file(host: Host) -> str:
 
 
 def _names(host: Host) -> tuple[str, ...]:
+    """Return the names to look up: the name on file, then the address without its port."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)
@@ -310,7 +316,7 @@ def line_fields(line: str) -> tuple[str, str, HostKey | None]:
     """Return marker, names and key; no key for a line that is empty, a comment or damaged."""
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
-    if len(words) < len(("names", "type", "key")) or (not marker and words[0].startswith("#")):
+    if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):
         return marker, "", None
     try:
         # The type is written as JSON, which has no surrogates.

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
 # Seconds to wait between attempts when a host hangs up because too many logins are in progress.
-_TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
+_TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
@@ -50,12 +50,12 @@ class ParamikoShell:
             HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking
         )
         self._known_hosts_file = known_hosts
-        self._others: dict[HostKeyFiles, KnownHosts] = {}
+        self._known_hosts_by_file: dict[HostKeyFiles, KnownHosts] = {}
         self._lock = threading.Lock()
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # It may be a public key whose private key only the agent has.
+            # It may be a public key whose private key only the agent has. Raises if neither works.
             try:
                 with self._keys.candidates(self._key_file, Identities()):
                     pass
@@ -133,26 +133,27 @@ class ParamikoShell:
         # Decrypting a key may take a second, which does not count.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
-            soon = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
-            for pause in (*_TURNED_AWAY, None):
+            connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
+            for pause in (*_TURNED_AWAY_PAUSES, None):
                 try:
-                    with connected(host, soon) as connection:
+                    with connected(host, connect_deadline) as connection:
                         known_hosts.verify(host, connection.handshake(known_hosts.algorithms(host)))
                         connection.log_in(host.user, keys)
                         return talk(connection, started + timeout)
                 except TurnedAwayError:
-                    if pause is None or soon - time.monotonic() <= pause:
+                    if pause is None or connect_deadline - time.monotonic() <= pause:
                         raise
                     # Jitter keeps threads that were turned away together from returning together.
                     time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
+        # A file that the operator named takes precedence over the host's configuration.
         if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:
-            if host.known_hosts not in self._others:
-                self._others[host.known_hosts] = read_known_hosts(
+            if host.known_hosts not in self._known_hosts_by_file:
+                self._known_hosts_by_file[host.known_hosts] = read_known_hosts(
                     host.known_hosts, self._known_hosts.checking
                 )
-            return self._others[host.known_hosts]
+            return self._known_hosts_by_file[host.known_hosts]

@@ -116,7 +116,7 @@ def known_hosts(
         # Standard output is the known_hosts file.
         sys.stderr.write(f"{text()}\n")
     trusted = _ask_to_trust(scanned, yes=yes, as_json=output.as_json)
-    content = host_keys.written(before, trusted)
+    content = host_keys.with_keys(before, trusted)
     if file:
         _write_keys(file, content, len(trusted))
     elif not output.as_json:

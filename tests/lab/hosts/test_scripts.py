@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ansible.executor import _only_in
+from rollout.adapters.ansible.executor import _only_in_boot
 from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.updates import CHECK_COMMAND
@@ -207,7 +207,8 @@ def test_a_real_shell_answers_the_same(state: str, script: str, shell: str, tmp_
 @pytest.mark.parametrize("boot", ["this", "another"])
 def test_a_command_for_one_boot_alone(boot: str, shell: str, tmp_path: Path) -> None:
     machine = make_machine()
-    script = _only_in(machine.boot_id if boot == "this" else machine.boot_id[::-1], REBOOT_COMMAND)
+    boot_id = machine.boot_id if boot == "this" else machine.boot_id[::-1]
+    script = _only_in_boot(boot_id, REBOOT_COMMAND)
     said, programs = record(machine, script, "root")
     write_host(tmp_path, machine, programs, "root")
     assert in_real_shell(shell, tmp_path, script) == said
