@@ -17,6 +17,7 @@ from rollout.gather.cluster.storage import read_stored
 from rollout.model import finding as findings
 from rollout.model.cluster import OSD_APP, Node
 from rollout.model.finding import ControllerMoving, Finding
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.gates import GateVariable
 from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy
@@ -104,7 +105,8 @@ class PolicyGates:
         pools = {node.pool for node in self.plan.nodes}
         self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
-        self._awaits_controllers = any(
+        # A plan of FleetLock is of one node, and knows nothing of the others.
+        self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
         )
         self._deadlines: dict[str, Deadline] = {}

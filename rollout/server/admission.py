@@ -14,7 +14,6 @@ from functools import partial
 from rollout.errors import BlockedError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import PatientApi, StopRequest
-from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.record import read_record
@@ -267,24 +266,17 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """`Denied` if the drain could never end, or has to wait until another node is empty.
-
-        Hosts that ask together share one forecaster.
-        """
+        """`Denied` if the drain could never end. Hosts that ask together share one forecaster."""
         forecaster = self._forecaster.now()
         with self._forecasting:
-            forecast = forecaster.forecast(candidate, facts_of(candidate.node))
-        name = candidate.node.name
-        if forecast.controllers.keys:
-            busy = busy_controller(self._api, name, read_nodes(self._api))
-            if busy:
-                raise Denied(AnswerKind.HELD_BY_GATE, f"{name}: {text(busy)}")
-        blockers = forecast.blockers
+            blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
         if blockers:
             first = blockers[0]
             more = f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
             why = f"{first.kind}: {first.object} {first.message}{more}"
-            raise Denied(AnswerKind.DRAIN_BLOCKED, f"the drain of {name} would fail: {why}")
+            raise Denied(
+                AnswerKind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}"
+            )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         policy = self._settings.policy

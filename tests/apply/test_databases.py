@@ -5,6 +5,7 @@ database has a primary all along.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -63,20 +64,34 @@ def node_of_primary(lab: Lab) -> str:
     return node_name(primary)
 
 
+@dataclass
+class Watch:
+    """What was seen at the changes of a cluster.
+
+    `gaps` are the changes at which no primary was Ready. `cordoned` are the most nodes that were
+    cordoned at once, and `emptying` the most of them that had instances of the database.
+    """
+
+    gaps: list[str] = field(default_factory=list)
+    cordoned: int = 0
+    emptying: int = 0
+
+
 @contextmanager
-def watched(lab: Lab) -> Iterator[tuple[list[str], list[set[str]]]]:
-    """Note at every change of the cluster if no primary is Ready, and which nodes are cordoned."""
-    gaps = list[str]()
-    cordoned = list[set[str]]()
+def watched(lab: Lab) -> Iterator[Watch]:
+    watch = Watch()
 
     def look(change: Change) -> None:
         if not any(is_ready(pod) for pod in primaries(lab)):
-            gaps.append(f"{change.resource.plural} {name_of(change.obj)}")
-        nodes = lab.store.items(NODES)
-        cordoned.append({name_of(node) for node in nodes if node["spec"].get("unschedulable")})
+            watch.gaps.append(f"{change.resource.plural} {name_of(change.obj)}")
+        nodes = [node for node in lab.store.items(NODES) if node["spec"].get("unschedulable")]
+        cordoned = {name_of(node) for node in nodes}
+        instances = {node_name(pod) for pod in lab.store.items(PODS, "db")}
+        watch.cordoned = max(watch.cordoned, len(cordoned))
+        watch.emptying = max(watch.emptying, len(cordoned & instances))
 
     lab.call(lambda: lab.store.subscribe(look))
-    yield gaps, cordoned
+    yield watch
     lab.call(lambda: lab.store.unsubscribe(look))
 
 
@@ -102,11 +117,11 @@ def test_every_node_is_rebooted_one_at_a_time_with_a_ready_primary_all_along(
     command: tuple[str, ...], switchover: str, database: StartDatabase, rollout: Rollout
 ) -> None:
     lab = database(switchover)
-    with watched(lab) as (gaps, cordoned):
+    with watched(lab) as watch:
         rollout(lab, *command, "--max-unavailable", "3").ends(0)
-    assert gaps == []
+    assert watch.gaps == []
     assert rebooted(lab) == WORKERS
-    assert max(map(len, cordoned)) == 1
+    assert watch.cordoned == 1
     score = lab.scoreboard()
     assert score.budgets_broken == ()
     assert score.cordons_left == ()
@@ -167,14 +182,9 @@ def test_instances_that_moved_during_the_rollout_keep_their_nodes_apart(
 ) -> None:
     """Without the soft taint, instances move to nodes that still wait for their reboot."""
     lab = start_lab(scenario("5", nodes=7))
-    together = list[set[str]]()
-
-    def look(_change: Change) -> None:
-        nodes = {node_name(pod) for pod in lab.store.items(PODS, "db")}
-        together.append({name for name in nodes if name and is_cordoned(lab, name)})
-
-    lab.call(lambda: lab.store.subscribe(look))
     taint = ("--set", "drain.prefer-no-schedule-taint=false")
-    rollout(lab, *APPLY, "--max-unavailable", "4", "--strategy", strategy, *taint).ends(0)
-    assert max(map(len, together)) == 1
+    with watched(lab) as watch:
+        rollout(lab, *APPLY, "--max-unavailable", "4", "--strategy", strategy, *taint).ends(0)
+    assert watch.emptying == 1
+    assert watch.gaps == []
     assert len(rebooted(lab)) == 7

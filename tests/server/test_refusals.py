@@ -13,6 +13,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, load_scenario
 from rollout.model.marks import MEMORY_NAME
 from tests.apply.conftest import Rollout, Started
+from tests.apply.test_databases import node_of_primary, scenario, watched
+from tests.conftest import StartLab
 from tests.server.conftest import Client, Serve, Serving, slots_of, workers
 from tests.state import is_cordoned, marks_of, rebooted, write, write_spec
 from tests.waiting import wait_until
@@ -241,3 +243,22 @@ def test_a_host_that_falls_back_again_and_again_rests(
 
     rollout(lab, "release", "--node", client.node).ends(0)
     wait_until(lambda: client.ask(server).kind != "failed_recently")
+
+
+def test_hosts_of_one_database_are_emptied_one_after_another(
+    start_lab: StartLab, serve: Serve
+) -> None:
+    lab = start_lab(scenario("60"))
+    first = Client(lab, node_of_primary(lab))
+    second = Client(lab, next(name for name in workers(lab) if name != first.node))
+    server = serve(lab, "--slots", "2", "--max-unavailable", "2")
+    with watched(lab) as watch:
+        for client in (first, second):
+            client.ask(server)
+        for client in (first, second):
+            client.await_grant(server)
+            client.reboot()
+            client.await_release(server)
+    assert watch.gaps == []
+    assert watch.emptying == 1
+    assert rebooted(lab) == {first.node, second.node}
