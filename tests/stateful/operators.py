@@ -31,7 +31,13 @@ HASTE = (
     "--settle-timeout",
     "3s",
 )
-RULES = (*HASTE, *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"))
+# Their conditions have to be gone at the end, too.
+CONDITIONS = ("--set", "labels.conditions=true")
+RULES = (
+    *HASTE,
+    *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"),
+    *CONDITIONS,
+)
 
 
 @dataclass(frozen=True)
