@@ -15,8 +15,9 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
+    """Run the work in a thread that the end of the program does not wait for."""
     future: Future[Result] = Future()
-    # From here on a waiting coroutine can be cancelled, but not the work.
+    # A coroutine that waits for the future may be canceled. That does not cancel the work.
     future.set_running_or_notify_cancel()
     Thread(target=_run, args=(work, future), name=name, daemon=True).start()
     return future

@@ -73,6 +73,7 @@ class PrometheusAlerts:
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
         self._silenced_alerts_url = ""
+        # Alertmanager knows which alerts are silenced.
         if alertmanager:
             self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 

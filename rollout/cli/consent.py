@@ -10,8 +10,8 @@ from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
 _POLL_SECONDS = 0.5
-# Not broken, wherever the line is broken.
-_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
+# No line break may separate its words. It is printed with an ordinary space.
+_UNBROKEN_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
@@ -25,12 +25,12 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
     try:
         for line in about:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
-        prompt = fit_line(f"{printable(question)}? Only yes is accepted. {_ANSWER}")
-        sys.stderr.write(f"{prompt.replace(_ANSWER, 'Type yes:')} ")
+        prompt = fit_line(f"{printable(question)}? Only yes is accepted. {_UNBROKEN_ANSWER}")
+        sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, 'Type yes:')} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # The line of the question has not ended.
+        # The line of the question has not ended, so the message starts with a line break.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":

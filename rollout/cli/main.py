@@ -60,15 +60,17 @@ def root(
     warn(*unknown_variables(os.environ))
 
 
-def program() -> Any:
+def root_command() -> Any:
+    """Return the click group. It imports each command only when that is called."""
+    # `get_command` does not register the shells' completions, as calling `app` does.
     typer.completion.completion_init()  # type: ignore[attr-defined]
-    root: Any = typer.main.get_command(app)
-    root.commands = Commands(COMMANDS)
-    return root
+    group: Any = typer.main.get_command(app)
+    group.commands = Commands(COMMANDS)
+    return group
 
 
 def run(arguments: Sequence[str]) -> int:
-    return invoke(program(), arguments)
+    return invoke(root_command(), arguments)
 
 
 def main() -> None:

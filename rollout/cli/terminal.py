@@ -196,9 +196,10 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prepare_streams() -> None:
+    """Open /dev/null for each standard stream that the caller has closed."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # In this order each stream gets its own number back, and not a later socket.
+            # The lowest free number is taken: 0, 1 and 2, in the order of _STREAMS.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))

@@ -247,7 +247,7 @@ class LeaseWatch:
         return self._sight.lease.version if self.state is HolderState.GONE else ""
 
     @property
-    def unrenewed(self) -> float:
+    def seconds_unrenewed(self) -> float:
         return self.clock.monotonic() - self._sight.since
 
     def observe(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
@@ -277,7 +277,7 @@ class LeaseWatch:
         sight = self._sight
         if not sight.lease.holder:
             return HolderState.NOBODY
-        if sight.ended or self.unrenewed >= sight.lease.duration:
+        if sight.ended or self.seconds_unrenewed >= sight.lease.duration:
             return HolderState.GONE
         return HolderState.ALIVE if sight.renewed else HolderState.UNKNOWN
 
@@ -300,7 +300,7 @@ def await_sign(
         return state
     seconds = lease.renewal + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
-    while watch.state is HolderState.UNKNOWN and watch.unrenewed < seconds:
+    while watch.state is HolderState.UNKNOWN and watch.seconds_unrenewed < seconds:
         watch.clock.sleep(_PAUSE)
         watch.observe(read(), now())
     return watch.state

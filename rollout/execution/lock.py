@@ -169,7 +169,7 @@ class LeaseLock:
             )
             return
         if lease.held_by:
-            self._check_forced_run(lease)
+            self._refuse_to_unlock_another(lease)
             if not self.request.force_unlock:
                 lease = self._wait_until_gone(lease)
         self._metadata = lease.metadata
@@ -207,16 +207,18 @@ class LeaseLock:
         if self._clock.wait(self.stop, seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
-    def _check_forced_run(self, lease: Lease) -> None:
+    def _refuse_to_unlock_another(self, lease: Lease) -> None:
+        """`BlockedError` if --force-unlock names another run than the one that holds the Lease."""
+        named = self.request.force_unlock
         run = lease.state.run
-        if self.request.force_unlock not in ("", run):
-            purpose = f"for run {name_excerpt(run)}" if run else "and names no run"
-            unlock = unlock_command(lease.state, self.request.namespace)
-            raise BlockedError(
-                f"--force-unlock {self.request.force_unlock}, but {lease.state.holder_text} holds"
-                f" the lock {purpose}",
-                hint=f"Once you are sure that no process is working on it: {unlock}",
-            )
+        if not named or named == run:
+            return
+        for_which_run = f"for run {name_excerpt(run)}" if run else "and names no run"
+        unlock = unlock_command(lease.state, self.request.namespace)
+        raise BlockedError(
+            f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_which_run}",
+            hint=f"Once you are sure that no process is working on it: {unlock}",
+        )
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; return the Lease as last read.
@@ -247,7 +249,7 @@ class LeaseLock:
         return state
 
     def _report_wait(self, lease: Lease) -> None:
-        left = Duration(round(max(1.0, lease.state.duration - self._watch.unrenewed)))
+        left = Duration(round(max(1.0, lease.state.duration - self._watch.seconds_unrenewed)))
         unlock = unlock_command(lease.state, self.request.namespace)
         self.notice(
             f"{lease.state.holder_text} holds the lock: watching up to {left} for a renewal; if its"

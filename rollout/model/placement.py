@@ -162,10 +162,10 @@ def narrow_selector(
     same: Iterable[str],
     different: Iterable[str] = (),
 ) -> LabelSelector:
-    """Return the selector narrowed by the values of a pod's own labels.
+    """Return the selector narrowed by a pod's own labels: matchLabelKeys and mismatchLabelKeys.
 
-    Pods must have the same values for the labels `same`, and other values for `different`; a label
-    that the pod lacks adds nothing.
+    The selected pods have the same values for the labels `same`, and other values for `different`.
+    A label that the pod lacks adds nothing.
     """
     requirements = list(selector.requirements)
     for keys, operator in ((same, SelectorOperator.IN), (different, SelectorOperator.NOT_IN)):

@@ -111,8 +111,8 @@ class PlannedNode:
     earlier waves are expected to have moved here. `boot_id` and `machine_id` are what the host and
     the Node agreed on, and identify the machine. `pool` is empty if there are no pools.
     `detected_by` are the sources that report a reboot, empty if it is rebooted anyway; `detail` is
-    their reason. `wait` counts the pods that its drain waits for until they have completed, which is
-    estimated to take `wait_seconds`.
+    their reason. `wait` counts the pods that its drain waits for until they have completed, which
+    is estimated to take `wait_seconds`.
     """
 
     name: str

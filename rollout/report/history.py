@@ -115,16 +115,21 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
-    log_filter = LogFilter()
-    lines = [
-        line
-        for line in entries(records)
-        if line and (log_filter.add(line, line.at.timestamp()) or details)
-    ]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
-    rows = "\n".join(_rows(lines))
+    rows = "\n".join(_rows(_timeline_lines(records, details=details)))
     return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
+
+
+def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[AnyLine]:
+    log_filter = LogFilter()
+    for line in entries(records):
+        if line is None:
+            # This version does not know such a line.
+            continue
+        gets_line = log_filter.add(line, line.at.timestamp())
+        if gets_line or details:
+            yield line
 
 
 def check_text(run: RunReport, check: JournalCheck) -> str:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rollout import __version__
+from rollout.errors import ExitCode
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.memory import Memory
 from rollout.model.progress import (
@@ -40,6 +41,12 @@ class PassResult(StrEnum):
     DECLINED = "declined"
     INTERRUPTED = "interrupted"
     SKIPPED = "skipped"
+
+    @classmethod
+    def of(cls, code: ExitCode) -> "PassResult":
+        """Return the word of an exit code; ERROR if it has none."""
+        word = code.name.lower()
+        return cls(word) if word in set(cls) else cls.ERROR
 
 
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)

@@ -52,7 +52,7 @@ class LogFilter:
     def add(self, event: StepEvent | AnyLine, now: float) -> bool:
         """Add an event; return whether it gets a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
-            # A server reboots one host after another, so nothing adds up.
+            # Each host of a FleetLock server has a plan of its own, which counts from zero.
             self.view = RunView()
         gets_line = True
         match event:

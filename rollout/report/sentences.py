@@ -240,19 +240,22 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
-    """Conditions that differ only in their type share a line."""
+    """Yield the lines about a failed host: its SSH error, its Node's conditions, its console.
+
+    Conditions that differ only in their type share a line.
+    """
     if findings.ssh_error:
         yield f"last SSH error: {printable(findings.ssh_error)}"
-    types_by_condition = grouped(
+    types_by_alike = grouped(
         (replace(condition, type=""), printable(condition.type))
         for condition in findings.conditions
     )
-    for condition, types in types_by_condition.items():
+    for alike, types in types_by_alike.items():
         subject = f"Node condition {types[0]} is"
         if len(types) > 1:
             subject = f"Node conditions {', '.join(types)} are"
-        since = f"since {printable(condition.since)}" if condition.since else ""
-        state = joined(" ", subject, printable(condition.status), since)
-        yield joined(": ", state, printable(condition.reason), printable(condition.message))
+        since = f"since {printable(alike.since)}" if alike.since else ""
+        state = joined(" ", subject, printable(alike.status), since)
+        yield joined(": ", state, printable(alike.reason), printable(alike.message))
     if findings.console:
         yield f"console: {printable(findings.console)}"

@@ -24,8 +24,16 @@ _MOST_NOT_DONE = 5
 _INDENT = "    "
 
 
-# What to do next: a lead with its command, or a sentence with an empty command.
-Step = tuple[str, str]
+_SEE = "see"
+_THEN = "then"
+_GO_ON = "go on"
+
+
+class _Step(NamedTuple):
+    """What to do next: a lead with its command, or a sentence without one."""
+
+    lead: str
+    command: str = ""
 
 
 class _FindingRow(NamedTuple):
@@ -56,7 +64,9 @@ def summary_text(
         *_not_started(result, width),
     )
     steps = _next_pass(result) if unattended else (*_next_steps(result), *_without_failed(result))
-    commands = [(lead, repeated(command) if command else "") for lead, command in steps]
+    commands = [
+        step._replace(command=repeated(step.command)) if step.command else step for step in steps
+    ]
     lines = [wrap(_headline(result, took), width)]
     return "\n".join([*lines, *_rows_text(rows, width), *_steps_text(commands, width)])
 
@@ -132,13 +142,13 @@ def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
             yield f"{_INDENT}{fix}" if is_command(fix) else wrap(f"{_INDENT}→ {fix}", width)
 
 
-def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
+def _steps_text(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
     before = ""
     for lead, command in steps:
-        if lead in ("see", "go on"):
+        if lead in (_SEE, _GO_ON):
             if lead != before:
                 yield "Next:"
-        elif lead != "then":
+        elif lead != _THEN:
             yield wrap(capitalize(lead) + (":" if command else ""), width)
         if command:
             yield f"{_INDENT}{command}"
@@ -152,61 +162,62 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
         lines.append(wrap(f"Of the requested nodes: {absent}.", width))
     lines += _rows_text(tuple(_not_done(result.not_done, width)), width)
     if result.not_done:
-        lines += _steps_text([("see", "rollout doctor")], width)
+        lines += _steps_text([_Step(_SEE, "rollout doctor")], width)
     return "\n".join(lines)
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
+    """Return all steps in one line, for a notification."""
     steps = tuple(_next_pass(result) if unattended else _next_steps(result))
-    if len(steps) == 1 and steps[0][0] == "go on":
-        return steps[0][1]
+    if len(steps) == 1 and steps[0].lead == _GO_ON:
+        return steps[0].command
     return capitalize("; ".join(joined(": ", *step) for step in steps))
 
 
-def _next_pass(result: RunResult) -> Iterator[Step]:
+def _next_pass(result: RunResult) -> Iterator[_Step]:
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     if len(result.not_done) > len(result.deferred) + held:
-        yield ("see", "rollout doctor")
+        yield _Step(_SEE, "rollout doctor")
     if result.failed:
-        yield ("see", "rollout status --run")
+        yield _Step(_SEE, "rollout status --run")
     release = _release(result)
     if release:
-        yield (_after_fixing(result), release)
+        yield _Step(_after_fixing(result), release)
     if result.not_started or result.deferred:
         but = ", except those with held versions" if result.failed else ""
-        yield (f"the next pass reboots the remaining nodes{but}.", "")
+        yield _Step(f"the next pass reboots the remaining nodes{but}.")
 
 
-def _next_steps(result: RunResult) -> Iterator[Step]:
+def _next_steps(result: RunResult) -> Iterator[_Step]:
     """A lost lock comes before everything else, and a held version before a failed node."""
     if _is_fenced(result):
-        yield ("see", "rollout status --run")
-        yield ("then", "rollout resume")
+        yield _Step(_SEE, "rollout status --run")
+        yield _Step(_THEN, "rollout resume")
         return
     go_on = _go_on(result)
     if result.deferred and _has_no_other_left(result):
-        yield ("go on from another node", go_on)
+        yield _Step("go on from another node", go_on)
         return
     is_trouble = _has_new_trouble(result)
     release = _release(result)
     failed = _failed_names(result)
     if release or is_trouble:
-        yield ("see", "rollout doctor" if is_trouble else "rollout status")
+        yield _Step(_SEE, "rollout doctor" if is_trouble else "rollout status")
     if release:
-        yield (_after_fixing(result), release)
-        yield ("then", go_on)
+        yield _Step(_after_fixing(result), release)
+        yield _Step(_THEN, go_on)
     elif failed:
-        yield (_after_fixing_failed(result, failed), go_on)
+        yield _Step(_after_fixing_failed(result, failed), go_on)
     elif is_trouble:
-        yield (_after_fixing(result), go_on)
+        yield _Step(_after_fixing(result), go_on)
     elif not result.complete:
-        yield ("go on", go_on)
+        yield _Step(_GO_ON, go_on)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
         why = "was not rebooted because it cannot be started now"
         if len(result.left_over) > 1:
             why = "were not rebooted because they cannot be started now"
-        yield (f"the rollout has ended. {nodes} {why}. Later", "rollout apply")
+        yield _Step(f"the rollout has ended. {nodes} {why}. Later", "rollout apply")
 
 
 def _has_no_other_left(result: RunResult) -> bool:
@@ -240,18 +251,18 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
     return f"after fixing {failed}"
 
 
-def _without_failed(result: RunResult) -> Iterator[Step]:
+def _without_failed(result: RunResult) -> Iterator[_Step]:
     """Yield how to continue without the failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or _is_fenced(result):
         return
     if not result.not_started:
-        yield (f"to end the rollout without {failed}", "rollout abort")
+        yield _Step(f"to end the rollout without {failed}", "rollout abort")
         return
     release = _release(result)
-    yield (f"to go on without {failed}", release or "rollout resume")
+    yield _Step(f"to go on without {failed}", release or "rollout resume")
     if release:
-        yield ("then", "rollout resume")
+        yield _Step(_THEN, "rollout resume")
 
 
 def _go_on(result: RunResult) -> str:

@@ -138,21 +138,24 @@ class SlotHost:
         }
 
     def _drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node and check it for the last time, then mark it drained.
+        """Drain the node, and mark it drained once a check has found it empty.
 
-        A drained node may be granted its reboot, so the check comes first. The time that earlier
-        servers spent on the drain counts, unless the node was drained before.
+        The check comes before the mark, because a drained node may be granted its reboot.
         """
-        spent = 0.0
-        if self.latest.awaited in (Awaited.NOTHING, Awaited.DRAIN):
-            spent = self.seconds_waited(context, Awaited.DRAIN)
-        task = replace(context, spent=spent)
+        task = replace(context, spent=self._seconds_spent_on_drain(context))
         drain_node(task)
         if progress.drains == 0:
             delay_reboot(context)
+        # Pods may have arrived during the delay.
         _drain_until_empty(task)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
+
+    def _seconds_spent_on_drain(self, context: NodeContext) -> float:
+        """Return how long earlier servers have drained the node; 0 if it was drained before."""
+        if self.latest.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
+            return 0.0
+        return self.seconds_waited(context, Awaited.DRAIN)
 
     def _close_on_failure(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step during which a reboot may be granted.
@@ -350,7 +353,7 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(task: NodeContext) -> None:
-    """Check the drained node for the last time; drain it again if pods have arrived."""
+    """Check that the drained node is empty; drain it again if pods have arrived."""
     for _ in range(_MOST_DRAINS - 1):
         try:
             last_look(task)

@@ -124,15 +124,18 @@ def _stop(coordinator: Coordinator) -> str:
     if coordinator.rival == Rival.KURED:
         if not coordinator.lock:
             return "remove it"
-        lock = _locked_by_hand(coordinator.lock)
+        lock = _annotation_taking_lock(coordinator.lock)
         annotate = f"kubectl -n {coordinator.namespace} annotate {kind} {coordinator.name} {lock}"
         return f"take its lock by hand ({annotate}), or remove it"
     scale = f"kubectl -n {coordinator.namespace} scale {kind} {coordinator.name} --replicas=0"
     return f"pause it ({scale})"
 
 
-def _locked_by_hand(lock: LockAnnotation) -> str:
-    """Return the annotation that fills kured's lock, in the form that its kured reads."""
+def _annotation_taking_lock(lock: LockAnnotation) -> str:
+    """Return the NAME=JSON for `kubectl annotate` that takes every place of kured's lock.
+
+    One place has another format than several.
+    """
     name = shell_word(lock.name)
     if lock.owners == 1:
         return f"""{name}='{{"nodeID":"manual"}}'"""

@@ -122,10 +122,14 @@ def _shortage(shortage: Shortage | None) -> str:
 
 
 def _amount(resource: str, amount: int) -> str:
+    """Render millicores, bytes of memory, or a number of anything else."""
     match resource:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
         case "memory":
             return f"{amount >> 20}Mi memory"
+        case _ if resource.startswith(HOST_PORT):
+            # It names one port in full, so it has no number.
+            return resource
         case _:
-            return resource if resource.startswith(HOST_PORT) else f"{amount} {resource}"
+            return f"{amount} {resource}"

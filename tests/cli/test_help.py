@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from rollout.cli.main import program
+from rollout.cli.main import root_command
 from rollout.cli.settings.schema import Allow, settings
 from tests.cli.conftest import Command
 from tests.docs.test_blocks import path_with_program
@@ -53,7 +53,7 @@ def test_the_longest_help_is_a_page(columns: str, most: int, command: Command) -
 
 def test_no_flag_is_broken_across_lines() -> None:
     broken = [
-        path for path, text in helps(program(), "rollout") if re.search(r"--[a-z-]+-\n", text)
+        path for path, text in helps(root_command(), "rollout") if re.search(r"--[a-z-]+-\n", text)
     ]
     assert broken == []
 
@@ -125,7 +125,7 @@ def test_help_teaches_without_pythons_words(command: Command) -> None:
     """Arguments by their names alone; the flags that examples have; where else a flag may stand; an
     example each.
     """
-    texts = dict(helps(program(), "rollout"))
+    texts = dict(helps(root_command(), "rollout"))
     assert [
         path
         for path, text in texts.items()

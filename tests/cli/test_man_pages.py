@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from rollout.cli.commands.help import pages_of
-from rollout.cli.main import program
+from rollout.cli.main import root_command
 from tests.cli.conftest import Command
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return dict(pages_of(program(), "rollout"))
+    return dict(pages_of(root_command(), "rollout"))
 
 
 def test_each_command_has_a_page_with_each_of_its_flags(pages: dict[str, str]) -> None:
-    root: Any = program()
+    root: Any = root_command()
     for name, command in root.commands.items():
         text = pages[f"rollout-{name}.1"].replace("\\-", "-")
         flags = [

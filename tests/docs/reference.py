@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from rollout.cli.main import program
+from rollout.cli.main import root_command
 from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.cli.settings.values import Setting, default_text
 from rollout.errors import ExitCode
@@ -97,7 +97,7 @@ def flags() -> str:
 
 def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
-    for path, command in _commands("", program()):
+    for path, command in _commands("", root_command()):
         for parameter in command.params:
             if parameter.param_type_name == "option" and "--help" not in parameter.opts:
                 yield path, parameter
@@ -238,7 +238,7 @@ def metrics() -> str:
 def commands() -> str:
     """Every command that help shows, those of groups as well, each with its line there."""
     rows: list[tuple[str, str]] = []
-    for path, command in _commands("", program()):
+    for path, command in _commands("", root_command()):
         if not command.hidden:
             arguments = [item for item in command.params if item.param_type_name == "argument"]
             words = ("rollout", path, *map(_argument, arguments))

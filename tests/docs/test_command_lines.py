@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from rollout.cli.main import program
+from rollout.cli.main import root_command
 from rollout.cli.settings.reading import SettingsFile, assignments, given, unknown_variables
 from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
@@ -148,7 +148,7 @@ def judge(words: Sequence[str]) -> None:
 @pytest.fixture(scope="module")
 def whole() -> Any:
     """The program, whose commands do nothing once their words are read."""
-    made = program()
+    made = root_command()
     for _, command in commands(made):
         command.callback = lambda **_values: None
     return made

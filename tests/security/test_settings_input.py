@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rollout.cli.main import program
+from rollout.cli.main import root_command
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
@@ -58,7 +58,7 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 def judged() -> Iterator[tuple[tuple[str, ...], str]]:
     """Every flag with the first command that has it."""
     seen = set[str]()
-    for names, command in commands(program()):
+    for names, command in commands(root_command()):
         for option in command.params:
             flag = next((name for name in option.opts if name.startswith("--")), "")
             is_path = "Path" in str(option.type_descriptor.annotation) or option.metavar == "FILE"

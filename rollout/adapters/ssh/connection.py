@@ -27,7 +27,7 @@ from rollout.adapters.ssh.failures import (
     Offer,
     OutputLimitError,
     TurnedAwayError,
-    failure,
+    ssh_error,
 )
 from rollout.adapters.ssh.keys import UnsignedError, describe
 from rollout.adapters.ssh.known_hosts import HostKey
@@ -178,7 +178,7 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     except OSError as error:
         is_late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
         allowed = deadline - started if is_late else None
-        raise failure(error, host, "connecting", seconds_allowed=allowed) from error
+        raise ssh_error(error, host, "connecting", seconds_allowed=allowed) from error
     try:
         yield connection
     except (OSError, EOFError, paramiko.SSHException) as error:
@@ -305,7 +305,7 @@ class Connection:
         if self._socket.is_flooded:
             return OutputLimitError(f"the host sent too much data while {self._doing}")
         is_late = isinstance(error, TimeoutError) or not self._socket.seconds_left
-        failed = failure(
+        explained = ssh_error(
             error,
             self._host,
             self._doing,
@@ -315,8 +315,8 @@ class Connection:
             offer=self._transport.unknown_offer,
         )
         if self._doing == AGREEING and not is_late and self._was_full(complaint):
-            return TurnedAwayError(failed.message, hint=failed.hint)
-        return failed
+            return TurnedAwayError(explained.message, hint=explained.hint)
+        return explained
 
     def _was_full(self, complaint: str) -> bool:
         if self._host.proxy:

@@ -50,7 +50,7 @@ class TurnedAwayError(SshUnreachableError):
     """The host or its jump host has too many logins in progress. Nothing was sent to it."""
 
 
-def failure(
+def ssh_error(
     error: Exception,
     host: Host,
     doing: str,

@@ -170,7 +170,7 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
     try:
         return _load(data, passphrase=None)
     except TypeError:
-        # The key is encrypted.
+        # The key is encrypted. It is loaded with the passphrase below.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_UNLOCK.format(file)) from None

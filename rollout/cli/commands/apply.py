@@ -40,6 +40,7 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
+# `takes` declares the flags and the arguments, and passes `settings` and `file`.
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: Given,
@@ -74,6 +75,7 @@ def apply(
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
         watch = refusals.lock_watch_unless_held(api, request.namespace)
+        # A stopped rollout is replaced only if the operator sees that first.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
         prepared = fresh.prepared
@@ -81,7 +83,7 @@ def apply(
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))
-        # The plan that is shown has these notes; a saved one shows only its file.
+        # `_show` has printed these notes, except with -o json or for a saved plan.
         if settings.output.as_json or file is not None:
             warn(*screens.held_notes(prepared.plan))
         if asks:

@@ -219,7 +219,7 @@ def _undo(
     from rollout.cli.program import with_program_name
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages.cluster import read_nodes
-    from rollout.cli.stages.execute import lock_request, new_process_id, reach_hosts
+    from rollout.cli.stages.execute import lock_request, new_process_word, reach_hosts
     from rollout.cli.stages.hosts import find_hosts
     from rollout.execution.base.deadline import StopRequest
     from rollout.execution.rollout.abort import abort as undo
@@ -228,7 +228,9 @@ def _undo(
     nodes = read_nodes(connections.api)
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
     progress = PlainLines(sys.stderr, rephrase=with_program_name)
-    lock = lock_request(settings, process=new_process_id(), watch=watch, force_unlock=force_unlock)
+    lock = lock_request(
+        settings, process=new_process_word(), watch=watch, force_unlock=force_unlock
+    )
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no more nodes are returned"):
         return undo(

@@ -93,7 +93,7 @@ def reach_hosts(
     )
 
 
-def new_process_id() -> str:
+def new_process_word() -> str:
     """Return a word that no other process has; holder names can be the same in two containers."""
     return secrets.token_hex(8)
 
@@ -120,19 +120,27 @@ def run_and_show(execution: Execution) -> RunResult:
     if not prepared.has_something_to_do:
         return report_nothing_done(execution)
     began = wiring.system_clock().monotonic()
-    asks = execution.gate_ports.confirmation is not None
+    asks_before_waves = execution.gate_ports.confirmation is not None
     names_pods = output.verbose > 0
     shown = display(
-        as_json=output.as_json, live=not asks, stop=execution.stop, names_pods=names_pods
+        as_json=output.as_json,
+        live=not asks_before_waves,
+        stop=execution.stop,
+        names_pods=names_pods,
     )
     with shown as observer, stage("run") as note:
-        process = new_process_id()
+        process = new_process_word()
         with _observers(execution, observer, process) as observers:
             ports = _run_ports(execution, observers)
-            lock = _lock_request_of(execution, process)
+            lock = lock_request(
+                prepared.request.settings,
+                process=process,
+                watch=execution.watch,
+                force_unlock=execution.force_unlock,
+            )
             result = run_plan(_run_request(prepared), ports, lock, execution.stop)
         note(result_counts(result))
-        # A process that did not notice the lost terminal continues.
+        # If the login broke meanwhile, the summary must not fail.
         discard_lost_terminals()
     if not output.as_json and (plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
@@ -201,15 +209,6 @@ def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
         clock=wiring.system_clock(),
         gate_ports=execution.gate_ports,
         observers=observers,
-    )
-
-
-def _lock_request_of(execution: Execution, process: str) -> LockRequest:
-    return lock_request(
-        execution.prepared.request.settings,
-        process=process,
-        watch=execution.watch,
-        force_unlock=execution.force_unlock,
     )
 
 

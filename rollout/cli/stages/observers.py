@@ -272,7 +272,10 @@ class MeasuredPass:
 
 @contextmanager
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """Measure one pass, or one apply or resume, by the code that is set or the error raised."""
+    """Measure one pass, or one apply or resume.
+
+    Its result is the code that the caller sets, or that of the error that is raised.
+    """
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -286,9 +289,7 @@ def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
         if metrics:
             from rollout.report.metrics import PassResult
 
-            name = measured.code.name.lower()
-            result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
-            metrics.end_pass(result, clock.now())
+            metrics.end_pass(PassResult.of(measured.code), clock.now())
 
 
 @contextmanager

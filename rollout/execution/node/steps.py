@@ -160,14 +160,14 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.version
     targets = facts.detection.targets
-    staged = at_version(context, staged_version)
+    context_of_staged = at_version(context, staged_version)
     # Objections to the planned version are checked by the rollout and at the cordon.
     if staged_version != context.planned.staged_version:
-        objection = context.engine.objection_to_version(staged.planned, staged_version)
+        objection = context.engine.objection_to_version(context_of_staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
-    context.engine.run_node_command(staged)
-    claim(staged, staged_version, facts, detected=targets_text(targets))
+    context.engine.run_node_command(context_of_staged)
+    claim(context_of_staged, staged_version, facts, detected=targets_text(targets))
     approved = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return approved.move(Edge.CORDONED)
 

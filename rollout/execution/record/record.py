@@ -225,6 +225,7 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if packed is not None:
         document = _unpack(packed)
     try:
+        # The marks on the Nodes have this run's ID, whatever the document says.
         return replace(decode_plan(document, "its plan"), plan_id=run)
     except PlanFileError as error:
         raise NotUnderstoodError(error.message) from error

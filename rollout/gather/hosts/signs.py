@@ -157,29 +157,31 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     except (msgspec.MsgspecError, RecursionError):
         why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
         return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not answer: {why}")
-    return _of_deployments(
-        status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked"
-    )
+    has_lock_file = stdout.get("rpm-ostree-lock", "") == "locked"
+    return _sign_of_deployments(status.deployments, has_lock_file=has_lock_file)
 
 
-def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> Sign:
+def _sign_of_deployments(deployments: Sequence[_Deployment], *, has_lock_file: bool) -> Sign:
+    """Return the sign of the staged deployment, which a file or its own status may lock."""
     source = Source.RPM_OSTREE
-    booted = ""
+    booted_checksum = ""
     for item in deployments:
         if item.booted and _CHECKSUM.fullmatch(item.checksum):
-            booted = item.checksum
+            booted_checksum = item.checksum
             break
-    if not booted:
+    if not booted_checksum:
         return Sign(source, SourceAnswer.NONE, "rpm-ostree names no booted deployment")
     staged = next((item for item in deployments if item.staged and not item.booted), None)
     if staged is None:
-        return Sign(source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted)
+        return Sign(
+            source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted_checksum
+        )
     if not _CHECKSUM.fullmatch(staged.checksum):
         return Sign(
             source,
             SourceAnswer.NONE,
             "rpm-ostree's staged deployment has no checksum",
-            current=booted,
+            current=booted_checksum,
         )
     name = version(staged.version or "")
     return Sign(
@@ -188,8 +190,8 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
         detail=f"deployment {name or staged.checksum[:12]} is staged",
         version=name,
         target=staged.checksum,
-        current=booted,
-        blocked=_LOCKED if is_locked or staged.is_locked else "",
+        current=booted_checksum,
+        blocked=_LOCKED if has_lock_file or staged.is_locked else "",
     )
 
 

@@ -196,7 +196,7 @@ class Neighbors:
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
             if term_key not in self._carriers:
-                carriers = Tally(self._domains_of(term.topology))
+                carriers = Tally(self._domains_of_all_nodes(term.topology))
                 self._carriers[term_key] = carriers
                 for target in self._selected(term_key):
                     target.repelled_by.append(carriers)
@@ -224,7 +224,7 @@ class Neighbors:
             return set.intersection(*(set(self._selected(term)) for term in terms))
 
         topology, _selector, _namespaces = terms[0]
-        return self._tally(terms, self._domains_of(topology), matching)
+        return self._tally(terms, self._domains_of_all_nodes(topology), matching)
 
     def _tally(
         self,
@@ -239,7 +239,7 @@ class Neighbors:
 
     def _spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
         selector = spread.selects_for(group.labels)
-        domains = self._domains_for(spread, group)
+        domains = self._domains_of_spread(spread, group)
         key = (id(domains), group.namespace, selector)
         tally = self._tally(key, domains, lambda: self._within(group.namespace, selector))
         return spread, tally, int(selector.matches(group.labels))
@@ -253,23 +253,20 @@ class Neighbors:
                 if node:
                     tally.add(node)
 
-    def _domains_of(self, topology: str) -> TopologyDomains:
+    def _domains_of_all_nodes(self, topology: str) -> TopologyDomains:
         if (topology,) not in self._domains:
             self._domains[topology,] = TopologyDomains.of(topology, self._nodes)
         return self._domains[topology,]
 
-    def _domains_for(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
-        placement = group.placement
-        topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-        affinity: object = None
-        if not spread.ignores_affinity and (
-            group.node_selector or placement.node_terms is not None
-        ):
-            affinity = (tuple(group.node_selector.items()), placement.node_terms)
-        tolerations = placement.tolerations if spread.heeds_taints else None
-        if len(topologies) == 1 and affinity is None and tolerations is None:
-            return self._domains_of(spread.topology)
-        key = (spread.topology, topologies, affinity, tolerations)
+    def _domains_of_spread(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
+        """Return the domains of the nodes that the spread counts.
+
+        Groups that count the same nodes share one object.
+        """
+        rules = _counting_rules(spread, group)
+        if rules is None:
+            return self._domains_of_all_nodes(spread.topology)
+        key = (spread.topology, *rules)
         if key not in self._domains:
             nodes = [node for node in self._nodes if _is_counted(node, spread, group)]
             self._domains[key] = TopologyDomains.of(spread.topology, nodes)
@@ -335,6 +332,20 @@ def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
     if not spread.heeds_taints:
         return tally.least()
     return min((tally.counts.get(value, 0) for value in domains), default=0)
+
+
+def _counting_rules(spread: Spread, group: _PodGroup) -> tuple[object, ...] | None:
+    """Return all that `_is_counted` depends on besides the node; None if it is always true."""
+    placement = group.placement
+    topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
+    affinity: object = None
+    selects_nodes = group.node_selector or placement.node_terms is not None
+    if selects_nodes and not spread.ignores_affinity:
+        affinity = (tuple(group.node_selector.items()), placement.node_terms)
+    tolerations = placement.tolerations if spread.heeds_taints else None
+    if len(topologies) == 1 and affinity is None and tolerations is None:
+        return None
+    return (topologies, affinity, tolerations)
 
 
 def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:

@@ -28,8 +28,8 @@ class NodeDemand:
     `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
     owners and pools, by key. `holds` is the part of `load` that is away until the node is back.
     `ending` is how many seconds its slowest pod takes to end, and `wait` how long its drain waits
-    for pods that complete by themselves; `ending` is at least as long. `price` is the number of pods that
-    its drain moves, and the millicores that they request.
+    for pods that complete by themselves; `ending` is at least as long. `price` is the number of
+    pods that its drain moves, and the millicores that they request.
     """
 
     name: str

@@ -6,8 +6,8 @@ keep their permits until the node is back. A node that exceeds a budget by itsel
 and shares its wave with no other node of that budget.
 
 Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
-the first wave that takes it. Nodes whose drains wait long for pods to complete come before all others,
-so that the waits pass side by side.
+the first wave that takes it. Nodes whose drains wait long for pods to complete come before all
+others, so that the waits pass side by side.
 """
 
 import math

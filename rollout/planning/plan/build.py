@@ -171,7 +171,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         blockers=blockers,
         warnings=tuple(warnings),
         summary=_summary(waves, layout.lower_bound),
-        estimate=simulator.pace.whole(waves) if waves else TimeEstimate(),
+        estimate=simulator.pace.estimate_rollout(waves) if waves else TimeEstimate(),
     )
     return Decisions(with_id(plan), items, batches, layout.limits)
 

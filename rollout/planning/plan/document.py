@@ -191,11 +191,13 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
+    # The empty name is that of nodes in no pool.
     names = {""}
     try:
         if plan.policy.pools:
             names.update(order_pools(plan.policy.pools))
     except UsageError as error:
+        # The pools have no order.
         yield error.message
         return
     for node in plan.nodes:

@@ -62,13 +62,13 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace:
     """How long things take, in seconds; all sequences are sorted.
 
-    `past` is from local journals, `runs` has whole nodes' times from annotations.
+    `past` is from local journals, `node_runs` has whole nodes' times from annotations.
     `usual_settle` is the mean time that waves took to settle, because these times add up.
     `starts` and `endings` are how long pods took to be ready and to terminate, by owner UID.
     """
 
     past: Past
-    runs: tuple[float, ...] = ()
+    node_runs: tuple[float, ...] = ()
     usual_settle: int = _START_SECONDS
     starts: Mapping[str, int] = field(default_factory=dict)
     endings: Mapping[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Pace:
         )
         return cls(
             past=ordered,
-            runs=tuple(sorted(seconds for seconds in runs if seconds is not None)),
+            node_runs=tuple(sorted(seconds for seconds in runs if seconds is not None)),
             usual_settle=round(mean(past.settles)) if past.settles else _START_SECONDS,
             starts=_starts_of(pods),
             endings=_endings_of(pods, past.owners),
@@ -138,9 +138,9 @@ class Pace:
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
-        if not self.runs:
+        if not self.node_runs:
             return _REBOOT_SECONDS
-        whole = _slowest(self.runs, nodes)
+        whole = _slowest(self.node_runs, nodes)
         return max(whole - drain, whole // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
@@ -154,28 +154,29 @@ class Pace:
             return min(round(self.past.settles[0]), _START_SECONDS)
         return self.usual_settle
 
-    def whole(self, waves: Iterable[Wave]) -> TimeEstimate:
-        is_assumed = not (self.past.reboots or self.runs)
+    def estimate_rollout(self, waves: Iterable[Wave]) -> TimeEstimate:
+        is_assumed = not (self.past.reboots or self.node_runs)
         return TimeEstimate(
             seconds=sum(wave.estimate.seconds for wave in waves),
             basis=(self._basis_of_reboots(), self._basis_of_drains(), self._basis_of_settling()),
-            usual_reboot=_slowest(self.past.reboots, 1) if self.past.reboots else 0,
+            usual_reboot=_median(self.past.reboots) if self.past.reboots else 0,
             assumed_reboot=_REBOOT_SECONDS if is_assumed else 0,
         )
 
     def _basis_of_reboots(self) -> str:
         if self.past.reboots:
-            return f"a reboot takes {_median(self.past.reboots)}{_of_journals(self.past.reboots)}"
-        if self.runs:
-            return (
-                f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs"
-                " recorded on the nodes"
-            )
+            median = Duration(_median(self.past.reboots))
+            return f"a reboot takes {median}{_of_journals(self.past.reboots)}"
+        if self.node_runs:
+            median = Duration(_median(self.node_runs))
+            runs = f"{len(self.node_runs)} past runs recorded on the nodes"
+            return f"a node takes {median}, the median of {runs}"
         return f"a reboot takes {Duration(_REBOOT_SECONDS)} (assumed)"
 
     def _basis_of_drains(self) -> str:
         if self.past.drains:
-            return f"a drain takes {_median(self.past.drains)}{_of_journals(self.past.drains)}"
+            median = Duration(_median(self.past.drains))
+            return f"a drain takes {median}{_of_journals(self.past.drains)}"
         return "pods use all of their termination grace"
 
     def _basis_of_settling(self) -> str:
@@ -221,8 +222,8 @@ def _slowest(past: Sequence[float], number: int) -> int:
     return round(past[rank - 1])
 
 
-def _median(past: Sequence[float]) -> str:
-    return str(Duration(round(_slowest(past, 1))))
+def _median(past: Sequence[float]) -> int:
+    return _slowest(past, 1)
 
 
 def _of_journals(past: Sequence[float]) -> str:
@@ -243,10 +244,11 @@ def last_run_seconds(node: Node) -> float | None:
 
 
 def slowest_node_seconds(policy: Policy) -> float:
+    """Return the most seconds that a node may take before it has failed, in any pool."""
     pools = policy.pools
-    drain = max(policy.drain.timeout, *(pool.drain_timeout or 0 for pool in pools), 0)
-    reboot = max(policy.reboot_timeout, *(pool.reboot_timeout or 0 for pool in pools), 0)
-    ready = max(policy.ready_timeout, *(pool.ready_timeout or 0 for pool in pools), 0)
+    drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
+    reboot = _longest(policy.reboot_timeout, [pool.reboot_timeout for pool in pools])
+    ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
     waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
@@ -254,3 +256,7 @@ def slowest_node_seconds(policy: Policy) -> float:
     if completion.is_used:
         waits += completion.timeout
     return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks
+
+
+def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
+    return max([default, *filter(None, of_pools)])

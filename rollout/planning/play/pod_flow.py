@@ -74,29 +74,29 @@ class _DrainState:
     has_timed_out: bool = False
 
 
-class _Sequence:
-    """The pods of a StatefulSet that are away: the lowest starts next, once gone."""
+class _StatefulSetOrder:
+    """The pods of a StatefulSet that are away: the lowest starts next, once its old one is gone."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
-        self._gone = set[str]()
+        self._may_start = set[str]()
 
     def leave(self, pod: Pod) -> None:
-        self._gone.discard(pod.uid)
+        self._may_start.discard(pod.uid)
         self._away[pod.uid] = pod
 
     def gone(self, pod: Pod) -> None:
-        self._gone.add(pod.uid)
+        self._may_start.add(pod.uid)
 
     def ready(self, pod: Pod) -> None:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
-        """Return the pod that starts now, once; None if none may."""
+        """Return the lowest pod that is away, if its old one is gone. Each is returned once."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
-        if lowest is None or lowest.uid not in self._gone:
+        if lowest is None or lowest.uid not in self._may_start:
             return None
-        self._gone.discard(lowest.uid)
+        self._may_start.discard(lowest.uid)
         return lowest
 
 
@@ -128,7 +128,9 @@ class PodFlow:
     _wanting: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
     _lives: Counter[str] = field(default_factory=Counter)
-    _sequences: dict[str, _Sequence] = field(default_factory=lambda: defaultdict(_Sequence))
+    _sequences: dict[str, _StatefulSetOrder] = field(
+        default_factory=lambda: defaultdict(_StatefulSetOrder)
+    )
     _pending: dict[str, Pod] = field(default_factory=dict)
     _minding: dict[str, Pod] = field(default_factory=dict)
     _known: dict[str, _Traits] = field(default_factory=dict)

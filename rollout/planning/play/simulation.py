@@ -259,14 +259,19 @@ class _SideBySideRun(_WaveSimulation):
         for name in names:
             self.begin(name, slowest, len(names))
         events.run(lambda: self.are_back)
+        # The rollout does not wait for the last wave to settle.
         if not is_last:
-            back = self.now
-            deadline = back + round(simulator.policy.settle_timeout)
-            events.run(lambda: self.flow.missing <= before, until=deadline)
-            moved = list(chain.from_iterable(pods))
-            if moved:
-                events.pass_until(back + simulator.pace.settle(moved))
+            self._await_settled(list(chain.from_iterable(pods)), before)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
+
+    def _await_settled(self, moved: Sequence[Pod], missing_before: int) -> None:
+        """Wait until as many pods are ready as before, but at least as long as past waves took."""
+        events = self.flow.events
+        back = self.now
+        deadline = back + round(self.simulator.policy.settle_timeout)
+        events.run(lambda: self.flow.missing <= missing_before, until=deadline)
+        if moved:
+            events.pass_until(back + self.simulator.pace.settle(moved))
 
 
 class _EstimatedRun(_WaveSimulation):
@@ -361,6 +366,11 @@ class _RollingRun(_WaveSimulation):
             self._check_settled(name)
 
     def _check_settled(self, name: str) -> None:
+        """Free the node's place a soak after all owners of its pods have as many as before.
+
+        Until then the node waits for the first owner that has not. `_check_waiting` checks it
+        again.
+        """
         if name not in self._before:
             return
         for owner, before in self._before[name].items():
