@@ -10,7 +10,7 @@ by which budgets tell the primary from the others. Without one, the operator rep
 closed budgets on cordoned nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
@@ -62,15 +62,22 @@ class Databases(WorkloadController):
         if "instanceNames" not in spec_of(obj):
             self._create_budgets(obj)
         self._create_instances(obj)
-        role = _role_of(obj)
-        if role and not self._primaries(obj):
+        primaries = self._primaries(obj)
+        if not _role_of(obj):
+            self._move_later(obj, self._active(obj), self._replace_guarded)
+        elif primaries:
+            self._move_later(obj, primaries, self._switch_over)
+        else:
             self._promote_standby(obj)
-        elif any(self._is_cordoned(pod) for pod in self._primaries(obj) or self._active(obj)):
-            annotations = field_of(obj, "spec.template.metadata.annotations") or {}
-            seconds = annotations.get(SWITCHOVER, _SWITCHOVER_SECONDS)
-            if seconds != _NEVER:
-                act = self._switch_over if role else self._replace_guarded
-                self._cluster.agenda.later(float(seconds), act, *key(obj))
+
+    def _move_later(self, obj: Json, pods: list[Json], move: Callable[[str, str], None]) -> None:
+        """Move the pods some seconds after the cordon of one of their nodes."""
+        if not any(map(self._is_cordoned, pods)):
+            return
+        annotations = field_of(obj, "spec.template.metadata.annotations") or {}
+        seconds = annotations.get(SWITCHOVER, _SWITCHOVER_SECONDS)
+        if seconds != _NEVER:
+            self._cluster.agenda.later(float(seconds), move, *key(obj))
 
     def _create_budgets(self, obj: Json) -> None:
         name = name_of(obj)
