@@ -2,7 +2,7 @@
 settles from each after a while."""
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.model.cluster import Node
-from rollout.model.finding import Finding
+from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
@@ -47,7 +47,7 @@ class OpenEngine:
     def is_window_closed(self, planned: PlannedNode) -> bool:
         return False
 
-    def busy_controller(self, _name: str, _nodes: object) -> None:
+    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         return None
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:

@@ -3,7 +3,7 @@ never both.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, RefusedError
@@ -21,12 +22,22 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.model import marks
-from rollout.model.finding import AllNodesPaused, Finding
+from rollout.model.cluster import Node
+from rollout.model.finding import AllNodesPaused, ControllerMoving, Finding
 from rollout.model.memory import Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
 from rollout.ports import ClusterApi
-from tests.execution.drains import Json, change, put, stored, unfenced
+from tests.execution.drains import (
+    Json,
+    add_budget,
+    add_pod,
+    change,
+    owner,
+    put,
+    stored,
+    unfenced,
+)
 from tests.execution.simulated import OpenEngine
 from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
@@ -45,6 +56,17 @@ class Allowed(OpenEngine):
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
         return self.why()
+
+
+@dataclass
+class OfOneDatabase(OpenEngine):
+    """An engine with room for all nodes, of which each has an instance of one database."""
+
+    api: ClusterApi | None = None
+    most: int = len(NAMES)
+
+    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        return busy_controller(cast("ClusterApi", self.api), name, nodes)
 
 
 @dataclass
@@ -101,7 +123,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollout.execution.node.claim._PAUSE", 0.01)
 
 
-def context(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> NodeContext:
+def context(
+    api: object, name: str, admission: OpenEngine, *, cordoned: bool = False
+) -> NodeContext:
     clock = SystemClock()
     cluster = PatientApi(cast("ClusterApi", api), clock)
     report = Reporter((), clock)
@@ -118,7 +142,7 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
     )
 
 
-def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:
+def claimed(api: object, name: str, admission: OpenEngine, *, cordoned: bool = False) -> bool:
     try:
         claim(context(api, name, admission, cordoned=cordoned), "2", facts("n1"))
     except RefusedError:
@@ -150,6 +174,24 @@ def test_at_whichever_request_another_comes_one_of_the_two_goes(
     assert sorted(went.values()) == [False, True]
     assert seen.cordoned == {name for name, has_gone in went.items() if has_gone}
     assert all(is_unmarked(server, name) for name, has_gone in went.items() if not has_gone)
+
+
+@pytest.mark.parametrize(("first", "second"), [("n1", "n2"), ("n2", "n1")])
+@pytest.mark.parametrize("number", range(1, 7))
+def test_of_two_nodes_with_instances_of_one_database_one_goes(
+    first: str, second: str, number: int, server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    database = owner("Cluster", "shop", "postgresql.cnpg.io/v1")
+    for name in (first, second):
+        add_pod(server, name, f"shop-{name}", owned=database, metadata={"labels": {"app": "shop"}})
+    add_budget(server, "shop", allowed=0, needs=2, has=2, expected=2)
+    engine = OfOneDatabase(api=api)
+    others: list[bool] = []
+    interrupted = Interrupted(api, number, lambda: others.append(claimed(api, second, engine)))
+    went = {first: claimed(interrupted, first, engine)}
+    went[second] = others[0] if others else claimed(api, second, engine)
+    assert seen.most == 1
+    assert sorted(went.values()) == [False, True]
 
 
 def test_many_at_once_all_get_their_turn_and_never_more_than_may(
