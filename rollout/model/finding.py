@@ -368,7 +368,7 @@ class StillRunning(NodeFinding, frozen=True):
 
 
 class StartKind(StrEnum):
-    """Why a planned node was not started, or the rollout started no further node; fixed words."""
+    """Why a planned node was not started, or the rollout started no further node; enumerated values."""
 
     WINDOW = "window"
     DEADLINE = "deadline"

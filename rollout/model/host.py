@@ -318,7 +318,7 @@ HostObservation = HostFacts | ProbeFailure
 
 
 class UpdateState(StrEnum):
-    """How a host without a staged update compares with the newest version; fixed words."""
+    """How a host without a staged update compares with the newest version; enumerated values."""
 
     UP_TO_DATE = "up-to-date"
     BEHIND = "behind"

@@ -17,7 +17,7 @@ FORMAT_VERSION = "1.0"
 
 
 class ExclusionReason(StrEnum):
-    """Why a node is not part of the plan; fixed words."""
+    """Why a node is not part of the plan; enumerated values."""
 
     NOT_READY = "not-ready"
     DELETING = "deleting"
@@ -68,7 +68,7 @@ _NO_TROUBLE = frozenset(
 
 
 class BlockerKind(StrEnum):
-    """What makes a drain fail or prevents the start; fixed words."""
+    """What makes a drain fail or prevents the start; enumerated values."""
 
     BUDGET_NEVER = "budget-never"
     TWO_BUDGETS = "two-budgets"
@@ -85,7 +85,7 @@ class BlockerKind(StrEnum):
 
 
 class WarningKind(StrEnum):
-    """What a warning is about; fixed words."""
+    """What a warning is about; enumerated values."""
 
     POD = "pod"
     BUDGET_WAITING = "budget-waiting"

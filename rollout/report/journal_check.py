@@ -36,7 +36,7 @@ from rollout.report.lines import (
 
 
 class Rule(StrEnum):
-    """What a journal is checked for; fixed words."""
+    """What a journal is checked for; enumerated values."""
 
     TRANSITION = "transition"
     LIMIT = "limit"

@@ -1,4 +1,4 @@
-"""The tables of the documents, made from the code: flags, fixed words, rights.
+"""The tables of the documents, made from the code: flags, enumerated values, permissions.
 
 `python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
@@ -22,7 +22,7 @@ from rollout.report.journal_check import Rule
 from rollout.report.metric_families import Families
 from rollout.server.protocol import AnswerKind
 
-# What each fixed word means, by the enum that has it.
+# What each enumerated value means, by the enum that has it.
 _WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
     Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
 )
@@ -39,9 +39,9 @@ _KINDS: Sequence[type[Enum]] = (
 
 
 def words(kind: type[Enum], heading: str) -> str:
-    """A table of fixed words, or numbers, and what they mean."""
+    """A table of enumerated values, or numbers, and what they mean."""
     return _table(
-        (heading, "means"),
+        (heading, "description"),
         [(f"`{word}`", meaning) for word, meaning in _WORDS[kind.__name__].items()],
     )
 
@@ -68,17 +68,17 @@ def moves() -> str:
                 by_target.setdefault(edges[Edge(word)], []).append(f"`{phase}`")
         for target, phases_before in by_target.items():
             rows.append((f"`{word}`", ", ".join(phases_before), f"`{target}`", meaning))
-    return _table(("edge", "from", "to", "means"), rows)
+    return _table(("edge", "from", "to", "description"), rows)
 
 
 def reasons() -> str:
-    """The reasons with what an ending makes of a node that was asked for."""
-    endings = {True: f"not done: {ExitCode.PARTIAL.value}", False: "left out: 0"}
+    """The reasons, each with the exit code of a run that succeeds otherwise."""
+    exit_codes = {True: str(ExitCode.PARTIAL.value), False: "0"}
     rows = [
-        (f"`{reason}`", meaning, endings[ExclusionReason(reason).is_trouble])
+        (f"`{reason}`", meaning, exit_codes[ExclusionReason(reason).is_trouble])
         for reason, meaning in _WORDS["ExclusionReason"].items()
     ]
-    return _table(("reason", "means", "the run ends with"), rows)
+    return _table(("reason", "description", "exit code"), rows)
 
 
 def flags() -> str:
@@ -88,7 +88,7 @@ def flags() -> str:
     for command, parameter in options():
         if not {name.removeprefix("--") for name in parameter.opts} & known:
             sections.setdefault(f"rollout {command}", []).append(parameter)
-    headings = ("option", "means")
+    headings = ("option", "description")
     return "\n\n".join(
         f"**`{title}`**\n\n{_table(headings, [(_names(item), _meaning(item)) for item in found])}"
         for title, found in sections.items()
@@ -142,7 +142,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def unexplained() -> list[str]:
-    """Fixed words that no table has, and those of a table that are no more."""
+    """Enumerated values that no table has, and those of a table that are no more."""
     return [
         word
         for kind in _KINDS
@@ -159,7 +159,8 @@ def rights() -> str:
     for right in dict.fromkeys((*usual, *deleting)):
         rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
     return _table(
-        ("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()]
+        ("resource", "where", "verbs", "purpose"),
+        [_right(*key, alike) for key, alike in rows.items()],
     )
 
 
@@ -167,7 +168,7 @@ def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> 
     condition = (
         ""
         if set(rights) & set(apply_rights(LEASE_NAMESPACE))
-        else "; with `--disable-eviction` alone"
+        else "; needed only with `--disable-eviction`"
     )
     without = "; optional" if all(right.optional for right in rights) else ""
     return (
@@ -198,7 +199,7 @@ def keys() -> str:
         tables.setdefault(f"[{table}]", []).append(_key(setting, key))
     for name in LISTS:
         tables[f"[[{name}]]"] = [_key(setting, key) for key, setting in settings_in(name).items()]
-    headings = ("key", "is", "default", "flag or variable")
+    headings = ("key", "description", "default", "flag or variable")
     return "\n\n".join(
         f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items()
     )
@@ -217,7 +218,7 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
         else ""
     )
     shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
-    return shown, f"{setting.help}.", f"`{default}`" if default else "", other
+    return shown, _escaped(f"{setting.help}."), f"`{default}`" if default else "", other
 
 
 def metrics() -> str:
@@ -232,7 +233,7 @@ def metrics() -> str:
         for family in Families("").all
         for metric in family.instrument.describe()
     ]
-    return _table(("metric", "kind", "labels", "means"), rows)
+    return _table(("metric", "kind", "labels", "description"), rows)
 
 
 def commands() -> str:
@@ -242,8 +243,13 @@ def commands() -> str:
         if not command.hidden:
             arguments = [item for item in command.params if item.param_type_name == "argument"]
             words = ("rollout", path, *map(_argument, arguments))
-            rows.append((f"`{' '.join(words)}`", command.get_short_help_str(limit=200)))
-    return _table(("command", "does"), rows)
+            rows.append((_escaped(f"`{' '.join(words)}`"), command.get_short_help_str(limit=200)))
+    return _table(("command", "description"), rows)
+
+
+def _escaped(text: str) -> str:
+    """The text for a cell of a table, where a bare pipe would begin the next cell."""
+    return text.replace("|", "\\|")
 
 
 def _argument(argument: Any) -> str:
@@ -259,7 +265,7 @@ def fleetlock_answers() -> str:
         [str(AnswerKind(word).status), f"`{word}`", meaning]
         for word, meaning in _WORDS["AnswerKind"].items()
     ]
-    return _table(["status", "kind", "is answered when"], rows)
+    return _table(["status", "kind", "when it is sent"], rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {

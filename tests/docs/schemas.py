@@ -248,7 +248,7 @@ def written(command: str) -> str:
 def listing() -> str:
     """A table of the schemas, each with what it is of."""
     rows = [f"| [{name}](schemas/{name}.json) | {title(name)} |" for name in DOCUMENTS]
-    return "\n".join(("| schema | of |", "| --- | --- |", *rows))
+    return "\n".join(("| schema | document |", "| --- | --- |", *rows))
 
 
 def title(command: str) -> str:
@@ -282,7 +282,13 @@ def _table(name: str, component: Mapping[str, Any]) -> str:
         if field not in _told_of_all(component)
     ]
     return "\n".join(
-        (_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows)
+        (
+            _title(name, component),
+            "",
+            "| field | type | description |",
+            "| --- | --- | --- |",
+            *rows,
+        )
     )
 
 

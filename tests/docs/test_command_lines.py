@@ -101,7 +101,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 # Of another program.
-FOREIGN = {"--check"}
+FOREIGN = {"--check", "--concurrency", "--lock-annotation", "--lock-ttl"}
 # Words of the pages that stand for others, of which a command takes but some.
 MEANT = {
     **dict.fromkeys(("rollout.toml", "cluster.toml", "/etc/rollout.toml"), "settings.toml"),

@@ -146,11 +146,11 @@ def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     ]
 
 
-def test_every_folder_of_tests_is_told() -> None:
+def test_every_directory_of_tests_is_listed() -> None:
     told = set(
         re.findall(
             r"`tests/(\w+)`",
-            text_of(ROOT / "CONTRIBUTING.md").partition("## Tests, by folder\n")[2],
+            text_of(ROOT / "CONTRIBUTING.md").partition("## Tests, by directory\n")[2],
         )
     )
     assert {path.parent.name for path in (ROOT / "tests").glob("*/*.py")} <= told

@@ -131,7 +131,7 @@ def plan_rights() -> tuple[Right, ...]:
         *optional("list", " ".join(maintenance), "see which nodes other operators maintain"),
         *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
         *optional("list", "namespaces", "resolve namespaceSelector in pod affinities"),
-        *optional("list", "jobs.batch", "estimate how long jobs still run"),
+        *optional("list", "jobs.batch", "estimate how much longer Jobs will run"),
         *optional("list", storage, "leave nodes with the last healthy replica alone"),
         *optional("list", "cephclusters.ceph.rook.io", "wait until Ceph is healthy"),
     )
@@ -149,7 +149,9 @@ def apply_rights(
     evidence = marks.EVIDENCE_NAME
     evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
     if disable_eviction:
-        evict = Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
+        evict = Right(
+            "delete", "", "pods", purpose="delete pods, bypassing their PodDisruptionBudgets"
+        )
     shown = Right(
         verb="patch",
         group="",

@@ -12,7 +12,7 @@ from rollout.report.lines import ToldSummary
 
 
 class Ending(StrEnum):
-    """How far the run came, as its journal has it; fixed words.
+    """How far the run came, as its journal has it; enumerated values.
 
     `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was
     interrupted, and nobody can tell which.
@@ -27,7 +27,7 @@ class Ending(StrEnum):
 
 
 class Part(StrEnum):
-    """Where time goes; fixed words. The last three are spent while no node is in flight."""
+    """Where time goes; enumerated values. The last three are spent while no node is in flight."""
 
     PREPARE = "prepare"
     DRAIN = "drain"
