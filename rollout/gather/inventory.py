@@ -203,6 +203,7 @@ class SshOptions:
         user_files = " ".join(map(ssh_path, files.own))
         system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
         if system_files and not user_files:
+            # Otherwise ssh would also read its default files.
             user_files = "none"
         agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
         options = [
@@ -231,7 +232,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """A Node whose host did not answer is in no group that depends on the answer."""
+    """Return the inventory. Only a Node whose host answered is in groups by its answer."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):

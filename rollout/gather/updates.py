@@ -12,6 +12,7 @@ from rollout.gather.hosts.signs import ENGINE_SILENT
 from rollout.gather.hosts.sudo import refusal, sudo_problem
 from rollout.model.finding import NoHost
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
+from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
 from rollout.wording import cause
@@ -76,13 +77,12 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
+    """Yield a result for each node. A host is asked only if its update_engine is idle."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
-            why = cause(NoHost())
-            if observation is not None:
-                why = observation.message
+            why = observation.message if observation is not None else cause(NoHost())
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
             continue
         update = observation.update
@@ -109,6 +109,7 @@ def check_hosts(
 
 
 def check_refusal(result: CommandResult) -> str:
+    """Return why the host has not accepted the request; empty if it has."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:
@@ -118,8 +119,7 @@ def check_refusal(result: CommandResult) -> str:
         return not_run(last_line(result.stderr))
     if result.exit_status == CUT_OFF:
         return ENGINE_SILENT
-    cause = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
-    why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
+    error = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
+    why = f"update_engine refuses the request: {error or f'exit status {result.exit_status}'}"
     complaint = answers.get("sudo-bus", "")
-    root = refusal(sudo_problem(complaint), complaint)
-    return f"{why}; and {root}" if root else why
+    return joined("; and ", why, refusal(sudo_problem(complaint), complaint))

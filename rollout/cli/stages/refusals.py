@@ -145,7 +145,7 @@ def refuse_without_rights(
         raise BlockedError(
             f"cannot write {document.origin}: {why.message}. Failures could not be recorded,"
             " so no pass starts",
-            hint=document.way_out(why),
+            hint=document.hint_for(why),
         )
 
 

@@ -37,7 +37,7 @@ def rewrite(
         changed = change(before.content)
         if changed == before.content:
             return changed
-        body = document.written(changed, before.body)
+        body = document.with_content(changed, before.body)
         if before.body is None:
             api.create(document.collection, body)
         else:

@@ -205,7 +205,7 @@ def _last_wave(config_map: _ConfigMap) -> _StoredWave:
             f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}"
         ) from error
     for workload in wave.workloads.values():
-        if not workload.is_named:
+        if not workload.has_valid_names:
             raise NotUnderstoodError(
                 f"{HEALTH_KEY}: {workload.key[:_EXCERPT]!r} is not a workload name"
             )

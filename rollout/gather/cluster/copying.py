@@ -104,6 +104,7 @@ class Hidden:
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
+        """Replace the names and labels in a JSON value, which `field` of an object holds."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):
@@ -163,7 +164,7 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def copy_document(
-    kept: snapshot.CachedPages,
+    pages: snapshot.CachedPages,
     observations: Mapping[str, HostObservation],
     pace: CopiedPace,
     key: bytes = b"",
@@ -171,9 +172,9 @@ def copy_document(
     """Return the document; with a `key` it is anonymous."""
     sections = dict[str, list[Json]]()
     for name, path in _SECTIONS.items():
-        bodies = kept.get(path, {}).values()
+        bodies = pages.get(path, {}).values()
         sections[name] = [_reduce(msgspec.json.decode(body)) for body in bodies]
-    hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
+    hosts = {name: _host(answer) for name, answer in sorted(observations.items())}
     if key:
         hidden = Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
         for name, items in sections.items():
@@ -186,12 +187,13 @@ def copy_document(
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
 
-def _host(seen: HostObservation) -> CopiedHost:
-    if not isinstance(seen, HostFacts):
+def _host(observation: HostObservation) -> CopiedHost:
+    if not isinstance(observation, HostFacts):
         return CopiedHost(answers=False)
-    detection = seen.detection
     return CopiedHost(
-        waits=detection.needs_reboot, version=seen.running_version, staged=detection.version
+        waits=observation.detection.needs_reboot,
+        version=observation.running_version,
+        staged=observation.detection.version,
     )
 
 
@@ -201,6 +203,7 @@ def _reduce(value: Any, field: str = "") -> Any:
     if not isinstance(value, dict) or field in _MAPS:
         return value
     reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
+    # The only annotation that planning reads, and only whether a pod has it.
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         reduced["annotations"] = {MIRROR_ANNOTATION: ""}
     return reduced

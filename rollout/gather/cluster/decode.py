@@ -84,7 +84,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """A proxy may answer instead of the server for a while, so callers retry as after a 502."""
+    """Return an error to retry after: a proxy may answer instead of the server for a while."""
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
@@ -93,6 +93,7 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
+    """Decode one object, and turn it into a value of the model; errors as in `decode`."""
     read = decode(body, shape, origin)
     try:
         return project(read)
@@ -186,6 +187,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
+    """Return the seconds from scheduling to readiness; None if they are not known."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:

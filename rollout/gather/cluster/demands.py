@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache, partial, reduce
+from functools import lru_cache
 from operator import add
 from typing import TypeVar
 
@@ -52,15 +52,15 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
     """`ValueError` for JSON that the API does not document. Absent parts are empty."""
-    read = _read(affinity, _Affinity) or _Affinity()
+    read = _decode_part(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=node_terms(
             read.node_affinity.required_during_scheduling_ignored_during_execution
         ),
-        tolerations=_read(tolerations, tuple[Toleration, ...]) or (),
+        tolerations=_decode_part(tolerations, tuple[Toleration, ...]) or (),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
-        spreads=_spreads(_read(spreads, tuple[_SpreadConstraint, ...]) or ()),
+        spreads=_spreads(_decode_part(spreads, tuple[_SpreadConstraint, ...]) or ()),
     )
     return ANYWHERE if placement == ANYWHERE else placement
 
@@ -99,7 +99,8 @@ def label_selector(read: wire.Selector) -> LabelSelector:
     return LabelSelector((*exact, *read.match_expressions))
 
 
-def _read(raw: bytes, shape: type[T]) -> T | None:
+def _decode_part(raw: bytes, shape: type[T]) -> T | None:
+    """Return a part of a spec; None if it is absent or null."""
     return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
 
 
@@ -126,7 +127,6 @@ _FIELDS = frozenset({"cpu", "memory", "pods"})
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 
 _Others = tuple[tuple[str, int], ...]
-
 
 # An API server writes fewer than 20 digits. Numbers with thousands of digits would be slow.
 _DIGITS = r"\d{1,100}"
@@ -192,9 +192,9 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     itself replace those of its containers.
     """
     running, starting = _containers(spec)
-    effective = _override(_both(running, starting, max), spec.resources.requests)
-    total = _both(effective, amounts(spec.overhead), add) if spec.overhead else effective
-    others = _join(total.others, _host_ports(spec), add)
+    effective = _override(_combine(running, starting, max), spec.resources.requests)
+    total = _combine(effective, amounts(spec.overhead), add) if spec.overhead else effective
+    others = _combine_others(total.others, _host_ports(spec), add)
     return Resources(cpu_milli=total.cpu_milli, memory=total.memory, pods=1, others=others)
 
 
@@ -216,14 +216,18 @@ def _host_ports(spec: wire.PodSpec) -> _Others:
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
+    """Return the requests of the running containers, and the most while init containers run."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
-        beside = _both(sidecars, _requests(container), add)
+        beside = _combine(sidecars, _requests(container), add)
         if container.restart_policy == "Always":
             sidecars = beside
-        starting = _both(starting, beside, max)
-    return reduce(partial(_both, how=add), map(_requests, spec.containers), sidecars), starting
+        starting = _combine(starting, beside, max)
+    running = sidecars
+    for container in spec.containers:
+        running = _combine(running, _requests(container), add)
+    return running, starting
 
 
 def _requests(container: wire.Container) -> Resources:
@@ -231,26 +235,29 @@ def _requests(container: wire.Container) -> Resources:
 
 
 def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
+    """Return the sum of the containers, replaced by what the pod itself requests."""
     if not of_pod:
         return summed
     overriding = amounts(of_pod)
     return Resources(
         cpu_milli=overriding.cpu_milli if "cpu" in of_pod else summed.cpu_milli,
         memory=overriding.memory if "memory" in of_pod else summed.memory,
-        others=_join(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
+        others=_combine_others(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
     )
 
 
-def _both(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
+def _combine(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
+    """Combine the amounts of each resource: `how` is `add` or `max`."""
     # Most pods have no init containers, so one side is usually nothing.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = how(left.cpu_milli, right.cpu_milli)
     memory = how(left.memory, right.memory)
-    return Resources(cpu, memory, others=_join(left.others, right.others, how))
+    return Resources(cpu, memory, others=_combine_others(left.others, right.others, how))
 
 
-def _join(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
+def _combine_others(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
+    # `left` is sorted already. Host ports, on the right, are not.
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)

@@ -129,7 +129,7 @@ class Document:
             raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(wrong)}")
         return content
 
-    def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
+    def with_content(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap `whole` with this content, a dataclass.
 
         What only a newer version of rollout understands stays in it.
@@ -140,7 +140,7 @@ class Document:
             if value not in (None, "", False)
         }
         fields = {"format_version": _FORMAT, **self._with_unknown_keys(fields, content, whole)}
-        return self._with(msgspec.json.encode(fields).decode(), whole)
+        return self._with_text(msgspec.json.encode(fields).decode(), whole)
 
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, whole: dict[str, Any] | None
@@ -159,6 +159,7 @@ class Document:
         for name, value in fields.items():
             before = known[name]
             if value == before:
+                # As it is stored, with unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
                 kept[name] = _with_unknown_keys_of_entries(value, stored[name], before)
@@ -174,7 +175,7 @@ class Document:
         try:
             text, whole = self.read(api)
             # Changed, because an immutable ConfigMap accepts its own content.
-            body = self._with(f"{text or ''}\n", whole)
+            body = self._with_text(f"{text or ''}\n", whole)
             if whole is None:
                 api.create(self.collection, body, DRY)
             else:
@@ -187,13 +188,13 @@ class Document:
             return None if _NO_DRY_RUN in error.message else error
         return None
 
-    def way_out(self, refusal: ApiError) -> str:
+    def hint_for(self, refusal: ApiError) -> str:
         if refusal.hint:
             return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
         return f"Allow it. If the ConfigMap is immutable or damaged, delete it: {delete}"
 
-    def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
+    def _with_text(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -218,12 +219,12 @@ def _with_unknown_keys_of_entries(
     return kept
 
 
-_KEY = "memory.json"
+_MEMORY_KEY = "memory.json"
 _SLOTS_KEY = "slots.json"
 
 
 def memory_of(namespace: str) -> Document:
-    return Document(namespace, marks.MEMORY_NAME, _KEY)
+    return Document(namespace, marks.MEMORY_NAME, _MEMORY_KEY)
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
@@ -261,6 +262,7 @@ def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
 
 
 def _impossible(memory: Memory) -> Iterator[str]:
+    """Yield what rollout would not have written."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -303,7 +305,7 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    """Raises like `read_slots`."""
+    """Return the slots and their ConfigMap; `ApiError` if they cannot be read or understood."""
     document = slots_of(namespace)
     text, body = document.read(api)
     slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)

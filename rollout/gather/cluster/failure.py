@@ -16,7 +16,7 @@ from rollout.errors import (
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, joined
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -109,11 +109,11 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
     message = answer.message
     if not message:
         text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
-        message = f"the API server answered {status} to {request}{f': {text}' if text else ''}"
+        message = joined(": ", f"the API server answered {status} to {request}", text)
     if status == _UNAUTHORIZED and _denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
-    is_foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
-    return _build(status, message, answer, retry_after, is_foreign=is_foreign)
+    is_from_proxy = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
+    return _build(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
 
 
 def status_failure(status: Status) -> ApiError:
@@ -122,11 +122,11 @@ def status_failure(status: Status) -> ApiError:
 
 
 def _build(
-    status: int, message: str, answer: Status, retry_after: str = "", *, is_foreign: bool = False
+    status: int, message: str, answer: Status, retry_after: str = "", *, is_from_proxy: bool = False
 ) -> ApiError:
-    kind = _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
-    if is_foreign or (status == _INTERNAL and _LASTING_500 not in message):
-        kind = ApiUnavailableError
+    error_type = _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
+    if is_from_proxy or (status == _INTERNAL and _LASTING_500 not in message):
+        error_type = ApiUnavailableError
     causes = answer.details.causes
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
@@ -135,7 +135,7 @@ def _build(
     hint = _hint(status, causes, message)
     if denial:
         hint = _DENIAL_HINTS[denial.kind].format(name=denial.name)
-    return kind(
+    return error_type(
         message,
         status=status,
         reason=answer.reason,

@@ -86,7 +86,7 @@ def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tupl
     return tuple(right for right in distinct if not has[right])
 
 
-def _all(
+def _rights(
     verbs: str,
     resources: str,
     purpose: str,
@@ -95,6 +95,7 @@ def _all(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
+    """Yield a right for each of the verbs and RESOURCE.GROUPs, which spaces separate."""
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
@@ -110,7 +111,7 @@ def _all(
 
 
 def plan_rights() -> tuple[Right, ...]:
-    optional = partial(_all, optional=True)
+    optional = partial(_rights, optional=True)
     cluster = "kube-system"
     plans = "plans.upgrade.cattle.io"
     maintenance = [
@@ -120,11 +121,11 @@ def plan_rights() -> tuple[Right, ...]:
     ]
     storage = "replicas.longhorn.io settings.longhorn.io"
     return (
-        *_all("get list", "nodes", "see the nodes"),
-        *_all("list", "pods", "see which pods must be evicted"),
-        *_all("get", "namespaces", _CLUSTER_PURPOSE, namespace=cluster, name=cluster),
-        *_all("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
-        *_all("list", "daemonsets.apps", "know which pods stay"),
+        *_rights("get list", "nodes", "see the nodes"),
+        *_rights("list", "pods", "see which pods must be evicted"),
+        *_rights("get", "namespaces", _CLUSTER_PURPOSE, namespace=cluster, name=cluster),
+        *_rights("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
+        *_rights("list", "daemonsets.apps", "know which pods stay"),
         *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
         *optional("list", "deployments.apps", "see other reboot coordinators"),
         *optional("list", plans, "see which upgrades system-upgrade-controller plans"),
@@ -140,19 +141,20 @@ def plan_rights() -> tuple[Right, ...]:
 def apply_rights(
     lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
 ) -> tuple[Right, ...]:
-    stored = partial(_all, namespace=lease_namespace)
+    stored = partial(_rights, namespace=lease_namespace)
     optional = partial(stored, optional=True)
-    events = partial(_all, namespace=_EVENTS_NAMESPACE, optional=True)
+    events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
     record = marks.RECORD_NAME
     memory = marks.MEMORY_NAME
     slots = marks.SLOTS_NAME
     evidence = marks.EVIDENCE_NAME
+    controllers = "replicasets.apps statefulsets.apps"
     evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
     if disable_eviction:
         evict = Right(
             "delete", "", "pods", purpose="delete pods, bypassing their PodDisruptionBudgets"
         )
-    shown = Right(
+    patch_status = Right(
         verb="patch",
         group="",
         resource="nodes",
@@ -162,13 +164,13 @@ def apply_rights(
     )
     return (
         *plan_rights(),
-        *_all("watch", "nodes", "see nodes come back"),
-        *_all("patch", "nodes", "cordon, uncordon and annotate"),
-        *([shown] if conditions else []),
-        *_all("get", "pods", "check the UID of a pod before its eviction"),
-        *_all("watch", "pods", "see pods terminate"),
+        *_rights("watch", "nodes", "see nodes come back"),
+        *_rights("patch", "nodes", "cordon, uncordon and annotate"),
+        *([patch_status] if conditions else []),
+        *_rights("get", "pods", "check the UID of a pod before its eviction"),
+        *_rights("watch", "pods", "see pods terminate"),
         evict,
-        *_all("get list", "replicasets.apps statefulsets.apps", "see that evicted pods run again"),
+        *_rights("get list", controllers, "see that evicted pods run again"),
         *stored(
             "get create update", "leases.coordination.k8s.io", "one rollout at a time", name=record
         ),
@@ -180,7 +182,7 @@ def apply_rights(
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
         *optional("update", "configmaps", "grant and revoke these slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have proved", name=evidence),
-        *_all(
+        *_rights(
             "watch",
             "poddisruptionbudgets.policy",
             "see when a budget allows evictions again",
@@ -217,6 +219,7 @@ def fleetlock_rights(
 def _without(
     unused: Collection[tuple[str, str, str]], rights: Iterable[Right]
 ) -> tuple[Right, ...]:
+    """Return the rights except the unused, which are triples of verb, resource and name."""
     return tuple(
         right for right in rights if (right.verb, right.resource, right.name) not in unused
     )

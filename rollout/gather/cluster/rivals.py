@@ -174,6 +174,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
             if variable.name.startswith(_KURED_VARIABLE):
                 flag = variable.name.removeprefix(_KURED_VARIABLE)
                 settings[flag.lower().replace("_", "-")] = variable.value
+        # A flag's value follows an equals sign, or is the next word.
         words = (*container.command, *container.args)
         for word, following in pairwise((*words, "")):
             flag, equals, value = word.partition("=")

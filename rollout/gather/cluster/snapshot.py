@@ -53,7 +53,6 @@ _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes
 T = TypeVar("T")
 K = TypeVar("K", bound=wire.Object)
 
-
 CachedPages = dict[str, dict[str, bytes]]
 """The fields of each object that were read, as JSON, by list path and UID.
 
@@ -166,6 +165,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
+    """Return when the phase on a Node was last written; None if the API server does not say."""
     path = node_path(name)
     written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)

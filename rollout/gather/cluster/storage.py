@@ -98,6 +98,7 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
             nodes[volume].add(spec.node_id)
         if is_healthy:
             healthy_nodes[volume].add(spec.node_id)
+    # By all nodes, nodes with a healthy replica, and whether another replica is not healthy.
     groups = defaultdict[tuple[frozenset[str], frozenset[str], bool], list[str]](list)
     for volume in sorted(nodes):
         key = (frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded)
@@ -128,18 +129,19 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
             continue
         healthy = nodes - {pod.node for pod in pods if not pod.ready}
         lacking = _missing_copies(cluster.status.ceph)
-        least = len(nodes) if lacking else len(nodes) - 1
+        needed = len(nodes) if lacking else len(nodes) - 1
         yield StoredData(
             object=f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}",
             nodes=nodes,
             well=healthy,
-            needed=least,
+            needed=needed,
             problem=f"is not healthy ({lacking or 'OSDs are not Ready'})",
             fix="wait until it is",
         )
 
 
 def _missing_copies(ceph: _CephHealth) -> str:
+    """Return why copies may be missing; empty if none are."""
     if not ceph.health:
         return "its health is not known"
     lacking = [name for name in sorted(ceph.details) if name.startswith(_LACKING)]

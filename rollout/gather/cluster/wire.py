@@ -108,6 +108,7 @@ class Write(Wire, frozen=True):
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
+    # As `fieldsV1` names a field.
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)

@@ -30,7 +30,7 @@ class Workload:
         return f"{self.kind.lower()}/{self.namespace}/{self.name}"
 
     @property
-    def is_named(self) -> bool:
+    def has_valid_names(self) -> bool:
         """Whether its names are valid in a path: a record may have been written by others."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
@@ -59,6 +59,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
+    """Return the workload as it is now; None if it is gone, or another one has its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

@@ -124,18 +124,15 @@ def unwritable_checks(
     record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
 ) -> Iterator[Check]:
     """Check whether the record and the memory can be written; each comes with its error."""
-    for (document, why), name, verdict, without in (
-        (record, CheckName.LOCK, failed, "no rollout can begin"),
-        (
-            memory,
-            CheckName.MEMORY,
-            warned,
-            "failures are not remembered, and no pass of operate begins",
-        ),
-    ):
-        if why:
-            message = f"cannot be written, so {without}: {why.message}"
-            yield verdict(name, document.origin, message, document.way_out(why))
+    document, why = record
+    if why:
+        message = f"cannot be written, so no rollout can begin: {why.message}"
+        yield failed(CheckName.LOCK, document.origin, message, document.hint_for(why))
+    document, why = memory
+    if why:
+        without = "failures are not remembered, and no pass of operate begins"
+        message = f"cannot be written, so {without}: {why.message}"
+        yield warned(CheckName.MEMORY, document.origin, message, document.hint_for(why))
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
@@ -148,6 +145,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
+    # The pause of one node is reported by its exclusion, unless it is over.
     of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
@@ -215,7 +213,7 @@ def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
 def exclusion_checks(
     plan: RolloutPlan, nodes: Iterable[Node], *, self_rebooting: Container[str] = ()
 ) -> Iterator[Check]:
-    """One verdict for each node that cannot take part, where something can be done about it.
+    """Yield a check for each node that cannot take part, if something can be done about it.
 
     `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict
     already.
@@ -246,20 +244,18 @@ def _fix(exclusion: Exclusion, node: Node) -> str:
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
+    reported = set[str]()
     for blocker in plan.blockers:
+        reported.add(blocker.node)
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
-    # Held versions have a check of their own.
-    warnings = [
-        warning for warning in plan.warnings if warning.kind is not WarningKind.VERSION_HELD
-    ]
-    for warning in warnings:
-        message = f"{warning.object}: {warning.message}"
-        yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
-    in_question = {blocker.node for blocker in plan.blockers} | {
-        warning.node for warning in warnings
-    }
+    for warning in plan.warnings:
+        # Held versions have a check of their own.
+        if warning.kind is not WarningKind.VERSION_HELD:
+            reported.add(warning.node)
+            message = f"{warning.object}: {warning.message}"
+            yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
     for node in plan.nodes:
-        if node.name not in in_question:
+        if node.name not in reported:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

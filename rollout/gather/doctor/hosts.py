@@ -119,11 +119,13 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
     if facts.lacks_engine:
         return _advice_without_engine(facts)
     fix = _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
-    admitted = facts.update.trouble is EngineTrouble.DENIED and facts.host.user not in _ADMITTED
-    return f"{fix}; or connect as {DEFAULT_SSH_USER}, whom its bus admits" if admitted else fix
+    if facts.update.trouble is EngineTrouble.DENIED and facts.host.user not in _ADMITTED:
+        return f"{fix}; or connect as {DEFAULT_SSH_USER}, whom its bus admits"
+    return fix
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
+    # A source that the host lacks is no failure if the others have answered.
     is_judged = not facts.detection.unanswered
     for sign in facts.detection.signs:
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT

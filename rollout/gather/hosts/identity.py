@@ -63,7 +63,9 @@ def match_hosts(
     by_node: dict[str, Host] = {}
     for host in inventory.hosts:
         at_address = by_address.get(normalize_address(host.address))
-        node = host.name if host.name in names else at_address or by_label.get(host.name)
+        node = at_address or by_label.get(host.name)
+        if host.name in names:
+            node = host.name
         if node is None:
             continue
         if at_address not in (None, node):
@@ -100,6 +102,7 @@ def _usable_address(node: Node) -> str:
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Return the node of each sign that no other has; `signs` are pairs of a node and a sign."""
     by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
@@ -121,8 +124,8 @@ def verify_identities(
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
-    reported = _names_by_sign((node.name, node.boot_id) for node in nodes)
-    reached = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
+    nodes_by_reported_boot = _names_by_sign((node.name, node.boot_id) for node in nodes)
+    nodes_by_boot = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
     ambiguous = {ambiguity.machine_id for ambiguity in ambiguous_machine_ids(nodes)}
 
     def verify(name: str, facts: HostFacts) -> HostObservation:
@@ -131,16 +134,16 @@ def verify_identities(
             why = "its Node does not name its machine: nodeInfo has no boot ID"
             hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
             return _missing_identity(facts, why, hint)
-        others = reported.get(facts.boot_id, ())
+        others = nodes_by_reported_boot.get(facts.boot_id, ())
         is_unique = node.machine_id not in ambiguous
         trouble = _disagreement(node, facts, others, is_unique=is_unique)
         if trouble is not None:
             return trouble
         # If two Nodes share a machine, nobody can say whose it is, so neither is touched.
-        sharing = {name, *others, *reached.get(facts.boot_id, ())}
+        sharing = {name, *others, *nodes_by_boot.get(facts.boot_id, ())}
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
-            return _wrong(facts, f"several Nodes have the same machine: {names}")
+            return _wrong_host(facts, f"several Nodes have the same machine: {names}")
         return with_node(facts, node)
 
     verified = {name: verify(name, facts) for name, facts in answered.items()}
@@ -148,6 +151,7 @@ def verify_identities(
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
+    """Add the sign of the Node's annotation, if it is one of the sources."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
@@ -170,7 +174,7 @@ def _disagreement(
         whose = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
         if others:
             whose = f"it is {', '.join(others)}"
-        return _wrong(facts, f"the host is another machine than this Node's: {whose}")
+        return _wrong_host(facts, f"the host is another machine than this Node's: {whose}")
     return _missing_identity(
         facts,
         f"its kubelet has not reported since its last boot: boot ID {facts.boot_id}, the Node has"
@@ -180,7 +184,7 @@ def _disagreement(
     )
 
 
-def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
+def _wrong_host(facts: HostFacts, why: str) -> ProbeFailure:
     return ProbeFailure(
         facts.host,
         ProbeFailureKind.WRONG_HOST,

@@ -30,12 +30,12 @@ from rollout.model.host import (
     UpdateStatus,
 )
 from rollout.model.rivals import SelfReboot
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
 # The most specific first. Fedora's VERSION is a phrase, and VERSION_ID is that of a release.
-_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
+_VERSION_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
 # The markers separate the answers from what a login shell prints, which may look like a boot ID.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
@@ -49,7 +49,7 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    for key in _KEYS:
+    for key in _VERSION_KEYS:
         running = version(os_release.get(key, ""))
         if running:
             return running
@@ -64,6 +64,7 @@ class BootFacts:
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
+    """Return the boot in an answer; None without a boot ID."""
     answers = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
@@ -103,6 +104,8 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
     )
 
 
+# The units in the order of the probe.
+_LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
@@ -126,7 +129,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     if "end" not in answers:
-        return _incomplete(host, result, answers)
+        return _cut_off_answer(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # Without a boot ID no reboot of this host could be proved.
@@ -151,7 +154,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         group=_word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
-        locksmithd_active=_runs(answers, 0),
+        locksmithd_active=_runs(answers, _LOCKSMITHD),
         zincati=zincati_strategy(answers.get("zincati", "")),
         reboots_itself=tuple(_reboots_itself(answers, os_release)),
         may_reboot=may_reboot,
@@ -192,13 +195,13 @@ def _reboots_itself(
 ) -> Iterator[SelfReboot]:
     if parse_assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
-    if _runs(answers, 1):
+    if _runs(answers, _BOOTC):
         yield SelfReboot.BOOTC
     # `systemd-sysupdate reboot` compares the running version by this field, and fails without it.
     # So this timer does nothing on Flatcar, where it is active.
-    if _runs(answers, 2) and "IMAGE_VERSION" in os_release:
+    if _runs(answers, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
-    if _runs(answers, 3) and _rebootmgr_strategy(answers.get("rebootmgr", "")) != "off":
+    if _runs(answers, _REBOOTMGR) and _rebootmgr_strategy(answers.get("rebootmgr", "")) != "off":
         yield SelfReboot.REBOOTMGR
 
 
@@ -227,10 +230,10 @@ def _refusal(
     cause = refusal(problem, complaints.get("may-reboot", ""))
     if by_rules:
         cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
-    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
+    return joined(": ", f"{host.user} may not run `sudo -n systemctl reboot`", cause)
 
 
-def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:
+def _cut_off_answer(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:
     if result.exit_status is None:
         return ProbeFailure(
             host,

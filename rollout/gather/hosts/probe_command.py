@@ -162,7 +162,8 @@ class Probe:
 
     @property
     def command(self) -> str:
-        return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *self._asked, _END))
+        units = (_UNITS,) if self.units else ()
+        return "\n".join((_BEGINNING, *units, *self._asked, _END))
 
     @property
     def last_question(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from rollout.gather.hosts.answer import parse_assignments
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER
 from rollout.model.host import LoggedInUser
-from rollout.model.text import excerpt, shortened
+from rollout.model.text import excerpt, joined, shortened
 from rollout.model.timestamps import elapsed
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -28,7 +28,7 @@ _ONLY_DELAYS = "delay"
 _USUAL = "block"
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
-_MOST = 3
+_MOST_BLOCKERS = 3
 RUNNING = frozenset({"active", "activating", "reloading"})
 _DEFAULT = "immediate"
 _STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
@@ -36,17 +36,16 @@ _LONGEST_SECTION = 65536
 
 
 def inhibition(text: str) -> str:
+    """Return who blocks a shutdown and why; empty if nobody does."""
     blocking = []
     for match in _ROW.finditer(text):
         what, who, why, mode = map(_unescape, match.groups())
         if mode == _ONLY_DELAYS or "shutdown" not in what.split(":"):
             continue
-        details = why
-        if mode != _USUAL:
-            details = f"{mode}: {why}" if why else mode
+        details = why if mode == _USUAL else joined(": ", mode, why)
         blocker = who or "another process"
         blocking.append(f"{blocker} ({details})" if details else blocker)
-    return shortened(blocking, _MOST, separator=" and ")
+    return shortened(blocking, _MOST_BLOCKERS, separator=" and ")
 
 
 def _unescape(text: str) -> str:
@@ -55,6 +54,7 @@ def _unescape(text: str) -> str:
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
+        # A letter stands for a control character, which becomes a space.
         return b" " if match[2] in b"abfnrtv" else match[2]
 
     return excerpt(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
@@ -74,11 +74,11 @@ def pending_shutdown(text: str) -> str:
     sentence = f"a {mode} is scheduled on the host"
     if _NUMBER.fullmatch(at) and _NUMBER.fullmatch(now):
         sentence += f" in {elapsed(int(at) // 1_000_000 - int(now))}"
-    wall_message = excerpt(values.get("WALL_MESSAGE", ""), 60)
-    return f"{sentence}: {wall_message}" if wall_message else sentence
+    return joined(": ", sentence, excerpt(values.get("WALL_MESSAGE", ""), 60))
 
 
 def zincati_strategy(section: str) -> str:
+    """Return the strategy of a Zincati that runs and updates the host; empty without one."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
     if state.strip() not in RUNNING:
         return ""
@@ -92,6 +92,7 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the `updates` tables of Zincati's files, in the order in which it reads them."""
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
         path, _, content = part.partition("\n")

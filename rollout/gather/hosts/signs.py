@@ -21,8 +21,10 @@ ENGINE_SILENT = "update_engine did not answer in time: the system bus or the eng
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
-_BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
-_BUS_REPLY = re.compile(rf"xdssx \S+ (\S+) {_BUS_STRING} {_BUS_STRING} \S+")
+_BUS_TEXT = r'(?:[^"\\]|\\.)*'
+_BUS_REPLY = re.compile(
+    rf'xdssx \S+ (?P<progress>\S+) "(?P<operation>{_BUS_TEXT})" "(?P<version>{_BUS_TEXT})" \S+'
+)
 _FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 # D-Bus's message for a name that has no owner and cannot be activated.
@@ -36,8 +38,8 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
         operation = values.get("CURRENT_OP", _NULL)
         if operation not in ("", _NULL):
             return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
-        if reply and reply[2]:
-            return _status(reply[2], reply[3], reply[1])
+        if reply and reply["operation"]:
+            return _status(reply["operation"], reply["version"], reply["progress"])
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
@@ -123,6 +125,7 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def shown_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
+    """Return the sources that the host has, but was not asked about."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)
@@ -151,9 +154,9 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     if exit_status(section) == NOT_FOUND:
         return Sign(source, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
     try:
-        status = msgspec.json.decode(
-            section.rpartition(f"\n{EXIT_MARKER}")[0], type=_RpmOstreeStatus
-        )
+        # The exit status follows the document.
+        document, _, _ = section.rpartition(f"\n{EXIT_MARKER}")
+        status = msgspec.json.decode(document, type=_RpmOstreeStatus)
     except (msgspec.MsgspecError, RecursionError):
         why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
         return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not answer: {why}")
@@ -200,8 +203,8 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = exit_status(section)
-    said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
-    tail = f": {said}" if said else ""
+    output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
+    tail = f": {output}" if output else ""
     if status is None or status == CUT_OFF:
         return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{tail}")
     if status in {_NOT_RUN, NOT_FOUND} or status >= _BY_SIGNAL:

@@ -18,7 +18,7 @@ _BEFORE_COMMAND = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
 _TAG = re.compile(r"\b(NOPASSWD|PASSWD):")
 _PATHS = ("/usr/bin/systemctl", "/bin/systemctl")
 _FOLDERS = ("/usr/bin/", "/bin/")
-_FREE = "NOPASSWD"
+_NOPASSWD = "NOPASSWD"
 
 
 class SudoProblem(StrEnum):
@@ -84,7 +84,9 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
 def refusal(problem: SudoProblem | None, stderr: str) -> str:
     """Return the problem with the complaint of sudo; empty without a problem."""
     complaint = last_line(stderr)
-    return f"{problem} ({complaint})" if problem and complaint else problem or ""
+    if problem and complaint:
+        return f"{problem} ({complaint})"
+    return problem or ""
 
 
 def wants_password(text: str) -> bool:
@@ -93,13 +95,14 @@ def wants_password(text: str) -> bool:
     `sudo -n -l COMMAND` does not tell: it succeeds if any rule of the user has NOPASSWD. The last
     rule for a command counts. False if the rules say nothing about a reboot, or cannot be read.
     """
+    # Rules with these options or with regular expressions are not judged.
     if "!authenticate" in text or "^" in text:
         return False
     needs_password = False
     for runas, commands in _rules(text):
-        if _as_root(runas):
-            for is_free in _for_a_reboot(commands):
-                needs_password = not is_free
+        if _includes_root(runas):
+            for has_nopasswd in _for_a_reboot(commands):
+                needs_password = not has_nopasswd
     return needs_password
 
 
@@ -114,7 +117,7 @@ def _rules(text: str) -> Iterator[tuple[str, str]]:
             yield rule_match[1], rule_match[2]
 
 
-def _as_root(runas: str) -> bool:
+def _includes_root(runas: str) -> bool:
     users = [user.strip() for user in runas.partition(":")[0].split(",")]
     return "!root" not in users and any(user in ("", "ALL", "root", "#0") for user in users)
 
@@ -124,20 +127,20 @@ def _for_a_reboot(commands: str) -> Iterator[bool]:
 
     A tag also holds for the commands after it.
     """
-    free = False
+    has_nopasswd = False
     for command in _BETWEEN.split(commands):
         before = _BEFORE_COMMAND.match(command)
         tag_text = before[0] if before else ""
         tags = _TAG.findall(tag_text)
-        free = tags[-1] == _FREE if tags else free
+        has_nopasswd = tags[-1] == _NOPASSWD if tags else has_nopasswd
         if _is_reboot(command[len(tag_text) :]):
-            yield free
+            yield has_nopasswd
 
 
 def _is_reboot(command: str) -> bool:
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
-    return any(fnmatchcase(pattern, path) for pattern in _PATHS) and (
-        not arguments or fnmatchcase("reboot", arguments)
-    )
+    # The path and the arguments of a rule may have wildcards.
+    is_systemctl = any(fnmatchcase(program, path) for program in _PATHS)
+    return is_systemctl and (not arguments or fnmatchcase("reboot", arguments))
