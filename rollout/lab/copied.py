@@ -289,14 +289,17 @@ def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
 
 
 def _timings(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
-    """Return the lab's annotations for how long an owner's pods take to start and to terminate."""
+    """Return the lab's annotations for how long an owner's pods take to start, run and terminate."""
     if owner_uid not in pace.owners:
         return {}
     termination, startup = pace.owners[owner_uid]
-    return {
+    timings = {
         f"{LAB_PREFIX}termination-seconds": str(termination),
         f"{LAB_PREFIX}startup-seconds": str(startup),
     }
+    if owner_uid in pace.completions:
+        timings[f"{LAB_PREFIX}run-seconds"] = str(pace.completions[owner_uid])
+    return timings
 
 
 def _fill_pod(
@@ -310,14 +313,18 @@ def _fill_pod(
     """Store a pod; `references` are new owner references by old UID, `nodes` UIDs by name."""
     annotations = dict(annotations_of(pod))
     metadata: Json = {"annotations": annotations}
+    spec = spec_of(pod)
     owner = controller_of(pod)
     if owner is not None:
+        if owner["uid"] in pace.completions:
+            # A plan for the copy estimates the same.
+            spec = {**spec, "activeDeadlineSeconds": round(pace.completions[owner["uid"]])}
         annotations |= _timings(owner["uid"], pace)
         if is_mirror(pod):
             owner = {**owner, "uid": nodes.get(owner["name"], owner["uid"])}
         metadata["ownerReferences"] = [references.get(owner["uid"], owner)]
     if not is_ready(pod):
         annotations[f"{LAB_PREFIX}ready"] = "never"
-    stored = _create(store, PODS, pod, spec_of(pod), **metadata)
+    stored = _create(store, PODS, pod, spec, **metadata)
     if is_finished(pod):
         store.put(PODS, {**stored, "status": {"phase": phase(pod)}})

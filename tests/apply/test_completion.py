@@ -1,15 +1,18 @@
 """Jobs that a rollout lets finish: they run on a lab whose time passes 120 times as fast."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.store import Change
+from rollout.lab.copied import scenario_like
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, ScenarioWorkload, WorkloadKind, load_scenario
@@ -29,7 +32,7 @@ APPLY = (
 )
 
 
-def with_job(seconds: int) -> Scenario:
+def with_job(seconds: int, spec: Mapping[str, Any] | None = None) -> Scenario:
     """Workers, of which the first runs a Job for so many simulated seconds."""
     job = ScenarioWorkload(
         kind=WorkloadKind.POD,
@@ -39,6 +42,7 @@ def with_job(seconds: int) -> Scenario:
         owner={"apiVersion": "batch/v1", "kind": "Job", "name": "train-7"},
         labels={"job-name": "train-7"},
         lab={"run-seconds": str(seconds)},
+        spec=spec or {},
     )
     scenario = scale(load_scenario("default"), 9)
     return msgspec.structs.replace(scenario, workloads=(*scenario.workloads, job))
@@ -140,3 +144,20 @@ def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
     rollout(lab, "resume", "--yes").ends(0)
     assert job.deleted_in == ["Succeeded"]
     assert rebooted(lab) == {"worker-1"}
+
+
+def test_a_copy_of_the_cluster_has_the_same_jobs(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.json"
+    deadline = {"activeDeadlineSeconds": FORTY_MINUTES}
+    lab = start_lab(with_job(TOO_LONG, deadline), speed=SPEED)
+    limits = ("--control-plane", "exclude", "--max-unavailable", "2", *WAITING)
+    planned = rollout(lab, "plan", "-o", "json", *limits, "--snapshot", str(file)).ends(0)
+    copy = start_lab(scenario_like(file), speed=SPEED)
+    again = rollout(copy, "plan", "-o", "json", *limits).ends(0)
+    estimates = [json.loads(ended.stdout)["estimate"]["seconds"] for ended in (planned, again)]
+    assert estimates[0] == pytest.approx(estimates[1], abs=10)
+    job = watched(copy)
+    rollout(copy, *APPLY).ends(0)
+    assert job.deleted_in == ["Succeeded"]

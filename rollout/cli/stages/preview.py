@@ -29,6 +29,7 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
 from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import shell_word
+from rollout.planning.drain.completion import seconds_left_by_owner
 from rollout.planning.plan.build import PlanInputs, decide
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.plan.explanation import explain
@@ -223,5 +224,8 @@ def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -
     owners = {
         uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()
     }
-    copied = CopiedPace(pace.reboot(0, 1), owners)
+    completions = dict[str, float]()
+    if inputs.policy.drain.completion.is_used:
+        completions = seconds_left_by_owner(snapshot, inputs.policy.drain)
+    copied = CopiedPace(pace.reboot(0, 1), owners, completions)
     return copy_document(answers, inputs.observations, copied, key)

@@ -31,14 +31,14 @@ from rollout.execution.record.unfinished import (
 )
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
-from rollout.model.completion import AwaitedPod
+from rollout.model.completion import AwaitedPod, awaited_pods
 from rollout.model.json_text import json_line
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import capitalize, counted, shortened
 from rollout.model.timestamps import elapsed
-from rollout.planning.drain.completion import awaited_among
+from rollout.planning.drain.completion import completing_pods
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
@@ -75,9 +75,9 @@ def _awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _Awaited:
     awaited = dict[str, Sequence[AwaitedPod]]()
     for name in draining:
         with suppress(ApiError):
-            pods = awaited_among(snapshot.read_node_pods(api, name), plan.policy.drain)
+            pods = completing_pods(snapshot.read_node_pods(api, name), plan.policy.drain)
             if pods:
-                awaited[name] = pods
+                awaited[name] = awaited_pods(pods)
     return awaited
 
 

@@ -142,11 +142,12 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CopiedPace(msgspec.Struct, frozen=True):
     """The forecast's durations in seconds: of a reboot, and of an owner's pods to end and to start.
 
-    Owners are named by UID.
+    `completions` is how long pods still run that a drain waits for. Owners are named by UID.
     """
 
     reboot: Seconds
     owners: Mapping[str, tuple[Seconds, Seconds]]
+    completions: Mapping[str, Seconds] = {}
 
 
 class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -181,7 +182,9 @@ def copy_document(
             sections[name] = [hidden.tree(item) for item in items]
         hosts = {hidden.name(name): host for name, host in hosts.items()}
         pace = CopiedPace(
-            pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()}
+            pace.reboot,
+            owners={hidden.digest(uid): seconds for uid, seconds in pace.owners.items()},
+            completions={hidden.digest(uid): rest for uid, rest in pace.completions.items()},
         )
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"

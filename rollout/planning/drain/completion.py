@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import ClusterSnapshot, Job, Pod
-from rollout.model.completion import AwaitedPod, awaited_pods
 from rollout.model.plan import PlanWarning
 from rollout.model.policy import CompletionPolicy, DrainPolicy
 from rollout.model.quantity import Duration
@@ -16,11 +15,11 @@ from rollout.planning.drain.verdicts import Action, DrainRules, judge_all, with_
 from rollout.wording.warnings import warning
 
 
-def awaited_among(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[AwaitedPod, ...]:
-    """Return the pods of a node that its drain waits for, those that have run longest first."""
+def completing_pods(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
+    """Return the pods that a drain waits for until they have completed."""
     # Pods of DaemonSets are refused here instead of left, which makes no difference.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
-    return awaited_pods(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
+    return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +85,14 @@ class CompletionForecast:
 
     def _rest(self, seconds: int, since: str) -> int:
         return max(0, seconds - round(seconds_since(since, self.now)))
+
+
+def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
+    """Return by UID of their owner how long pods run that drains wait for, at most the timeout."""
+    forecast = CompletionForecast.of(snapshot)
+    seconds = dict[str, float]()
+    for pod in completing_pods(snapshot.pods, policy):
+        if pod.owner is not None:
+            left = forecast.wait((pod,), policy.completion)
+            seconds[pod.owner.uid] = max(left, seconds.get(pod.owner.uid, 0))
+    return seconds
