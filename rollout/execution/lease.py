@@ -32,14 +32,14 @@ class LeaseState:
     """The state of the lock, as read from the Lease.
 
     `holder` is empty if nobody holds it. `version` changes with each renewal. A living holder
-    renews within `renewal` seconds; without a renewal for `duration` seconds it loses the lock. The
+    renews within `renewal_seconds`; without a renewal for `duration` seconds it loses the lock. The
     last renewal is `renewed` by the holder's clock and `written` by the API server's. `process`
     identifies the holder's process, empty if unknown.
     """
 
     holder: str
     version: str
-    renewal: float
+    renewal_seconds: float
     run: str = ""
     renewed: datetime | None = None
     written: datetime | None = None
@@ -53,7 +53,7 @@ class LeaseState:
     @property
     def duration(self) -> float:
         """In seconds."""
-        return self.renewal * RENEWALS_PER_DURATION
+        return self.renewal_seconds * RENEWALS_PER_DURATION
 
 
 NO_LEASE = LeaseState("", "", 0.0)
@@ -112,7 +112,7 @@ class Lease(msgspec.Struct):
         return self.spec.holder_identity or ""
 
     @property
-    def renewal(self) -> str:
+    def version(self) -> str:
         """A value that changes with each renewal, and with no other write."""
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
 
@@ -122,8 +122,8 @@ class Lease(msgspec.Struct):
         annotations = self.metadata.annotations
         return LeaseState(
             holder=self.held_by,
-            version=self.renewal,
-            renewal=seconds / RENEWALS_PER_DURATION,
+            version=self.version,
+            renewal_seconds=seconds / RENEWALS_PER_DURATION,
             run=annotations.get(marks.RUN, ""),
             renewed=parse_timestamp(self.spec.renew_time or ""),
             written=self.metadata.written,
@@ -195,7 +195,7 @@ class LeaseSnapshot:
         age = self.age
         if age is None:
             return None
-        if age <= self.lease.renewal + _ON_ITS_WAY:
+        if age <= self.lease.renewal_seconds + _ON_ITS_WAY:
             return True
         # The API server's timestamps have whole seconds.
         if self.one_clock and age > self.lease.duration + _ON_ITS_WAY:
@@ -298,7 +298,7 @@ def await_sign(
     # If the age of the renewal is known and does not show a living holder, the renewal is late.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
-    seconds = lease.renewal + _ON_ITS_WAY
+    seconds = lease.renewal_seconds + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
     while watch.state is HolderState.UNKNOWN and watch.seconds_unrenewed < seconds:
         watch.clock.sleep(_PAUSE)

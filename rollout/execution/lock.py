@@ -159,7 +159,7 @@ class LeaseLock:
             return False
         run = current.state.run
         is_forced = bool(run) and self.request.force_unlock == run
-        return is_forced or before.renewal == current.renewal
+        return is_forced or before.version == current.version
 
     def _acquire(self) -> None:
         lease = self._read()
@@ -232,7 +232,7 @@ class LeaseLock:
             if next_notice.expired:
                 next_notice = Deadline(self._clock, _NOTICE_INTERVAL)
                 self._report_wait(lease)
-            self._sleep(min(1.0, lease.state.renewal))
+            self._sleep(min(1.0, lease.state.renewal_seconds))
             current = self._read()
             if current is None:
                 return lease

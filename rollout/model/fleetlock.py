@@ -1,6 +1,13 @@
 """FleetLock: groups, and who holds their slots. The protocol is Zincati's.
 
 https://coreos.github.io/zincati/development/fleetlock/protocol/
+
+* held: the host has asked for a reboot, and has a slot. Its node is drained.
+* granted: the host may reboot. The grant is the phase `rebooting` on the Node.
+* reported: the host has reported steady state.
+* given up: an operator has released the slot, or the host has reported without a reboot.
+* returned: the node is uncordoned and back in service. The cluster settles from it.
+* freed: the slot is removed, for another host to take.
 """
 
 import hashlib
@@ -71,7 +78,7 @@ class SlotState(StrEnum):
     `held`: a server takes the node through its reboot, and the slot is taken. `failed`: the node
     failed and stays cordoned until its host reports back, and the slot stays taken. `absent`: the
     node failed and is proven to be away, so that the slot is free, while the node counts as
-    unavailable.
+    unavailable. A slot that only returns a node with old marks is absent, too.
     """
 
     HELD = "held"
@@ -94,6 +101,7 @@ class Awaited(StrEnum):
     CALM = "calm"
 
 
+# The stored names are older than the terms above.
 class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
     """A slot that is held. `since` is RFC 3339; `boot_id` and `version` are from before the reboot.
 
@@ -152,7 +160,7 @@ class Slots:
         """Return the slots with one more; the same slots if the node holds one already."""
         return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
-    def without(self, run: str) -> "Slots":
+    def free(self, run: str) -> "Slots":
         """Return the slots without that of a rollout."""
         return Slots(tuple(slot for slot in self.held if slot.run != run))
 

@@ -171,3 +171,8 @@ def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotat
         if node.annotations.get(annotation) == "true":
             return PausedByAnnotation(annotation)
     return None
+
+
+def has_grant(node: Node) -> bool:
+    """Whether the node's host may reboot: with FleetLock, this phase is the grant."""
+    return node.annotations.get(marks.PHASE) == Phase.REBOOTING

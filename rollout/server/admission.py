@@ -13,7 +13,7 @@ from functools import partial
 
 from rollout.errors import BlockedError
 from rollout.execution.base.cached_value import CachedValue
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import StopRequest
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.memory import require_memory
 from rollout.execution.record.record import read_record
@@ -37,9 +37,10 @@ from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
-from rollout.server.nodes import NOWHERE, facts_of, node_of_host, plan_of, select_nodes, version_of
+from rollout.server.nodes import node_of_host, select_nodes, version_of
 from rollout.server.protocol import AnswerKind, Denied, HostRequest
-from rollout.server.state import PATIENCE, ServerContext
+from rollout.server.slot_plan import NOWHERE, facts_of, plan_of
+from rollout.server.state import ServerContext
 from rollout.wording import text
 from rollout.wording.words import rollout_name
 
@@ -99,6 +100,7 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
+        # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
@@ -132,7 +134,7 @@ class SlotAdmission:
         self._settings = settings = context.settings
         self._context = context
         self._nodes = context.nodes
-        self._api = context.patient_api
+        self._api = context.hurried_api
         policy = settings.policy
         clock = context.clock
         namespace = settings.namespace
@@ -155,16 +157,29 @@ class SlotAdmission:
         # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
 
-    def take(self, request: HostRequest, watched: Node, rules: GroupRules) -> None:
-        name = watched.name
-        self._check_cheaply(request, watched, rules)
-        # A cached memory may deny but not admit: a pause or a failure may have come since.
+    def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
+        """Write a slot for the host's node, unless the node holds one by now; or raise `Denied`.
+
+        What the watch and the caches show may deny a slot. Everything is read again before the slot
+        is written.
+        """
+        self._check_cheaply(request, cached_node, rules)
         self._memory.forget()
         self._check_memory()
-        node = read_node(self._api, name)
+        node = read_node(self._api, cached_node.name)
         candidate = self._eligible(node)
         self._check_rivals()
-        slot = Slot(
+        slot = self._new_slot(request, node)
+        self._check_gates(node, slot)
+        self._check_drain(candidate)
+        nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
+        if node_of_host(request.id, nodes.values()).name != node.name:
+            raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
+        limits = self._limits(nodes)
+        self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
+
+    def _new_slot(self, request: HostRequest, node: Node) -> Slot:
+        return Slot(
             group=request.group,
             node=node.name,
             node_uid=node.uid,
@@ -174,13 +189,6 @@ class SlotAdmission:
             boot_id=node.boot_id,
             version=version_of(node),
         )
-        self._check_gates(node, slot)
-        self._check_drain(candidate)
-        nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        if node_of_host(request.id, nodes.values()).name != name:
-            raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {name} any more")
-        limits = self._limits(nodes)
-        self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _check_cheaply(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         """Check what is known already; only the slots and the Lease are read now and then."""
@@ -282,7 +290,7 @@ class SlotAdmission:
         policy = self._settings.policy
         clock = self._context.clock
         plan = plan_of(node, slot, self._settings.selection, policy=policy, now=clock.now())
-        cluster = PatientApi(self._api, clock, seconds=PATIENCE)
+        cluster = self._context.hurried_cluster
         report = self._context.quiet
         gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._context.gates)
         finding = gates.ask(plan.nodes[0]).finding

@@ -9,11 +9,10 @@ proves the reboot and returns the node. This module waits some seconds for that.
 later, when the cluster has settled and soaked.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from rollout.errors import BlockedError, DrainError
-from rollout.execution.base.deadline import Deadline, PatientApi
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
 from rollout.execution.record.memory import require_memory
@@ -31,15 +30,13 @@ from rollout.model.node_marks import (
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
-from rollout.server.nodes import (
-    UNGRANTED,
-    node_of,
-    node_of_host,
-)
+from rollout.server.nodes import UNGRANTED, node_of, node_of_host
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
-from rollout.server.state import PATIENCE, ServerContext
+from rollout.server.state import ServerContext
+from rollout.threads import in_background
 from rollout.wording import text
 
+# REBOOTING: a host whose answer was lost asks again.
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 # Seconds that an answer may wait for the proof.
 _WAIT = 10.0
@@ -49,9 +46,13 @@ _PAUSE = 0.5
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`. `detail` describes the drain; empty if unknown.
 
-    Raises `ApiError` or `FencedError` if the slot or the Lease cannot be confirmed.
+    1. Check the node, its slot, its ID and its version. A denial here leaves no grant that other
+       servers must wait for.
+    2. Write the grant on the Node.
+    3. Check the node and its version again.
+    4. Confirm the slot and the Lease. Raises `ApiError` or `FencedError` if that is not possible.
     """
-    api = context.patient_api
+    api = context.hurried_api
     node = read_node(api, slot.node)
     _check_run(slot, node)
     if node.boot_id != slot.boot_id:
@@ -71,7 +72,6 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     if node_of_host(slot.id, read_nodes(api)).name != slot.node:
         message = f"another Node than {slot.node} has its machine ID by now"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
-    # A denial before the grant is written leaves no grant that other servers must wait for.
     _check_version(context, slot, node)
     _write_grant(context, slot, node)
     until = _valid_until(context, slot)
@@ -83,13 +83,13 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
 
     Both are read at the same time, so that the answer waits for one request only.
     """
+    # It counts from when the checks start.
     until = context.leadership.safe_until
-    with ThreadPoolExecutor(1, thread_name_prefix="lease") as executor:
-        lease = executor.submit(context.leadership.require_server)
-        held = context.book.read().of_run(slot.run)
-        if held is None or _is_ending(held) or held.state is not slot.state:
-            raise _about_to_be_freed(slot)
-        lease.result()
+    lease_check = in_background(context.leadership.require_server, "lease")
+    held = context.book.read().of_run(slot.run)
+    if held is None or _is_ending(held) or held.state is not SlotState.HELD:
+        raise _about_to_be_freed(slot)
+    lease_check.result()
     return until
 
 
@@ -99,7 +99,7 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     If that denies the reboot, the grant stays on the Node, and the worker acts on it: it drains the
     node again, or gives it up.
     """
-    cluster = PatientApi(context.patient_api, context.clock, seconds=PATIENCE)
+    cluster = context.hurried_cluster
     task = context.task(slot, node, cluster, context.leadership.require_server)
     try:
         mark_granted(task)
@@ -112,7 +112,7 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
 def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
     """`Denied` if the version that the node would boot into is held."""
     settings = context.settings
-    memory = read_memory(context.patient_api, settings.namespace)
+    memory = read_memory(context.hurried_api, settings.namespace)
     try:
         require_memory(memory)
     except BlockedError as error:
@@ -171,7 +171,7 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
     slot = _slot_of_host(context, request)
     if slot is None:
         return None
-    node = node_of(context.patient_api, slot)
+    node = node_of(context.hurried_api, slot)
     if node is not None and not is_returned_by(node, slot.run):
         _write_report(context, slot, node)
     return slot
@@ -186,7 +186,7 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
         if is_free or (node is not None and is_returned_by(node, slot.run)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         context.clock.sleep(_PAUSE)
-    why = _why_unproven(slot, node_of(context.patient_api, slot))
+    why = _why_unproven(slot, node_of(context.hurried_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
@@ -225,7 +225,7 @@ def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) 
     """
     if not is_fleetlock_run(watched.annotations.get(marks.RUN, "")):
         return None
-    node = read_node(context.patient_api, watched.name)
+    node = read_node(context.hurried_api, watched.name)
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or annotation_problem(node):
         return None

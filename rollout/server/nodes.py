@@ -3,32 +3,24 @@
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
-from rollout.model import marks
-from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, zincati_id
-from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.node_marks import announced_version
-from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Selection
 from rollout.model.progress import Phase
 from rollout.model.selectors import parse_selector
-from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
-from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import ClusterApi
 from rollout.server.protocol import AnswerKind, Denied
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
-NOWHERE = ClusterIdentity("", "", "")
 # The phases in which a host has not been granted its reboot.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
@@ -50,20 +42,6 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
     return [node for node in nodes if is_selected(node)]
 
 
-def facts_of(node: Node) -> HostFacts:
-    return HostFacts(
-        host=Host(node.name, ""),
-        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
-        os_id="",
-        running_version=version_of(node),
-        group="",
-        boot_id=node.boot_id,
-        machine_id=node.machine_id,
-        locksmithd_active=False,
-        may_reboot=True,
-    )
-
-
 def node_of(api: ClusterApi, slot: Slot) -> Node | None:
     """Return the slot's Node; None if it was deleted, even if another has its name."""
     try:
@@ -71,52 +49,6 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
     except ApiNotFoundError:
         return None
     return node if node.uid == slot.node_uid else None
-
-
-def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    cordoned = node.unschedulable
-    machine_id = node.machine_id
-    if node.annotations.get(marks.RUN) == slot.run:
-        cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
-        # A host that was reinstalled since is another machine, and proves nothing about this one.
-        machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
-    return PlannedNode(
-        name=node.name,
-        boot_id=slot.boot_id,
-        node_uid=slot.node_uid,
-        running_version=slot.version,
-        staged_version="",
-        evict=0,
-        leave=0,
-        cordoned=cordoned,
-        machine_id=machine_id,
-        pool=pools_of(policy).of(node.labels),
-    )
-
-
-def plan_of(
-    node: Node,
-    slot: Slot,
-    selection: Selection,
-    policy: Policy,
-    now: datetime,
-    cluster: ClusterIdentity = NOWHERE,
-) -> RolloutPlan:
-    reason = f"its host asked for a slot of the group {slot.group}"
-    wave = Wave(1, (plan_node(node, slot, policy),), reason)
-    return RolloutPlan(
-        format_version=FORMAT_VERSION,
-        plan_id=slot.run,
-        created_at=whole_second(now),
-        cluster=cluster,
-        selection=selection,
-        policy=policy,
-        waves=(wave,),
-        excluded=(),
-        blockers=(),
-        warnings=(),
-        summary=PlanSummary(1, 1, 1),
-    )
 
 
 def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:

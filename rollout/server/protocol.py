@@ -32,6 +32,7 @@ class AnswerKind(StrEnum):
         return kind
 
     GRANTED = "granted", _YES
+    # The node is returned to service. Its slot is freed later.
     RELEASED = "released", _YES
     NOT_HELD = "not_held", _YES
     NOT_FOUND = "not_found", 404

@@ -70,6 +70,7 @@ class AnswerLog:
             self._kinds[request.id] = answer.kind
             return previous is not answer.kind
         now = self.clock.monotonic()
+        # All strangers share one line an hour, so that nobody can fill the log.
         key = answer.kind if answer.kind in _OF_STRANGERS else answer.value
         self._logged = {text: at for text, at in self._logged.items() if now - at < _HOUR}
         is_new = key not in self._logged
@@ -94,6 +95,7 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
+        # A report needs no line in the log, because the run of the node reports its end.
         return self._answered(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
@@ -116,7 +118,7 @@ class Service:
             return self._answer_holder(request, slot)
         self._admission.take(request, node, rules)
         self.worker.wake()
-        raise Denied(
+        return FleetLockAnswer(
             AnswerKind.WAITING_FOR_DRAIN,
             f"{node.name} holds a slot of the group {request.group} and is being drained",
         )

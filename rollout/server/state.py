@@ -30,10 +30,13 @@ from rollout.model.quantity import Duration
 from rollout.model.text import name_excerpt
 from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
-from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
+from rollout.server.nodes import WatchedNodes, select_nodes
+from rollout.server.slot_plan import plan_node
 
-# Seconds to retry requests to the cluster while a host waits for its answer.
-PATIENCE = 10.0
+# While a host waits for its answer: how many seconds the API server gets for an answer, and how
+# long requests to it are repeated.
+_CALL_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
 # Seconds for which slots and the Lease, once read, are good enough to deny a request.
 _SLOTS_FRESH = 1.0
 _LEASE_FRESH = 2.0
@@ -167,18 +170,19 @@ class Leadership:
         After that another server could have taken the Lease and freed the slot. It takes the Lease
         of a dead holder after two renewals at the earliest, and one may have been under way.
         """
-        return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._seen.renewal)
+        return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._seen.renewal_seconds)
 
     def require_server(self) -> None:
         """Raise `FencedError` unless this or another live server holds the Lease.
 
         The Lease is read again, because the clock alone does not show that it was taken by force.
         """
-        state = self.holder_state(age=0.0)
+        self._read_anew()
         own_lock = self.own_lock
         if own_lock is not None and self._seen.holder == self.holder:
             own_lock.check()
             return
+        state = self.watch.state
         if state is HolderState.UNKNOWN:
             # A watch that has just started waits for the next renewal.
             state = await_sign(self.watch, self._read_anew, lambda _message: None)
@@ -227,9 +231,9 @@ class ServerContext:
     nodes: WatchedNodes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.book = SlotBook(self.patient_api, self.clock, self.settings.namespace)
+        self.book = SlotBook(self.hurried_api, self.clock, self.settings.namespace)
         self.leadership = Leadership(
-            self.patient_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
+            self.hurried_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
         )
         troubles = Troubles(self.notice)
 
@@ -260,5 +264,11 @@ class ServerContext:
         return Reporter((), self.clock)
 
     @property
-    def patient_api(self) -> ClusterApi:
-        return self.api.within(PATIENCE)
+    def hurried_api(self) -> ClusterApi:
+        """The API for what a host waits for: each call may take some seconds, and is made once."""
+        return self.api.within(_CALL_SECONDS)
+
+    @property
+    def hurried_cluster(self) -> PatientApi:
+        """The same, with calls that are repeated for some seconds."""
+        return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

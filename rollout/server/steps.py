@@ -45,14 +45,15 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
 from rollout.model.host import Host
-from rollout.model.node_marks import announced_version
+from rollout.model.node_marks import announced_version, has_grant
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
-from rollout.server.nodes import facts_of, node_of, version_of
+from rollout.server.nodes import node_of, version_of
 from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
+from rollout.server.slot_plan import facts_of
 from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
@@ -178,7 +179,7 @@ class SlotHost:
     ) -> Progress:
         """Await the boot if the reboot was granted, or the host took it; else raise the error."""
         node = self._read_node(context)
-        if _has_grant(node):
+        if has_grant(node):
             self.reopen()
             return progress.move(Edge.REBOOT_REQUESTED)
         if _is_back(context, node):
@@ -190,20 +191,29 @@ class SlotHost:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
+        """Wait for the boot again if the host reboots after all; else raise the error.
+
+        A host that is up, or whose slot was released, may have been granted its reboot a moment
+        ago. Its grant stands, so it gets some time to go down.
+        """
         node = self._read_node(context)
-        if node.is_ready or self.latest.is_given_up:
+        if self._is_up_or_given_up(node):
             node = self._await_last_grant(context)
-            is_going_down = not (node.is_ready or self.latest.is_given_up)
-            if is_going_down:
+            if not self._is_up_or_given_up(node):
+                # It has gone down.
                 self.reopen()
                 return progress.again()
         if _is_back(context, node):
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
             return progress.again()
-        if isinstance(error, GivenUpError) and not node.is_ready:
+        is_given_up_while_down = isinstance(error, GivenUpError) and not node.is_ready
+        if is_given_up_while_down:
             raise _not_rebooted(node, self.timeout) from None
         raise error from None
+
+    def _is_up_or_given_up(self, node: Node) -> bool:
+        return node.is_ready or self.latest.is_given_up
 
     def _await_last_grant(self, context: NodeContext) -> Node:
         """Return the Node once a host that was granted its reboot has had time to go down.
@@ -212,7 +222,7 @@ class SlotHost:
         operator has released the slot, a host that is down does not end the wait.
         """
         for node in self._poll(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
-            if _has_rebooted(context, node) or not (node.is_ready or self.latest.is_given_up):
+            if _has_rebooted(context, node) or not self._is_up_or_given_up(node):
                 break
         return node
 
@@ -253,7 +263,7 @@ class SlotHost:
         if self.latest.awaited in IN_REBOOT:
             return True
         deleted = context.watched.seen if context.watched else None
-        return deleted is not None and _has_grant(deleted)
+        return deleted is not None and has_grant(deleted)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
         refill = _Refill(context)
@@ -262,7 +272,7 @@ class SlotHost:
         for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.latest.is_given_up:
                 raise GivenUpError
-            if _has_grant(node):
+            if has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
             if _has_rebooted(context, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
@@ -294,7 +304,9 @@ class SlotHost:
             if self.latest.is_given_up or (node.is_ready and self.latest.has_reported):
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.latest.closing:
-                break
+                # An earlier process closed the slot after a failure, and ended before it returned
+                # the node.
+                raise _not_rebooted(node, self.timeout)
             if node.is_ready:
                 try:
                     refill.check()
@@ -392,10 +404,6 @@ def _has_rebooted(context: NodeContext, node: Node) -> bool:
 
 def _is_back(context: NodeContext, node: Node) -> bool:
     return _has_rebooted(context, node) and _is_same_machine(context, node)
-
-
-def _has_grant(node: Node) -> bool:
-    return node.annotations.get(marks.PHASE) == Phase.REBOOTING
 
 
 def _is_same_machine(context: NodeContext, node: Node) -> bool:

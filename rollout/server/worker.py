@@ -37,9 +37,10 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.server.admission import away_limit
-from rollout.server.nodes import node_of, plan_of
+from rollout.server.nodes import node_of
 from rollout.server.protocol import Denied
 from rollout.server.reregistration import IN_REBOOT, await_reregistration
+from rollout.server.slot_plan import plan_of
 from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import SlotHost
 from rollout.threads import in_background
@@ -72,18 +73,23 @@ class SlotRunner:
         return read_identity(self.context.api)
 
     def run(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
-        """Return the node's result; None if there was nothing to do. Raises `ApiError`."""
+        """Return the node's result; None if nothing is left to do, and the slot may be freed.
+
+        Raises `ApiError`.
+        """
         node = node_of(self.context.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
             slot = self.context.book.latest_of(slot)
         if node is None:
             return None
-        if self._is_over(slot, node):
-            has_rebooted = node.boot_id != slot.boot_id
-            if slot.is_given_up and not has_rebooted and not is_returned_by(node, slot.run):
+        if node.annotations.get(marks.RUN) != slot.run:
+            if is_returned_by(node, slot.run) or node.boot_id != slot.boot_id:
+                return None
+            if slot.is_given_up:
+                # It was given up before its node was marked.
                 self._note_aborted(slot)
-            return None
+                return None
         return self._run_plan(slot, node, check_may_act, stop)
 
     def _run_plan(
@@ -161,11 +167,6 @@ class SlotRunner:
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
         return node_of(context.api, context.book.latest_of(slot))
 
-    def _is_over(self, slot: Slot, node: Node) -> bool:
-        if node.annotations.get(marks.RUN) == slot.run:
-            return False
-        return is_returned_by(node, slot.run) or slot.is_given_up or node.boot_id != slot.boot_id
-
     def _note_aborted(self, slot: Slot) -> None:
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run=slot.run, failures_allowed=1)
@@ -219,26 +220,33 @@ class SlotRunner:
 
 @dataclass(frozen=True, slots=True)
 class SlotRun:
-    """The run of a slot in its own thread, and the request to stop it."""
+    """The run of a slot in its own thread, and the request to return its node."""
 
     future: Future[None]
-    stop: StopRequest
+    give_up: StopRequest
 
 
 class Worker:
-    """Works on slots until it is stopped. `wake` has it look at once."""
+    """Works on slots until it is stopped. `wake` has it look at once.
 
-    def __init__(self, context: ServerContext, stop: StopRequest) -> None:
+    Three requests end runs of slots:
+
+    * `server_stop`: this server ends. Its runs stop, and another server continues them.
+    * `lead_end`: the Lease is lost or released. The same holds for its runs.
+    * `SlotRun.give_up`: an operator has released the slot. Its run returns the node.
+    """
+
+    def __init__(self, context: ServerContext, server_stop: StopRequest) -> None:
         self._settings = context.settings
         self._context = context
         self._leadership = context.leadership
-        self._stop = stop
+        self._server_stop = server_stop
         self._woken = threading.Event()
         self._runs: dict[str, SlotRun] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
-        self._runner = SlotRunner(context, stop)
+        self._runner = SlotRunner(context, server_stop)
 
     def wake(self) -> None:
         self._woken.set()
@@ -251,7 +259,7 @@ class Worker:
         return len(self._runs)
 
     def run(self) -> None:
-        while not self._stop.is_due:
+        while not self._server_stop.is_due:
             try:
                 self._read_slots()
                 slots = self._slots_to_work_on()
@@ -281,14 +289,15 @@ class Worker:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
+        """Whether the Node is known to be gone; False if it cannot be read now."""
         try:
             node = self._context.nodes.by_name.get(slot.node)
-        except Denied:
+            if node is not None and node.uid == slot.node_uid:
+                return False
+            # The watch may be late, so the Node is read again.
+            return node_of(self._context.api, slot) is None
+        except (ApiError, Denied):
             return False
-        if node is not None and node.uid == slot.node_uid:
-            return False
-        # The watch may be late, so the Node is read again.
-        return node_of(self._context.api, slot) is None
 
     def _try_to_lead(self, run: str) -> None:
         """Take the Lease if nobody holds it or its holder died; then work on all slots.
@@ -305,7 +314,7 @@ class Worker:
             seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
-        lock = LeaseLock(cluster, request, run, self._stop)
+        lock = LeaseLock(cluster, request, run, self._server_stop)
         lead_end = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
@@ -316,7 +325,7 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _lead(self, lock: LeaseLock, lead_end: StopRequest) -> None:
-        while not self._stop.is_due and (self._slots_to_work_on() or self._runs):
+        while not self._server_stop.is_due and (self._slots_to_work_on() or self._runs):
             with suppress(ApiError):
                 self._read_slots()
             self._update_runs()
@@ -336,32 +345,32 @@ class Worker:
         self._runs.clear()
 
     def _start(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
-        stop = StopRequest(revert=True)
+        give_up = StopRequest(revert=True)
 
         def check_may_act() -> None:
             # A run may outlive its lock without noticing, so `lead_end` is checked as well.
-            if self._stop.is_due or lead_end.is_due:
+            if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
         future = in_background(
-            partial(self._run_slot, slot, check_may_act, stop), f"slot-{slot.node}"
+            partial(self._run_slot, slot, check_may_act, give_up), f"slot-{slot.node}"
         )
-        self._runs[slot.run] = SlotRun(future, stop)
+        self._runs[slot.run] = SlotRun(future, give_up)
 
     def _update_runs(self) -> None:
         for name, run in list(self._runs.items()):
             slot = self._slots.of_run(name)
             if slot is not None and slot.is_given_up:
-                run.stop.request()
+                run.give_up.request()
             if run.future.done():
                 del self._runs[name]
 
-    def _run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> None:
+    def _run_slot(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
         try:
-            result = self._runner.run(slot, check_may_act, stop)
+            result = self._runner.run(slot, check_may_act, give_up)
             self._free_or_keep(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
@@ -382,7 +391,7 @@ class Worker:
         latest = self._context.book.latest_of(slot)
         node = node_of(self._context.api, latest) if stays_cordoned else None
         if node is None:
-            self._context.book.change(partial(Slots.without, run=slot.run))
+            self._context.book.change(partial(Slots.free, run=slot.run))
             return
         # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED

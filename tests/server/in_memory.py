@@ -205,9 +205,7 @@ class Cluster:
         self.behind.call(change)
 
 
-def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) -> Replica:
-    """Start a server of the cluster; `number` tells replicas apart."""
-    api = Severed(cluster.behind)
+def context_of(api: Severed, number: int, notice: Callable[[str], None]) -> ServerContext:
     rules = ServerSettings(
         groups=Groups(GroupRules(Count(SLOTS))),
         selection=Selection(),
@@ -217,7 +215,7 @@ def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) 
         lease_seconds=1,
         slot_timeout=Duration(600),
     )
-    context = ServerContext(
+    return ServerContext(
         rules,
         api,
         SystemClock(),
@@ -225,7 +223,12 @@ def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) 
         lambda _plan: nullcontext(()),
         lambda _request, _kind: None,
     )
-    ending = under_way(context)
+
+
+def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) -> Replica:
+    """Start a server of the cluster; `number` tells replicas apart."""
+    api = Severed(cluster.behind)
+    ending = under_way(context_of(api, number, notice))
     server = ending.__enter__()
     wait_until(lambda: not server.why_not_ready())
     return Replica(server, api, ending)

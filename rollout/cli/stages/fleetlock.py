@@ -66,6 +66,7 @@ def serve(settings: Settings) -> None:
             gates=wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
+        # Raises `InputError` before any thread is started.
         listening.tls()
         with under_way(context) as service:
             tally.slots = lambda: context.book.latest
