@@ -1,8 +1,10 @@
 """Reasons why a drain fails, or why a plan does not start."""
 
+from enum import StrEnum
 from typing import ClassVar
 
 from rollout.model.cluster import Budget
+from rollout.model.deployment import Deployment
 from rollout.model.drain_finding import Nowhere, PodFinding, VerdictReason
 from rollout.model.finding import Finding
 from rollout.model.node_lifecycle import Lifecycle
@@ -170,11 +172,30 @@ class BudgetUnscaled(BlockerFinding, frozen=True):
     min_available: int
 
 
+class SurgeObstacle(StrEnum):
+    """Why a restart does not start a pod's replacement before it ends the pod."""
+
+    STATEFUL_SET = "stateful-set"
+    PAUSED = "paused"
+    RECREATE = "recreate"
+    NO_SURGE = "no-surge"
+    UNAVAILABLE = "unavailable"
+    VOLUME = "volume"
+
+
+class NoSurge(Finding, frozen=True):
+    """drain.restart does not help pods of `owner`, such as `Deployment shop/web`."""
+
+    owner: str
+    obstacle: SurgeObstacle
+
+
 class BudgetNever(BlockerFinding, frozen=True):
     """The budget never allows an eviction.
 
     `ended` pods of it have ended; `replicas` more would open it, 0 if no number does; `healthy` is
-    the most of its pods that can be healthy.
+    the most of its pods that can be healthy. `restart` is the Deployment that drain.restart would
+    restart instead, or why that would not help, or None for pods of other owners.
     """
 
     kind = BlockerKind.BUDGET_NEVER
@@ -182,6 +203,7 @@ class BudgetNever(BlockerFinding, frozen=True):
     ended: int
     replicas: int
     healthy: int
+    restart: Deployment | NoSurge | None
 
 
 class BudgetUnhealthy(BlockerFinding, frozen=True):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from rollout.model.deployment import Deployment
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_lifecycle import AT_WORK, LifecycleCondition
 from rollout.model.placement import (
@@ -265,6 +266,11 @@ class Budget:
         prefix = CRITICAL if self.critical else ""
         return f"{prefix}{self.namespace}/{self.name}"
 
+    @property
+    def needs_every_pod(self) -> bool:
+        """Whether the budget never allows an eviction of the pods that it has now."""
+        return 0 < self.expected_pods <= self.desired_healthy
+
     def covers(self, pod: Pod) -> bool:
         """Whether the pod counts against this budget."""
         return (
@@ -362,9 +368,10 @@ class ClusterSnapshot:
     """Nodes, pods and their constraints, read once.
 
     `warnings` are sentences about what could not be read. `volumes` are those that attach to
-    certain nodes only. `namespaces` are labels by name, read only if an affinity selects
-    namespaces. `read_at` is the API server's time; None if it did not tell it. `memory` is what
-    earlier rollouts remembered. `jobs` are read only if drains wait for pods to complete.
+    certain nodes only, or to several at once. `namespaces` are labels by name, read only if an
+    affinity selects namespaces. `read_at` is the API server's time; None if it did not tell it.
+    `memory` is what earlier rollouts remembered. `jobs` are read only if drains wait for pods to
+    complete, `deployments` only if a budget needs every pod.
     """
 
     identity: ClusterIdentity
@@ -381,6 +388,7 @@ class ClusterSnapshot:
     memory: Memory = NO_MEMORY
     stored: tuple[StoredData, ...] = ()
     jobs: tuple[Job, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """Return the Node with this name."""

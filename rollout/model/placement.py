@@ -180,8 +180,13 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """A volume that attaches to certain nodes only; `claim` is namespace/name of its claim."""
+    """A bound volume; `claim` is namespace/name of its claim.
+
+    It attaches only to nodes for which one of `node_terms` holds, or to any node without terms.
+    `is_shared`: several nodes can mount it at once.
+    """
 
     name: str
     claim: str
     node_terms: tuple[NodeTerm, ...] = ()
+    is_shared: bool = False

@@ -90,6 +90,7 @@ class WarningKind(StrEnum):
     POD = "pod"
     BUDGET_WAITING = "budget-waiting"
     BUDGET_MANAGED = "budget-managed"
+    BUDGET_RESTART = "budget-restart"
     TERMINATING = "terminating"
     LONG_GRACE = "long-grace"
     LONG_COMPLETION = "long-completion"

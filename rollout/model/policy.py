@@ -75,6 +75,13 @@ class CompletionPolicy:
         return bool(self.selectors)
 
 
+class Restart(StrEnum):
+    """Whether a drain restarts Deployments whose budget allows no eviction of their pods."""
+
+    NEVER = "never"
+    BLOCKED = "blocked"
+
+
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
     """What a drain may do.
@@ -93,6 +100,12 @@ class DrainPolicy:
     skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
     completion: CompletionPolicy = CompletionPolicy()
+    restart: Restart = Restart.NEVER
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the drain restarts Deployments; without evictions, no budget blocks."""
+        return self.restart is Restart.BLOCKED and not self.disable_eviction
 
     def grace_of(self, pods_own: int) -> int:
         """Return the seconds that a pod has to terminate, given its own grace period."""

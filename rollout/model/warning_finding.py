@@ -100,6 +100,13 @@ class BudgetManaged(WarningFinding, frozen=True):
     is_alone: bool
 
 
+class BudgetSurged(WarningFinding, frozen=True):
+    """The budget never allows an eviction, but a restart of the Deployment moves its pods."""
+
+    kind = WarningKind.BUDGET_RESTART
+    deployment: str
+
+
 class DownMeanwhile(WarningFinding, frozen=True):
     """The pod fits on no other node, so it is down until its node returns."""
 

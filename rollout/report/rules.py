@@ -84,6 +84,7 @@ _KEYS = {
     "drain.completion.selectors": "drain.wait-for-completion",
     "drain.completion.timeout": "drain.wait-for-completion-timeout",
     "drain.completion.fallback": "drain.wait-for-completion-fallback",
+    "drain.restart": "drain.restart",
     "include_cordoned": "--allow cordoned",
     "include_held": "--allow held",
     "reboot_idle": "--allow idle",

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 
 from rollout.model import blocker_finding as findings
+from rollout.model.blocker_finding import SurgeObstacle
 from rollout.model.cluster import Budget
+from rollout.model.deployment import Deployment
 from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import obstacle, refusal
-from rollout.wording.words import Words, cause, fix, rollout_name, words
+from rollout.wording.words import Words, cause, fix, rollout_name, text, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _ALLOW = "or use --allow unhealthy"
@@ -194,10 +196,35 @@ def _(finding: findings.BudgetNever) -> Words:
     pods = counted(budget.expected_pods, "pod")
     ended = f", {finding.ended} of them completed" if finding.ended else ""
     cause = f"{rule_of(budget)} never allows an eviction ({pods}{ended})"
+    restart = ""
+    match finding.restart:
+        case Deployment():
+            restart = "set drain.restart to blocked"
+        case findings.NoSurge() as no_surge:
+            cause = f"{cause}, and {text(no_surge)}"
+        case None:
+            pass
     more = ""
     if finding.replicas:
         more = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
-    return Words(cause, _fixes(more, _let_away(budget, finding.healthy, 1)))
+    return Words(cause, _fixes(more, restart, _let_away(budget, finding.healthy, 1)))
+
+
+_SURGE_OBSTACLES = {
+    SurgeObstacle.STATEFUL_SET: "it starts a pod only after the old one has ended",
+    SurgeObstacle.PAUSED: "it is paused",
+    SurgeObstacle.RECREATE: "its strategy is Recreate",
+    SurgeObstacle.NO_SURGE: "its maxSurge is 0",
+    SurgeObstacle.UNAVAILABLE: "its maxUnavailable ends pods before new ones are ready",
+    SurgeObstacle.VOLUME: "only one node at a time can mount its volume",
+}
+
+
+@words.register
+def _(finding: findings.NoSurge) -> Words:
+    return Words(
+        f"drain.restart does not help {finding.owner}: {_SURGE_OBSTACLES[finding.obstacle]}"
+    )
 
 
 @words.register

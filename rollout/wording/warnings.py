@@ -109,6 +109,12 @@ def _(finding: findings.BudgetManaged) -> Words:
 
 
 @words.register
+def _(finding: findings.BudgetSurged) -> Words:
+    restart = f"the drain restarts Deployment {finding.deployment} (drain.restart)"
+    return Words(f"never allows an eviction: {restart}, and waits for its new pods")
+
+
+@words.register
 def _(finding: findings.DownMeanwhile) -> Words:
     why = obstacle(finding.nowhere)
     return Words(f"down until its node returns: {why}; make room on other nodes if it must run")

@@ -19,6 +19,7 @@ from rollout.model.cluster import (
     ReadyState,
     Resources,
 )
+from rollout.model.deployment import Deployment
 from rollout.model.selectors import Requirement, SelectorOperator
 
 Json = dict[str, Any]
@@ -403,3 +404,81 @@ def test_an_unknown_selector_operator_is_refused_not_ignored() -> None:
 def test_zero_is_a_number_of_pods_and_not_an_absence() -> None:
     assert budget({"maxUnavailable": 0}).max_unavailable == "0"
     assert budget({}).max_unavailable == ""
+
+
+def deployment(spec: Json, status: Json | None = None) -> Deployment:
+    metadata = {"namespace": "a", "name": "web", "uid": "u", "generation": 4}
+    document = {"metadata": metadata, "spec": spec, "status": status or {}}
+    body = json.dumps(document).encode()
+    return decode.one(body, wire.WireDeployment, decode.deployment, "/deployment")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "rolling", "surge", "unavailable"),
+    [
+        (1, {}, 1, 0),
+        (4, {}, 1, 1),
+        (3, {"maxSurge": "50%", "maxUnavailable": "50%"}, 2, 1),
+        (1, {"maxSurge": "1%", "maxUnavailable": "99%"}, 1, 0),
+        (1, {"maxSurge": "100%", "maxUnavailable": "100%"}, 1, 1),
+        (7, {"maxSurge": "29%", "maxUnavailable": "29%"}, 3, 2),
+        (5, {"maxSurge": "0%", "maxUnavailable": "0%"}, 0, 0),
+        (5, {"maxSurge": 0, "maxUnavailable": 2}, 0, 2),
+    ],
+)
+def test_shares_of_replicas_are_rounded_as_the_deployment_controller_does(
+    replicas: int, rolling: Json, surge: int, unavailable: int
+) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    read = deployment({"replicas": replicas, "strategy": strategy})
+    assert read.is_rolling
+    assert read.surge == surge
+    assert read.unavailable == unavailable
+
+
+def test_a_deployment_that_recreates_its_pods() -> None:
+    read = deployment({"replicas": 1, "strategy": {"type": "Recreate"}, "paused": True})
+    assert not read.is_rolling
+    assert read.is_paused
+
+
+@pytest.mark.parametrize(
+    ("status", "progress"),
+    [
+        ({"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}, (1, 1)),
+        # The old pod of two is the one that is available.
+        ({"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1}, (1, 0)),
+        ({"replicas": 2, "updatedReplicas": 1, "availableReplicas": 2}, (1, 1)),
+        ({"replicas": 1, "availableReplicas": 1}, (0, 0)),
+        ({}, (0, 0)),
+    ],
+)
+def test_available_pods_count_only_if_they_are_new(status: Json, progress: tuple[int, int]) -> None:
+    read = deployment({"replicas": 1}, status).progress
+    assert (read.updated, read.available) == progress
+
+
+def test_how_far_a_restart_is() -> None:
+    template = {"metadata": {"annotations": {decode.RESTARTED_AT: "2026-03-01T12:00:00Z"}}}
+    late = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]
+    read = deployment({"template": template}, {"observedGeneration": 4, "conditions": late})
+    assert read.restarted_at == "2026-03-01T12:00:00Z"
+    assert read.progress.is_observed
+    assert read.progress.is_late
+    assert not deployment({}, {"observedGeneration": 3}).progress.is_observed
+
+
+@pytest.mark.parametrize(
+    ("modes", "is_shared"),
+    [
+        (["ReadWriteMany"], True),
+        (["ReadWriteOnce", "ReadOnlyMany"], True),
+        (["ReadWriteOnce"], None),
+    ],
+)
+def test_a_volume_that_several_nodes_can_mount(modes: list[str], *, is_shared: bool | None) -> None:
+    claim = {"namespace": "a", "name": "data"}
+    document = {"metadata": {"name": "pv"}, "spec": {"claimRef": claim, "accessModes": modes}}
+    body = json.dumps(document).encode()
+    read = decode.one(body, wire.WireVolume, decode.volume, "/pv")
+    assert (read.is_shared if read else None) is is_shared

@@ -15,6 +15,7 @@ from rollout.model.policy import (
     DrainPolicy,
     Policy,
     Pool,
+    Restart,
 )
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.joining import is_regrouped, stricter
@@ -31,6 +32,7 @@ LOOSE = Policy(
         pod_selector="a=b",
         skip_wait_for_delete_timeout=9,
         completion=CompletionPolicy(fallback=CompletionFallback.EVICT),
+        restart=Restart.BLOCKED,
     ),
     settle_timeout=Duration(0),
     max_failures=Count(9),

@@ -21,6 +21,7 @@ from rollout.model.cluster import (
     ReadyState,
     Resources,
 )
+from rollout.model.deployment import Deployment, DeploymentProgress
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.placement import ANYWHERE, CORDON, Placement, PodTerm, Spread
 from rollout.model.plan import Rolling, RolloutPlan
@@ -106,6 +107,23 @@ def budget(app: str, *, allowed: int, expected: int = 10, **changes: object) -> 
         always_allow_unhealthy=False,
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def deployment(desired: int = 1, **changes: object) -> Deployment:
+    plain = Deployment(
+        namespace="shop",
+        name="web",
+        uid="uid-web",
+        is_rolling=True,
+        is_paused=False,
+        surge=1,
+        unavailable=0,
+        restarted_at="",
+        progress=DeploymentProgress(
+            desired, updated=desired, available=desired, is_observed=True, is_late=False
+        ),
+    )
+    return structs.replace(plain, **changes)
 
 
 def facts(name: str, *, staged: bool = True, **changes: object) -> HostFacts:

@@ -15,6 +15,7 @@ from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
     Node,
+    OwnerRef,
     PersistentVolume,
     Pod,
     ReadyState,
@@ -24,12 +25,22 @@ from rollout.model.cluster import (
 from rollout.model.gates import GatePolicy
 from rollout.model.placement import NodeTerm
 from rollout.model.plan import Blocker, BlockerKind
-from rollout.model.policy import Critical, DrainPolicy, Policy, Pool
+from rollout.model.policy import Critical, DrainPolicy, Policy, Pool, Restart
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator, LockAnnotation, Rival
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import HOSTNAME, ago, budget, control_plane, hosted, inputs, node, pod
+from tests.planning.builders import (
+    HOSTNAME,
+    ago,
+    budget,
+    control_plane,
+    deployment,
+    hosted,
+    inputs,
+    node,
+    pod,
+)
 
 Fix = Callable[[PlanInputs], PlanInputs]
 
@@ -253,6 +264,7 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"let it cover only pods of scalable controllers": lambda given, _: [
         with_budget(given, sync_error="")
     ],
+    r"set drain.restart to blocked": lambda given, _: [with_drain(given, restart=Restart.BLOCKED)],
     r"use --disable-eviction": lambda given, _: [with_drain(given, disable_eviction=True)],
     r"make (it|them) ready": lambda given, _: [ready(given)],
     r"set its unhealthyPodEvictionPolicy to AlwaysAllow": lambda given, _: [
@@ -352,6 +364,14 @@ def one_api_server() -> PlanInputs:
     return with_pods(given, [*given.snapshot.pods, static_pod("kube-apiserver", "cp-1")])
 
 
+def lone_replica() -> PlanInputs:
+    """Of a Deployment that can be restarted without a gap."""
+    owner = OwnerRef("apps/v1", "ReplicaSet", "web-5d4f", "uid-rs")
+    labels = {"app": "web", "pod-template-hash": "5d4f"}
+    alone = replace(pod("web-0", "w-1"), owner=owner, labels=labels)
+    return with_snapshot(guarded([alone], min_available="1"), deployments=(deployment(),))
+
+
 CONTROL_PLANES: dict[str, PlanInputs] = {
     "a-control-plane-node-is-not-ready": members(3, ready=ReadyState.FALSE),
     "a-control-plane-node-failed-before": members(3, unschedulable=True, annotations=FAILED_BEFORE),
@@ -389,6 +409,7 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
             ("67%", 2),
         )
     },
+    "a-deployment-surges": (lone_replica(), BlockerKind.BUDGET_NEVER),
     "an-ended-pod-is-counted": (
         guarded([*web(2), pod("ended", "w-2", phase="Succeeded", ready=False)], min_available="2"),
         BlockerKind.BUDGET_NEVER,

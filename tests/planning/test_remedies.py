@@ -11,7 +11,7 @@ from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase,
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
-from rollout.model.policy import CompletionPolicy, Critical, DrainPolicy, Policy
+from rollout.model.policy import CompletionPolicy, Critical, DrainPolicy, Policy, Restart
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
@@ -23,6 +23,7 @@ from tests.planning.builders import (
     ago,
     budget,
     cordoned,
+    deployment,
     facts,
     hosted,
     inputs,
@@ -85,6 +86,15 @@ def control_plane(*names: str, unready: str = "") -> PlanInputs:
 def with_stored(data: StoredData) -> PlanInputs:
     given = inputs(NODES)
     return replace(given, snapshot=replace(given.snapshot, stored=(data,)))
+
+
+def with_lone_replica() -> PlanInputs:
+    """Of a Deployment that can be restarted without a gap."""
+    owner = OwnerRef("apps/v1", "ReplicaSet", "web-5d4f", "uid-rs")
+    labels = {"app": "web", "pod-template-hash": "5d4f"}
+    alone = replace(WEB, owner=owner, labels=labels)
+    given = with_pods(alone, allowed=0, expected=1, drain=DrainPolicy(restart=Restart.BLOCKED))
+    return replace(given, snapshot=replace(given.snapshot, deployments=(deployment(),)))
 
 
 WEB = pod("web-0", "w-1")
@@ -154,6 +164,10 @@ WARNINGS = {
             expected=1,
         ),
         ("controller of Cluster shop/web", "add an instance"),
+    ),
+    WarningKind.BUDGET_RESTART: (
+        with_lone_replica(),
+        ("restarts Deployment shop/web", "drain.restart"),
     ),
     WarningKind.TERMINATING: (
         with_pods(replace(WEB, deleted_at=ago(60))),

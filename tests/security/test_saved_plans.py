@@ -18,7 +18,7 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.model.gates import AlertPolicy
-from rollout.model.policy import Policy, Pool
+from rollout.model.policy import Policy, Pool, Restart
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.document import _document_id
 from rollout.planning.plan.rules import relaxed_rules
@@ -213,6 +213,7 @@ WEAKER: dict[str, Any] = {
     "drain.disable_eviction": True,
     "drain.pod_selector": "app=web",
     "drain.skip_wait_for_delete_timeout": 1,
+    "drain.restart": Restart.BLOCKED,
     "settle_timeout": Duration(0),
     "max_failures": Count(100, percent=True),
     "gates.alerts.url": "http://prometheus:9090",

@@ -102,6 +102,7 @@ def _drain_policy(settings: Settings) -> DrainPolicy:
             drain.wait_for_completion_timeout,
             drain.wait_for_completion_fallback,
         ),
+        restart=drain.restart,
     )
 
 

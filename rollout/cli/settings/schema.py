@@ -58,6 +58,7 @@ from rollout.model.policy import (
     ControlPlaneOrder,
     DrainPolicy,
     Policy,
+    Restart,
     Strategy,
 )
 from rollout.model.quantity import Count, Duration
@@ -255,6 +256,11 @@ class DrainSettings(SettingsTable):
     wait_for_completion_fallback: CompletionFallback = setting(
         _COMPLETION.fallback,
         "If these pods have not completed in time: return the node without a reboot, or evict them",
+    )
+    restart: Restart = setting(
+        _DRAIN.restart,
+        "blocked: restart a Deployment whose disruption budget never allows an eviction, so that"
+        " its replacement is Ready before the old pod ends",
     )
     delay: Pause = setting(
         _POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction"

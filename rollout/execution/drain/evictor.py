@@ -89,10 +89,6 @@ class PodEviction:
     behind_closed: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE_OF_CLOSED))
 
 
-def _can_never_open(budget: Budget) -> bool:
-    return 0 < budget.expected_pods <= budget.desired_healthy
-
-
 @dataclass
 class Evictor:
     """Evicts the pods of one node. Used by one thread; the requests run in the pool."""
@@ -151,7 +147,7 @@ class Evictor:
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         reason = BlockedReason.of(closed, pod)
-        is_tried = _can_never_open(closed) or reason.controller is not None
+        is_tried = closed.needs_every_pod or reason.controller is not None
         earlier = self.held.reason_of(pod)
         is_denied = earlier is not None and earlier.denial is not None
         # A webhook that denied the last try says more than the budget does.

@@ -3,8 +3,10 @@
 `Shared` keeps one object of equal values, because thousands of pods share them.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from sys import intern
 from typing import Any, TypeVar
 
@@ -31,6 +33,7 @@ from rollout.model.cluster import (
     ReadyState,
     VolumeAttachment,
 )
+from rollout.model.deployment import Deployment, DeploymentProgress
 from rollout.model.json_text import NOT_READ
 from rollout.model.node_lifecycle import Lifecycle, LifecycleCondition
 from rollout.model.timestamps import parse_timestamp
@@ -44,6 +47,8 @@ _NO_CONDITION = wire.Condition()
 _STATES = frozenset(ReadyState)
 _PHASES = frozenset(PodPhase)
 _LIFECYCLE = frozenset(Lifecycle)
+_SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -249,9 +254,47 @@ def attachment(read: wire.WireAttachment) -> VolumeAttachment:
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
-    """Return a volume that is bound and attaches only to certain nodes; None for any other."""
+    """Return a bound volume that attaches only to certain nodes, or to several; or None."""
     claim = read.spec.claim_ref
     terms = node_terms(read.spec.node_affinity.required)
-    if claim is None or terms is None:
+    is_shared = not _SHARED_MODES.isdisjoint(read.spec.access_modes)
+    if claim is None or (terms is None and not is_shared):
         return None
-    return PersistentVolume(read.metadata.name, f"{claim.namespace}/{claim.name}", terms)
+    return PersistentVolume(
+        read.metadata.name, f"{claim.namespace}/{claim.name}", terms or (), is_shared=is_shared
+    )
+
+
+def deployment(read: wire.WireDeployment) -> Deployment:
+    """Return a Deployment, with shares of its replicas rounded as its controller does."""
+    meta = read.metadata
+    spec = read.spec
+    status = read.status
+    strategy = spec.strategy
+    # Old pods that are still there count as available, so that no new one does too early.
+    old = status.replicas - status.updated_replicas
+    progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
+    return Deployment(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        is_rolling=strategy.type == "RollingUpdate",
+        is_paused=spec.paused,
+        surge=math.ceil(_share(strategy.rolling_update.max_surge, spec.replicas)),
+        unavailable=math.floor(_share(strategy.rolling_update.max_unavailable, spec.replicas)),
+        restarted_at=spec.template.metadata.annotations.get(RESTARTED_AT, ""),
+        progress=DeploymentProgress(
+            desired=spec.replicas,
+            updated=status.updated_replicas,
+            available=max(0, status.available_replicas - old),
+            is_observed=status.observed_generation >= meta.generation,
+            is_late=progressing.reason == "ProgressDeadlineExceeded",
+        ),
+    )
+
+
+def _share(amount: int | str, replicas: int) -> Fraction:
+    """Return a number of pods; a share such as 25% may be a fraction of one. Raises `ValueError`."""
+    if isinstance(amount, int):
+        return Fraction(amount)
+    return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -100,12 +100,8 @@ class _CoordinatorStatus(wire.Wire, frozen=True):
     desired_number_scheduled: int = 0
 
 
-class _CoordinatorMeta(wire.Meta, frozen=True):
-    generation: int = 0
-
-
 class _WireCoordinator(wire.Wire, frozen=True):
-    metadata: _CoordinatorMeta
+    metadata: wire.SpecifiedMeta
     spec: _CoordinatorSpec = _CoordinatorSpec()
     status: _CoordinatorStatus = _CoordinatorStatus()
 

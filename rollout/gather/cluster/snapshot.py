@@ -16,7 +16,7 @@ from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.jobs import read_jobs
 from rollout.gather.cluster.listing import read_if_allowed, read_list
-from rollout.gather.cluster.rivals import read_coordinators
+from rollout.gather.cluster.rivals import DEPLOYMENTS, read_coordinators
 from rollout.gather.cluster.storage import read_stored
 from rollout.model import marks
 from rollout.model.cluster import (
@@ -29,6 +29,7 @@ from rollout.model.cluster import (
     Pod,
     VolumeAttachment,
 )
+from rollout.model.deployment import Deployment
 from rollout.model.progress import Findings, NodeCondition
 from rollout.model.text import shell_word
 from rollout.ports import ClusterApi, Query
@@ -110,6 +111,7 @@ def read_snapshot(
     volumes = start(lambda: read_if_allowed(read_volumes, _UNSEEN_VOLUMES))
     jobs, unseen_jobs = read_jobs(api) if with_jobs else ((), ())
     all_pods = pods.result()
+    all_budgets = budgets.result()
     namespaces, unseen_namespaces = _read_namespaces(api, all_pods, kept)
     stored, unseen_stored = read_stored(api, all_pods)
     attached, unseen_attachments = attachments.result()
@@ -120,7 +122,7 @@ def read_snapshot(
         identity=identity.result(),
         nodes=nodes.result(),
         pods=all_pods,
-        budgets=budgets.result(),
+        budgets=all_budgets,
         daemon_sets=daemon_sets.result(),
         attachments=attached,
         warnings=(*unseen, *unseen_namespaces, *unseen_stored),
@@ -130,7 +132,23 @@ def read_snapshot(
         read_at=api.server_time(),
         stored=stored,
         jobs=jobs,
+        deployments=_read_deployments(api, all_budgets, kept),
     )
+
+
+def _read_deployments(
+    api: ClusterApi, budgets: Sequence[Budget], kept: CachedPages | None
+) -> tuple[Deployment, ...]:
+    """Return the Deployments if a budget needs every pod, so that a restart may be what helps.
+
+    None if this user may not list them, which a warning about other coordinators already says.
+    """
+    if not any(budget.needs_every_pod for budget in budgets):
+        return ()
+    deployments, _unseen = read_if_allowed(
+        lambda: _read(api, DEPLOYMENTS, wire.WireDeployment, decode.deployment, kept=kept), ""
+    )
+    return deployments
 
 
 def _read_namespaces(

@@ -98,6 +98,12 @@ class Meta(Wire, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
+class SpecifiedMeta(Meta, frozen=True):
+    """The metadata of an object with a spec; `generation` counts the changes of the spec."""
+
+    generation: int = 0
+
+
 class Object(Wire, frozen=True):
     metadata: Meta
 
@@ -266,6 +272,7 @@ class VolumeAffinity(Wire, frozen=True):
 
 
 class VolumeSpec(Wire, frozen=True):
+    access_modes: tuple[str, ...] = ()
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeAffinity = VolumeAffinity()
 
@@ -285,6 +292,53 @@ class AttachmentSpec(Wire, frozen=True):
 
 class WireAttachment(Object, frozen=True):
     spec: AttachmentSpec = AttachmentSpec()
+
+
+class TemplateMeta(Wire, frozen=True):
+    annotations: Labels = {}
+
+
+class AnnotatedTemplate(Wire, frozen=True):
+    metadata: TemplateMeta = TemplateMeta()
+
+
+class RollingUpdate(Wire, frozen=True):
+    max_surge: int | str = "25%"
+    max_unavailable: int | str = "25%"
+
+
+class DeploymentStrategy(Wire, frozen=True):
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate = RollingUpdate()
+
+
+class DeploymentSpec(Wire, frozen=True):
+    replicas: int = 1
+    paused: bool = False
+    strategy: DeploymentStrategy = DeploymentStrategy()
+    template: AnnotatedTemplate = AnnotatedTemplate()
+
+
+class DeploymentStatus(Wire, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class WireDeployment(Object, frozen=True):
+    metadata: SpecifiedMeta
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class ReplicaSetSpec(Wire, frozen=True):
+    template: AnnotatedTemplate = AnnotatedTemplate()
+
+
+class WireReplicaSet(Object, frozen=True):
+    spec: ReplicaSetSpec = ReplicaSetSpec()
 
 
 class Page(Wire, Generic[T], frozen=True):

@@ -25,6 +25,7 @@ from rollout.model.quantity import Duration
 from rollout.model.warning_finding import (
     BudgetClosed,
     BudgetManaged,
+    BudgetSurged,
     LongGrace,
     LonghornOpens,
     RookOpens,
@@ -32,6 +33,7 @@ from rollout.model.warning_finding import (
 )
 from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
 from rollout.planning.drain.controllers import controller_of
+from rollout.planning.drain.surge import Surges
 from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
 from rollout.wording.warnings import warning
@@ -47,6 +49,7 @@ def drain_findings(
     index: BudgetIndex,
     headcount: Headcount,
     rules: DrainPolicy,
+    surges: Surges,
 ) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
     evicted = [verdict.pod for verdict in verdicts if verdict.action is Action.EVICT]
     pod_warnings = list[PlanWarning]()
@@ -62,7 +65,13 @@ def drain_findings(
             findings += _overdue_findings(node, pod, headcount, rules)
             findings += _grace_warnings(node, pod, headcount, rules)
             findings += _budget_findings(
-                node, pod, index, headcount, patience=rules.timeout, evicted=evicted
+                node,
+                pod,
+                index,
+                headcount,
+                patience=rules.timeout,
+                evicted=evicted,
+                surges=surges,
             )
     blockers = [finding for finding in findings if isinstance(finding, Blocker)]
     warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
@@ -107,6 +116,7 @@ def _budget_findings(
     *,
     patience: float,
     evicted: Sequence[Pod],
+    surges: Surges,
 ) -> Iterator[Blocker | PlanWarning]:
     budgets = index.covering(pod)
     names = tuple(budget.name for budget in budgets if not budget.critical)
@@ -121,6 +131,7 @@ def _budget_findings(
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
         controller = controller_of(budget, _pods_held_by(budget, evicted)) if is_closed else None
+        restarted = surges.restarted(pod, budget)
         if opening:
             if is_closed:
                 yield warning(node, subject, opening)
@@ -128,8 +139,10 @@ def _budget_findings(
             is_alone = headcount.is_alone(pod, budget, controller)
             managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
             yield warning(node, subject, managed)
+        elif restarted is not None:
+            yield warning(node, subject, BudgetSurged(restarted.key))
         elif headcount.can_never_allow(budget):
-            yield blocker(node, subject, _why_never_open(budget, headcount, pod))
+            yield blocker(node, subject, _why_never_open(budget, headcount, pod, surges))
         elif is_closed:
             yield _closed_budget(node, budget, headcount, patience=patience, evicted=evicted)
 
@@ -162,7 +175,7 @@ def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
 
 
 def _why_never_open(
-    budget: Budget, headcount: Headcount, pod: Pod
+    budget: Budget, headcount: Headcount, pod: Pod, surges: Surges
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
@@ -175,6 +188,7 @@ def _why_never_open(
         ended=headcount.ended[budget.key] if counts_pods(budget) else 0,
         replicas=_missing_replicas(budget, headcount) if is_scalable else 0,
         healthy=headcount.most_healthy(budget),
+        restart=surges.restart_of(pod, budget),
     )
 
 

@@ -14,6 +14,7 @@ from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critica
 from rollout.planning.drain.completion import CompletionForecast
 from rollout.planning.drain.controllers import NodeControllers
 from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.surge import Surges, surge_rounds
 from rollout.planning.drain.verdicts import (
     Action,
     DrainRules,
@@ -35,7 +36,9 @@ class Drainable:
     `guarded` has, by pod UID, the budgets that the API server asks about it. `load` is how many
     pods of each budget the drain evicts, and `holds` the part of it that is away until the node is
     back. `controllers` are those that open budgets of its pods. The drain is estimated to wait for
-    `wait_seconds` until pods have completed.
+    `wait_seconds` until pods have completed. `surging` are the pods, by UID, that a restart
+    replaces before it ends them, with how often pods have to start one after another until all of
+    their Deployment are replaced.
     """
 
     node: Node
@@ -50,6 +53,7 @@ class Drainable:
     holds: Load
     guarded: _Keys
     controllers: NodeControllers
+    surging: Mapping[str, int]
     wait_seconds: int = 0
 
     def blocked(self) -> Iterator[str]:
@@ -99,6 +103,7 @@ class DrainForecaster:
     headcount: Headcount
     scheduler: Scheduler
     completion: CompletionForecast
+    surges: Surges
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
@@ -117,6 +122,7 @@ class DrainForecaster:
             headcount=Headcount.of(snapshot.pods, index, snapshot.read_at),
             scheduler=Scheduler.of(snapshot),
             completion=CompletionForecast.of(snapshot),
+            surges=Surges.of(snapshot, policy.drain),
         )
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
@@ -128,19 +134,19 @@ class DrainForecaster:
             index=self.index,
             headcount=self.headcount,
             rules=candidate.policy.drain,
+            surges=self.surges,
         )
         rules = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
-        guarded = dict[str, tuple[str, ...]]()
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
-        for pod in evicted:
-            keys = tuple(guards(pod, self.index))
-            if keys:
-                guarded[pod.uid] = keys
+        keys = {pod.uid: tuple(guards(pod, self.index)) for pod in evicted}
+        surging = self._surging(evicted, keys)
+        surged = {uid: keys[uid] for uid in surging}
+        guarded = {uid: own for uid, own in keys.items() if own and uid not in surging}
         moving = movable(verdicts)
         holds: Load = {}
-        if guarded:
-            holds, stuck = self._try_moving(name, moving, guarded)
+        if guarded or surged:
+            holds, stuck = self._try_moving(name, moving, guarded, surged)
             blockers = (*blockers, *stuck)
         return Drainable(
             node=candidate.node,
@@ -156,18 +162,32 @@ class DrainForecaster:
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=self.completion.wait(awaited, rules),
+            surging=surging,
         )
 
+    def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:
+        """Return the pods that a restart moves; `keys_of` has their budgets."""
+        surging = dict[str, int]()
+        for pod in pods:
+            for key in keys_of[pod.uid]:
+                restarted = self.surges.restarted(pod, self.budgets[key])
+                if restarted is not None:
+                    surging[pod.uid] = surge_rounds(restarted)
+        return surging
+
     def _try_moving(
-        self, node: str, moving: Sequence[Pod], guarded: _Keys
+        self, node: str, moving: Sequence[Pod], guarded: _Keys, surged: _Keys
     ) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than it lets be away. The order
-        is the most favorable one: pods of tight budgets first, and the largest of them first.
+        A budget blocks if more of the node's pods fit nowhere else than it lets be away, which is
+        none of those that are `surged`. The order is the most favorable one: pods of tight budgets
+        first, and the largest of them first.
         """
-        evictable = _evictable(moving, guarded)
-        tight = self._tight_budgets(evictable)
+        evictable = {**_evictable(moving, guarded), **surged}
+        tight = dict(self._tight_budgets(evictable))
+        for keys in surged.values():
+            tight |= dict.fromkeys(keys, 0)
 
         def rank(pod: Pod) -> tuple[bool, int, int]:
             is_tight = any(key in tight for key in evictable.get(pod.uid, ()))

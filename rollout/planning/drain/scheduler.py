@@ -57,7 +57,8 @@ class Scheduler:
             if pod.node in nodes and not pod.finished and not pod.terminating:
                 running.append(pod)
                 nodes[pod.node].add(pod.requests)
-        volumes = grouped((volume.claim, volume) for volume in snapshot.volumes)
+        pinned = (volume for volume in snapshot.volumes if volume.node_terms)
+        volumes = grouped((volume.claim, volume) for volume in pinned)
         neighbors = Neighbors(running, ordered, snapshot.namespaces)
         return cls(nodes, volumes, neighbors)
 

@@ -201,6 +201,9 @@ def _lay_out(
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
+    surging = dict[str, int]()
+    for item in drainable:
+        surging |= item.surging
     simulator = Simulator(
         inputs.policy,
         inputs.pools,
@@ -209,6 +212,7 @@ def _lay_out(
         index=forecaster.index,
         nodes={item.node.name: item.node for item in drainable},
         leaving={item.node.name: item.leaving for item in drainable},
+        surging=surging,
     )
     demands = [_node_demand(item, owners, inputs, pace=pace, limits=limits) for item in drainable]
     fastest = _fastest_layout(demands, quotas, simulator)
@@ -458,6 +462,15 @@ def _guarded_pods(drainable: Iterable[Drainable]) -> Mapping[str, Sequence[Pod]]
     return pods
 
 
+def _slowest_move(item: Drainable, policy: Policy, pace: Pace) -> int:
+    """Return how many seconds the node's slowest pod takes to end, after its replacement if any."""
+    starting = 0
+    for pod in item.leaving:
+        if pod.owner and pod.uid in item.surging:
+            starting = max(starting, item.surging[pod.uid] * pace.starting((pod.owner.uid,)))
+    return starting + slowest_ending((item.leaving,), policy.drain, pace)
+
+
 def _node_demand(
     item: Drainable, owners: UnbudgetedOwners, inputs: PlanInputs, pace: Pace, limits: WaveLimits
 ) -> NodeDemand:
@@ -478,7 +491,7 @@ def _node_demand(
         control_plane=is_control_plane(item.node, policy),
         load=sum_of((item.load, unbudgeted, copies, controllers, pool_load)),
         holds=sum_of((item.holds, unbudgeted, copies, controllers)),
-        ending=max(item.wait_seconds, slowest_ending((item.leaving,), policy.drain, pace)),
+        ending=max(item.wait_seconds, _slowest_move(item, policy, pace)),
         price=price,
         pool=item.pool,
         wait=item.wait_seconds,

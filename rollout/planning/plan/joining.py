@@ -18,6 +18,7 @@ from rollout.model.policy import (
     DrainPolicy,
     Policy,
     Pool,
+    Restart,
 )
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import pools_of
@@ -271,6 +272,10 @@ def _gentler(one: CompletionFallback, other: CompletionFallback) -> CompletionFa
     return one if one is CompletionFallback.RETURN else other
 
 
+def _milder(one: Restart, other: Restart) -> Restart:
+    return one if one is Restart.NEVER else other
+
+
 _COMPLETION: Mapping[str, _Choice] = {
     "selectors": _both,
     "timeout": _todays,
@@ -286,6 +291,7 @@ _DRAIN: Mapping[str, _Choice] = {
     "skip_wait_for_delete_timeout": lambda one, other: max(one, other) if one and other else 0,
     "critical": _both,
     "completion": partial(_merge, choices=_COMPLETION),
+    "restart": _milder,
 }
 _GATES: Mapping[str, _Choice] = {
     "windows": partial(_merge, choices={"windows": _latter, "wait": and_, "freezes": _both}),

@@ -107,6 +107,9 @@ def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
     if overdue:
         effect = "does not wait for pods whose deletion is overdue by more than this many seconds"
         yield RelaxedRule("drain.skip-wait-for-delete-timeout", str(overdue), effect)
+    if drain.restarts:
+        effect = "Deployments are restarted if their budget never allows an eviction"
+        yield RelaxedRule("drain.restart", drain.restart, effect)
     if drain.grace_period is not None:
         effect = "termination grace period in seconds, overriding each pod's own"
         yield RelaxedRule("--grace-period", str(drain.grace_period), effect)

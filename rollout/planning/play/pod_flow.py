@@ -105,6 +105,8 @@ class PodFlow:
     """The pods of the rollout's nodes as they move.
 
     `permits` is how many pods of each budget may be away; `residents` has the pods by node and UID.
+    `surging` are the pods, by UID, that end once their replacement is ready, with how often pods
+    start one after another until then.
     `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
     that are not ready again, by owner UID, and `_missing` has their UIDs. `_wanting` has the pods
     that wait for a permit, by budget and node. `_lives` counts evictions by pod UID: a replacement
@@ -120,6 +122,7 @@ class PodFlow:
     index: BudgetIndex
     scheduler: Scheduler
     residents: dict[str, dict[str, Pod]]
+    surging: Mapping[str, int]
     on_ready: Callable[[str], None] = lambda _owner: None
     away: Counter[str] = field(default_factory=Counter)
     closed: set[str] = field(default_factory=set)
@@ -168,7 +171,11 @@ class PodFlow:
             emptied()
         for pod in pods:
             handover = self._handover(pod)
-            if handover:
+            starts = self.surging.get(pod.uid, 0)
+            if starts:
+                ready = self.events.now + starts * self._traits(pod).start
+                self.events.at(ready, partial(self._end_replaced, pod, name))
+            elif handover:
                 opens = self.events.now + handover
                 self.events.at(opens, partial(self._hand_over, pod, name))
             else:
@@ -179,6 +186,21 @@ class PodFlow:
         self._drains[name].has_timed_out = True
         for wanting in self._wanting.values():
             wanting.pop(name, None)
+
+    def _end_replaced(self, pod: Pod, name: str) -> None:
+        """End a pod whose replacement is ready; if that has no room, the drain waits."""
+        drain = self._drains.get(name)
+        if drain is None or drain.has_timed_out:
+            return
+        self._leave(pod, name)
+        target = self.scheduler.place(pod)
+        has_room = bool(target) and target not in self.closed
+        home = target if has_room else name
+        self.scheduler.put(pod, home)
+        self.residents.setdefault(home, {})[pod.uid] = pod
+        if has_room:
+            traits = self._traits(pod)
+            self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
 
     def _handover(self, pod: Pod) -> int:
         """Return after how many seconds of a drain another controller opens the pod's budget."""

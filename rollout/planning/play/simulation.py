@@ -62,7 +62,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name."""
+    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name.
+
+    `surging` is as in `PodFlow`.
+    """
 
     policy: Policy
     pools: Pools
@@ -71,6 +74,7 @@ class Simulator:
     index: BudgetIndex
     nodes: Mapping[str, Node]
     leaving: Mapping[str, Sequence[Pod]]
+    surging: Mapping[str, int]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> Forecast:
         """Play the waves in order; `scheduler` has the cluster as it is before the rollout.
@@ -110,6 +114,7 @@ class Simulator:
             index=self.index,
             scheduler=scheduler,
             residents=residents,
+            surging=self.surging,
         )
 
     def _is_played(self, layout: Layout) -> bool:

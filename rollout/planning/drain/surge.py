@@ -1,0 +1,93 @@
+"""Pods that a restart of their Deployment replaces before it ends them.
+
+A rolling update with a surge starts a new pod, waits until it is Ready, and only then ends an old
+one. It deletes pods instead of evicting them, so disruption budgets do not stop it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rollout.model.blocker_finding import NoSurge, SurgeObstacle
+from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentVolume, Pod
+from rollout.model.deployment import Deployment
+from rollout.model.policy import DrainPolicy
+
+# The Deployment controller joins these to the name of a ReplicaSet: its own name, and this label.
+_HASH = "pod-template-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Surges:
+    """Finds out for each pod whether a restart of its Deployment moves it without a gap.
+
+    `deployments` are by namespace/name. `shared_claims` are those (namespace/name) whose volumes
+    several nodes can mount at once. `is_on`: the drain restarts Deployments.
+    """
+
+    deployments: Mapping[str, Deployment]
+    shared_claims: frozenset[str]
+    is_on: bool
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, policy: DrainPolicy) -> "Surges":
+        deployments = {deployment.key: deployment for deployment in snapshot.deployments}
+        return cls(deployments, claims_of_shared(snapshot.volumes), policy.restarts)
+
+    def restarted(self, pod: Pod, budget: Budget) -> Deployment | None:
+        """Return the Deployment that the drain restarts because of the budget."""
+        restart = self.restart_of(pod, budget) if self.is_on else None
+        return restart if isinstance(restart, Deployment) else None
+
+    def restart_of(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
+        """Return the Deployment whose restart helps, or why none does.
+
+        None if that is not in question: for other budgets and other owners.
+        """
+        owner = pod.owner
+        if owner is None or owner.group != "apps":
+            return None
+        if budget.critical or not budget.needs_every_pod:
+            return None
+        if owner.kind == "StatefulSet":
+            return NoSurge(owner.named_in(pod.namespace), SurgeObstacle.STATEFUL_SET)
+        deployment = self.deployments.get(f"{pod.namespace}/{_deployment_name(pod, owner)}")
+        if deployment is None:
+            return None
+        obstacle = surge_obstacle(pod, deployment, self.shared_claims)
+        return NoSurge(f"Deployment {deployment.key}", obstacle) if obstacle else deployment
+
+
+def _deployment_name(pod: Pod, owner: OwnerRef) -> str:
+    """Return the name of the Deployment whose controller made the pod's ReplicaSet, or empty."""
+    suffix = f"-{pod.labels.get(_HASH, '')}"
+    if owner.kind != "ReplicaSet" or not owner.name.endswith(suffix):
+        return ""
+    return owner.name.removesuffix(suffix)
+
+
+def claims_of_shared(volumes: Iterable[PersistentVolume]) -> frozenset[str]:
+    return frozenset(volume.claim for volume in volumes if volume.is_shared)
+
+
+def surge_obstacle(
+    pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
+) -> SurgeObstacle | None:
+    """Return why a restart does not start the pod's replacement first; None if it does."""
+    claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
+    if deployment.is_paused:
+        return SurgeObstacle.PAUSED
+    if not deployment.is_rolling:
+        return SurgeObstacle.RECREATE
+    if deployment.surge < 1:
+        return SurgeObstacle.NO_SURGE
+    if deployment.unavailable > 0:
+        return SurgeObstacle.UNAVAILABLE
+    if not claims <= shared_claims:
+        return SurgeObstacle.VOLUME
+    return None
+
+
+def surge_rounds(deployment: Deployment) -> int:
+    """Return how many times pods start, one after another, until every pod is replaced."""
+    return math.ceil(deployment.progress.desired / deployment.surge)
