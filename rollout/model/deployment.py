@@ -21,7 +21,8 @@ class Deployment(Struct, frozen=True):
     """A Deployment, reduced.
 
     A rolling update has at most `surge` pods more than desired, and at most `unavailable` pods
-    fewer. `restarted_at` is what the last restart wrote on its template, empty if there was none.
+    fewer. `version` is its resourceVersion. `restarted_at` is what the last restart wrote on its
+    template, empty if there was none.
     """
 
     namespace: str
@@ -31,6 +32,7 @@ class Deployment(Struct, frozen=True):
     is_paused: bool
     surge: int
     unavailable: int
+    version: str
     restarted_at: str
     progress: DeploymentProgress
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from rollout.model.cluster import Resources
+from rollout.model.deployment import DeploymentProgress
 from rollout.model.finding import Finding
 
 
@@ -81,6 +82,22 @@ class UnmanagedPod(PodFinding, frozen=True):
     """The pod has no controller."""
 
     kind = VerdictReason.UNMANAGED
+
+
+class Restarting(Finding, frozen=True):
+    """The drain waits until the controller of a Deployment has replaced its pods.
+
+    `is_reverted`: the Deployment has again the template that it had before its restart.
+    """
+
+    deployment: str
+    progress: DeploymentProgress
+    is_reverted: bool
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the pods will not be replaced."""
+        return self.is_reverted or (self.progress.is_observed and self.progress.is_late)
 
 
 class PlacementRule(Enum):

@@ -82,6 +82,25 @@ def _(finding: StillRunning) -> Words:
     return Words(cause, "raise it, or set drain.wait-for-completion-fallback to evict")
 
 
+@words.register
+def _(finding: findings.Restarting) -> Words:
+    """These are the words of `kubectl rollout status`."""
+    name = f"Deployment {finding.deployment}"
+    progress = finding.progress
+    available = f"{progress.available} of {progress.updated} updated replicas are available"
+    if finding.is_reverted:
+        return Words(f"something has reverted the restart of {name}")
+    if not progress.is_observed:
+        return Words(f"{name} was restarted, but its controller has not seen that yet")
+    if progress.is_late:
+        return Words(f"{name} exceeded its progress deadline: {available}")
+    waits = f"{name} was restarted, and waits for its new replicas"
+    if progress.updated < progress.desired:
+        updated = f"{progress.updated} of {progress.desired} have been updated"
+        return Words(f"{waits}: {updated}")
+    return Words(f"{waits}: {available}")
+
+
 _RULES = {
     PlacementRule.OWN_ANTI_AFFINITY: "its anti-affinity",
     PlacementRule.OTHERS_ANTI_AFFINITY: "another pod's anti-affinity",

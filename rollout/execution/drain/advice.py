@@ -48,3 +48,13 @@ def steps_for_kept(pod: Pod) -> Sequence[str]:
 def look_at_controller(namespace: str, controller: OwnerRef) -> str:
     kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"
+
+
+def look_at_rollout(deployment: str) -> Sequence[str]:
+    """Return commands that show why a Deployment (namespace/name) does not replace its pods."""
+    namespace, _, name = deployment.partition("/")
+    where = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
+    return (
+        f"kubectl rollout status {where} --watch=false",
+        f"kubectl describe {where}",
+    )

@@ -8,8 +8,10 @@ from rollout.errors import AdmissionDenial, DenierKind
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, OwnerRef, Pod
+from rollout.model.drain_finding import Restarting
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.planning.drain.controllers import controller_of
+from rollout.wording import text
 
 _REPORT_AFTER = 1.0
 _REPEAT_SECONDS = 30.0
@@ -30,7 +32,7 @@ class BlockedReason:
 
     `figures`: how many healthy pods the budget needs and has, if known. `controller` is who opens
     the budget, if that is not one of Kubernetes' own. `denial` is set if the eviction was denied at
-    admission.
+    admission. `restart` is set if the Deployment of the pod replaces it.
     """
 
     budgets: tuple[str, ...]
@@ -38,6 +40,7 @@ class BlockedReason:
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
     controller: OwnerRef | None = None
+    restart: Restarting | None = None
 
     @property
     def budget(self) -> str:
@@ -78,6 +81,10 @@ class BlockedReason:
         has = budget.current_healthy
         message = f"needs {needs} healthy pods and has {has}"
         return cls((budget.key,), message, (needs, has), controller=controller)
+
+    @classmethod
+    def of_restart(cls, restart: Restarting) -> "BlockedReason":
+        return cls((), text(restart), restart=restart)
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "BlockedReason":
@@ -143,6 +150,8 @@ class HeldPods:
         reason = self.reason_of(pod)
         if reason is None:
             return ""
+        if reason.restart is not None:
+            return reason.message
         held_back = f"held back by {reason.held_by}"
         if reason.controller is None:
             return held_back

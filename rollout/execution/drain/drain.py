@@ -16,6 +16,7 @@ from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.completion import CompletionWait
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
+from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.returning import ReturningPods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.drain.waiting import NAMED, Waiting
@@ -167,7 +168,13 @@ class _Drain:
         returning = ReturningPods.since(task, self.pods.items())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
             evictor = Evictor(
-                task, self.deadline, self.budgets, held=held, pool=pool, wakeup=self.wakeup
+                task,
+                self.deadline,
+                self.budgets,
+                held=held,
+                restarts=Restarts(task, self.deadline),
+                pool=pool,
+                wakeup=self.wakeup,
             )
             waiting = Waiting(task, evictor, held)
             try:

@@ -21,6 +21,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.blocked import BlockedReason, HeldPods
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
+from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.task import DrainProgress, NodeTask
 from rollout.model.cluster import Budget, Pod
 from rollout.planning.drain.controllers import controller_of
@@ -97,6 +98,7 @@ class Evictor:
     deadline: Deadline
     budgets: BudgetView
     held: HeldPods
+    restarts: Restarts
     pool: ThreadPoolExecutor
     wakeup: threading.Event
     _evictions: dict[str, PodEviction] = field(default_factory=dict)
@@ -129,6 +131,11 @@ class Evictor:
             self._start_eviction(pod, budgets, now)
 
     def _start_eviction(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
+        restart = self.restarts.status(pod)
+        if restart is not None:
+            # Its Deployment ends the pod, once a new one is available.
+            self.held.hold(pod, BlockedReason.of_restart(restart))
+            return
         several = self.budgets.conflicting(pod)
         if several:
             self.held.hold(pod, BlockedReason.of_several(several))
@@ -147,6 +154,11 @@ class Evictor:
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         reason = BlockedReason.of(closed, pod)
+        if closed.needs_every_pod and reason.controller is None:
+            restart = self.restarts.begin(pod)
+            if restart is not None:
+                self.held.hold(pod, BlockedReason.of_restart(restart))
+                return
         is_tried = closed.needs_every_pod or reason.controller is not None
         earlier = self.held.reason_of(pod)
         is_denied = earlier is not None and earlier.denial is not None

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 
 from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
-from rollout.execution.drain.advice import look_at_controller, steps_for_kept, steps_for_stuck
+from rollout.execution.drain.advice import (
+    look_at_controller,
+    look_at_rollout,
+    steps_for_kept,
+    steps_for_stuck,
+)
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.evictor import Acceptance, Evictor
@@ -237,6 +242,8 @@ class Waiting:
         if self.evictor.eviction_of(pod).accepted is not None:
             return steps_for_kept(pod)
         reason = self.held.reason_of(pod)
+        if reason is not None and reason.restart is not None:
+            return look_at_rollout(reason.restart.deployment)
         if reason is None or reason.controller is None:
             return (self._look_command(pod),)
         return (self._look_command(pod), look_at_controller(pod.namespace, reason.controller))

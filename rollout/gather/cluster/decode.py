@@ -157,7 +157,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     readiness = conditions.get("Ready", _NO_CONDITION)
     ready = readiness.status == ReadyState.TRUE
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
-    owner = shared.one(_owner(meta.owner_references))
+    owner = shared.one(controller_of(meta.owner_references))
     mirror = MIRROR_ANNOTATION in meta.annotations
     # These pods are bound to their node: they never move, and their affinity names the node.
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
@@ -200,7 +200,7 @@ def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | No
     return round((ended - began).total_seconds())
 
 
-def _owner(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
+def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
     controller = next((reference for reference in references if reference.controller), None)
     if controller is None:
         return None
@@ -225,7 +225,7 @@ def budget(read: wire.WireBudget) -> Budget:
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         sync_error=why if verdict.reason == "SyncFailed" else "",
-        owner=_owner(read.metadata.owner_references),
+        owner=controller_of(read.metadata.owner_references),
         uid=read.metadata.uid or "",
         version=read.metadata.resource_version or "",
     )
@@ -282,6 +282,7 @@ def deployment(read: wire.WireDeployment) -> Deployment:
         is_paused=spec.paused,
         surge=math.ceil(_share(strategy.rolling_update.max_surge, spec.replicas)),
         unavailable=math.floor(_share(strategy.rolling_update.max_unavailable, spec.replicas)),
+        version=meta.resource_version,
         restarted_at=spec.template.metadata.annotations.get(RESTARTED_AT, ""),
         progress=DeploymentProgress(
             desired=spec.replicas,

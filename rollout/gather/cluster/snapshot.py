@@ -98,7 +98,7 @@ def read_snapshot(
     def read_attached() -> tuple[VolumeAttachment, ...]:
         return read_all(ATTACHMENTS, wire.WireAttachment, decode.attachment)
 
-    def read_volumes() -> tuple[PersistentVolume | None, ...]:
+    def read_bound() -> tuple[PersistentVolume | None, ...]:
         return read_all(VOLUMES, wire.WireVolume, decode.volume)
 
     identity = start(lambda: read_identity(api))
@@ -108,7 +108,7 @@ def read_snapshot(
     budgets = start(lambda: read_all(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = start(lambda: read_all(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = start(lambda: read_if_allowed(read_attached, _UNSEEN_ATTACHMENTS))
-    volumes = start(lambda: read_if_allowed(read_volumes, _UNSEEN_VOLUMES))
+    volumes = start(lambda: read_if_allowed(read_bound, _UNSEEN_VOLUMES))
     jobs, unseen_jobs = read_jobs(api) if with_jobs else ((), ())
     all_pods = pods.result()
     all_budgets = budgets.result()
@@ -225,6 +225,11 @@ def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
     return read_list(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set).items
+
+
+def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
+    volumes = read_list(api, VOLUMES, wire.WireVolume, decode.volume).items
+    return tuple(filter(None, volumes))
 
 
 def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]:

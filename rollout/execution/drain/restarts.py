@@ -1,0 +1,136 @@
+"""Restarts of Deployments whose budget never allows an eviction of their pods.
+
+A restart changes the template of the pods, so that the Deployment's controller replaces all of
+them. A pod whose ReplicaSet has an older template is already being replaced. So nothing is
+restarted twice, whichever process began, and no clocks are compared.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
+from rollout.execution.base.deadline import Deadline, is_passing
+from rollout.execution.drain.advice import look_at_rollout
+from rollout.execution.drain.task import NodeTask
+from rollout.gather.cluster.deployments import (
+    ReplicaSetOrigin,
+    read_deployment,
+    read_origin,
+    restart_deployment,
+)
+from rollout.gather.cluster.snapshot import read_volumes
+from rollout.model.cluster import Pod
+from rollout.model.deployment import Deployment
+from rollout.model.drain_finding import Restarting
+from rollout.model.timestamps import whole_second
+from rollout.planning.drain.surge import claims_of_shared, surge_obstacle
+from rollout.wording import text
+
+_TRIES = 5
+_POLL_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Restart:
+    """A restart that replaces the pods of one ReplicaSet.
+
+    `status` is how far it was at `read_at`, in monotonic seconds; None if it was not read yet.
+    """
+
+    origin: ReplicaSetOrigin
+    status: Restarting | None = None
+    read_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The restarts that one drain waits for, by the UID of the pods' ReplicaSet.
+
+    None for a ReplicaSet whose pods a restart does not help.
+    """
+
+    task: NodeTask
+    deadline: Deadline
+    _restarts: dict[str, _Restart | None] = field(default_factory=dict)
+
+    def begin(self, pod: Pod) -> Restarting | None:
+        """Restart the pod's Deployment, unless a restart already replaces the pod.
+
+        None if a restart does not help. `DrainError` if it is refused or has failed.
+        """
+        owner = pod.owner
+        if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
+            return None
+        if owner.uid not in self._restarts:
+            try:
+                self._restarts[owner.uid] = self._restart(pod)
+            except ApiNotFoundError:
+                self._restarts[owner.uid] = None
+        return self.status(pod)
+
+    def status(self, pod: Pod) -> Restarting | None:
+        """Return how far the restart is that replaces the pod; None if none does.
+
+        `DrainError` if it has failed.
+        """
+        restart = self._restarts.get(pod.owner.uid) if pod.owner else None
+        if restart is None:
+            return None
+        if restart.status is None or self.task.now - restart.read_at >= _POLL_SECONDS:
+            restart.status = self._read_status(pod, restart.origin)
+            restart.read_at = self.task.now
+        return restart.status
+
+    def _restart(self, pod: Pod) -> _Restart | None:
+        for _ in range(_TRIES):
+            origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
+            if not origin.deployment:
+                return None
+            deployment = self._read(pod.namespace, origin.deployment)
+            if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
+                return None
+            is_replaced = deployment.restarted_at != origin.restarted_at
+            if is_replaced or self._send(deployment):
+                return _Restart(origin)
+        raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
+
+    def _send(self, deployment: Deployment) -> bool:
+        """Restart the Deployment; return whether it was as it was read."""
+        task = self.task
+        now = task.cluster.api.server_time() or task.report.now
+        at = whole_second(now)
+        if at == deployment.restarted_at:
+            # The same time would change nothing.
+            at = whole_second(now + timedelta(seconds=1))
+        try:
+            task.cluster.ask(lambda api: restart_deployment(api, deployment, at), self.deadline)
+        except ApiConflictError:
+            return False
+        except ApiError as error:
+            if is_passing(error):
+                raise
+            why = f"the API server will not restart Deployment {deployment.key}: {error.message}"
+            raise DrainError(why, hint=error.hint) from error
+        task.report.notice(
+            f"{task.name}: Deployment {deployment.key} was restarted, because its disruption budget"
+            " never allows an eviction (drain.restart)"
+        )
+        return True
+
+    def _read_status(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
+        deployment = self._read(pod.namespace, origin.deployment)
+        is_reverted = deployment.restarted_at == origin.restarted_at
+        status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)
+        if status.has_failed:
+            raise DrainError(text(status), see=look_at_rollout(status.deployment))
+        return status
+
+    def _read(self, namespace: str, name: str) -> Deployment:
+        return self.task.cluster.ask(
+            lambda api: read_deployment(api, namespace, name), self.deadline
+        )
+
+    def _shared_claims(self, pod: Pod) -> frozenset[str]:
+        if not pod.claims:
+            return frozenset()
+        return claims_of_shared(self.task.cluster.ask(read_volumes, self.deadline))

@@ -1,0 +1,54 @@
+"""Single Deployments: whose a pod is, how far its rollout is, and its restart."""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from rollout.gather.cluster import decode, wire
+from rollout.model.cluster import Pod
+from rollout.model.deployment import Deployment
+from rollout.ports import ClusterApi
+
+_APPS = "/apis/apps/v1/namespaces"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetOrigin:
+    """The Deployment that made a ReplicaSet, empty if none did, and its last restart before."""
+
+    deployment: str
+    restarted_at: str
+
+
+def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
+    """Return the origin of the ReplicaSet that owns the pod."""
+    name = pod.owner.name if pod.owner else ""
+    path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
+    read = decode.decode(api.get(path), wire.WireReplicaSet, path)
+    owner = decode.controller_of(read.metadata.owner_references)
+    is_deployment = owner is not None and owner.kind == "Deployment" and owner.group == "apps"
+    return ReplicaSetOrigin(
+        deployment=owner.name if owner is not None and is_deployment else "",
+        restarted_at=read.spec.template.metadata.annotations.get(decode.RESTARTED_AT, ""),
+    )
+
+
+def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
+    path = _path(namespace, name)
+    return decode.one(api.get(path), wire.WireDeployment, decode.deployment, path)
+
+
+def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None:
+    """Restart it as `kubectl rollout restart` does, at this time (RFC 3339).
+
+    `ApiConflictError` if it has changed since it was read: someone else may have restarted it.
+    """
+    template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
+    change = {
+        "metadata": {"resourceVersion": deployment.version},
+        "spec": {"template": template},
+    }
+    api.patch(_path(deployment.namespace, deployment.name), change)
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"{_APPS}/{quote(namespace, safe='')}/deployments/{quote(name, safe='')}"
