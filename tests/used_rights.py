@@ -15,6 +15,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.manifests.objects import Installation, InstallationKind, roles
 from rollout.model.marks import LEASE_NAMESPACE
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
 
 # What every account may do on a real server: system:discovery and system:basic-user.
 _EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
@@ -94,14 +95,15 @@ def unprinted(lab: Lab) -> list[AccessAttributes]:
 @cache
 def _printed(lease_namespace: str) -> Sequence[Grant]:
     grants: list[Grant] = []
-    for deletes in (False, True):
+    courtesy = CourtesyPolicy(conditions=True)
+    for drain in (DrainPolicy(disable_eviction=True), DrainPolicy(restart=Restart.BLOCKED)):
+        policy = Policy(drain=drain, courtesy=courtesy)
         grants += grants_of(
             roles(
                 Installation(
                     kind=InstallationKind.ROLES,
                     lease_namespace=lease_namespace,
-                    disable_eviction=deletes,
-                    conditions=True,
+                    policy=policy,
                 )
             )
         )

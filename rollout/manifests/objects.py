@@ -10,7 +10,7 @@ there.
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
+from rollout.model.policy import Policy
 
 # An object as the API server takes it.
 Json = dict[str, Any]
@@ -51,6 +52,8 @@ _RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fle
 class Installation:
     """The operator's choices. Empty texts stand for parts that are left out; times are seconds.
 
+    `policy` decides which rights the pod needs.
+
     `settings` and `known_hosts` are the contents of the pod's files. `schedule` is a CronJob's, in
     `time_zone`. `every` is the time between two passes of a Deployment; `deadline` limits a pass of
     a Job. `grace` is how long nodes in progress may take after SIGTERM. A Deployment serves
@@ -63,8 +66,7 @@ class Installation:
     namespace: str = DEFAULT_NAME
     lease_namespace: str = marks.LEASE_NAMESPACE
     image: str = ""
-    disable_eviction: bool = False
-    conditions: bool = False
+    policy: Policy = field(default_factory=Policy)
     settings: str = ""
     known_hosts: str = ""
     env_secret: str = ""
@@ -157,11 +159,7 @@ def _block(value: Json) -> Markup:
 
 def roles(installation: Installation) -> tuple[Json, ...]:
     rights_of = _RIGHTS.get(installation.kind, operate_rights)
-    rights = rights_of(
-        installation.lease_namespace,
-        disable_eviction=installation.disable_eviction,
-        conditions=installation.conditions,
-    )
+    rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
         # Access reviews name a namespace as its own, but the object is cluster-scoped.

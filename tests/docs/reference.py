@@ -17,6 +17,7 @@ from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
 from rollout.model.progress import Edge, Outcome, Phase
 from rollout.report.journal_check import Rule
 from rollout.report.metric_families import Families
@@ -150,14 +151,21 @@ def unexplained() -> list[str]:
     ]
 
 
+_WITH_FURTHER_RIGHTS = {
+    "--disable-eviction": Policy(drain=DrainPolicy(disable_eviction=True)),
+    "drain.restart": Policy(drain=DrainPolicy(restart=Restart.BLOCKED)),
+    "labels.conditions": Policy(courtesy=CourtesyPolicy(conditions=True)),
+}
+
+
 def rights() -> str:
     """Everything that a rollout may be asked for at the API server, and what for."""
     rows: dict[tuple[str, str, str], list[Right]] = {}
-    usual, deleting = (
-        apply_rights(LEASE_NAMESPACE, disable_eviction=deletes) for deletes in (False, True)
-    )
-    for right in dict.fromkeys((*usual, *deleting)):
-        rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
+    for policy in (Policy(), *_WITH_FURTHER_RIGHTS.values()):
+        for right in apply_rights(LEASE_NAMESPACE, policy):
+            alike = rows.setdefault((_resource(right), _place(right), right.purpose), [])
+            if right not in alike:
+                alike.append(right)
     return _table(
         ("resource", "where", "verbs", "purpose"),
         [_right(*key, alike) for key, alike in rows.items()],
@@ -165,11 +173,14 @@ def rights() -> str:
 
 
 def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
-    condition = (
-        ""
-        if set(rights) & set(apply_rights(LEASE_NAMESPACE))
-        else "; needed only with `--disable-eviction`"
-    )
+    condition = ""
+    if not set(rights) & set(apply_rights(LEASE_NAMESPACE)):
+        (setting,) = [
+            setting
+            for setting, policy in _WITH_FURTHER_RIGHTS.items()
+            if set(rights) <= set(apply_rights(LEASE_NAMESPACE, policy))
+        ]
+        condition = f"; needed only with `{setting}`"
     without = "; optional" if all(right.optional for right in rights) else ""
     return (
         f"`{resource}`",

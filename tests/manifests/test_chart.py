@@ -14,6 +14,7 @@ import yaml
 
 from rollout import __version__
 from rollout.manifests.objects import Installation, InstallationKind, objects
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
 from tests.docs import settings_schema
 
 CHART = Path(__file__).parents[2] / "charts" / "node-rollout"
@@ -29,6 +30,7 @@ OPERATES = Installation(
     grace=2220,
 )
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
+RESTARTS = '[drain]\nrestart = "blocked"\n'
 CONDITIONS = "[labels]\nconditions = true\n"
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     "a CronJob": (OPERATES, {}),
@@ -54,8 +56,18 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
         },
     ),
     "a CronJob that sets conditions": (
-        replace(OPERATES, settings=CONDITIONS, conditions=True),
+        replace(
+            OPERATES, settings=CONDITIONS, policy=Policy(courtesy=CourtesyPolicy(conditions=True))
+        ),
         {"settings": CONDITIONS},
+    ),
+    "a CronJob that restarts Deployments": (
+        replace(
+            OPERATES,
+            settings=RESTARTS,
+            policy=Policy(drain=DrainPolicy(restart=Restart.BLOCKED)),
+        ),
+        {"settings": RESTARTS},
     ),
     "a Deployment": (replace(OPERATES, kind=InstallationKind.DEPLOYMENT), {"kind": "deployment"}),
     "a Deployment that is scraped": (

@@ -127,11 +127,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         subject = api.server
         yield cluster.server_check(read_identity(api))
         yield from cluster.clock_checks(wiring.now(), api.server_time())
-        needs = apply_rights(
-            namespace,
-            disable_eviction=policy.drain.disable_eviction,
-            conditions=policy.courtesy.conditions,
-        )
+        needs = apply_rights(namespace, policy)
         missing = missing_rights(needs, lambda right: with_patience(has_right, api, right))
         yield from cluster.right_checks(needs, missing)
         yield _lock(api, namespace)

@@ -193,8 +193,7 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
     installation = replace(
         choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
-        disable_eviction=policy.drain.disable_eviction,
-        conditions=policy.courtesy.conditions,
+        policy=policy,
         settings=file.text,
         every=round(pod.operate.every),
         deadline=round(pod.operate.active_deadline or _DEADLINE),

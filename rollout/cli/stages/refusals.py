@@ -119,7 +119,7 @@ def refuse_without_rights(
     written for another reason.
     """
     writes_memory = unattended and starts_nodes
-    rights = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
+    rights = apply_rights(namespace, policy)
     of_memory = [right for right in rights if right.name == marks.MEMORY_NAME]
     needed = [
         right for right in rights if not right.optional and (starts_nodes or right not in of_memory)

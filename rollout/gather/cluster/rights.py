@@ -6,12 +6,14 @@ from functools import partial
 
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
+from rollout.model.policy import Policy
 from rollout.model.rivals import REQUESTS, Rival
 from rollout.ports import ClusterApi
 from rollout.threads import side_by_side
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8
+_DEFAULT = Policy()
 # Events about cluster-scoped objects are in this namespace.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "tell this cluster from others"
@@ -138,9 +140,7 @@ def plan_rights() -> tuple[Right, ...]:
     )
 
 
-def apply_rights(
-    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
-) -> tuple[Right, ...]:
+def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
     stored = partial(_rights, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
@@ -150,10 +150,11 @@ def apply_rights(
     evidence = marks.EVIDENCE_NAME
     controllers = "replicasets.apps statefulsets.apps"
     evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
-    if disable_eviction:
+    if policy.drain.disable_eviction:
         evict = Right(
             "delete", "", "pods", purpose="delete pods, bypassing their PodDisruptionBudgets"
         )
+    restart = _rights("get list patch", "deployments.apps", "restart them instead of evicting pods")
     patch_status = Right(
         verb="patch",
         group="",
@@ -166,10 +167,11 @@ def apply_rights(
         *plan_rights(),
         *_rights("watch", "nodes", "see nodes come back"),
         *_rights("patch", "nodes", "cordon, uncordon and annotate"),
-        *([patch_status] if conditions else []),
+        *([patch_status] if policy.courtesy.conditions else []),
         *_rights("get", "pods", "check the UID of a pod before its eviction"),
         *_rights("watch", "pods", "see pods terminate"),
         evict,
+        *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
         *stored(
             "get create update", "leases.coordination.k8s.io", "one rollout at a time", name=record
@@ -193,18 +195,13 @@ def apply_rights(
     )
 
 
-def operate_rights(
-    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
-) -> tuple[Right, ...]:
+def operate_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
     # Only `abort` writes FleetLock's slots.
     unused = {("update", "configmaps", marks.SLOTS_NAME)}
-    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction, conditions=conditions)
-    return _without(unused, rights)
+    return _without(unused, apply_rights(lease_namespace, policy))
 
 
-def fleetlock_rights(
-    lease_namespace: str, *, disable_eviction: bool = False, conditions: bool = False
-) -> tuple[Right, ...]:
+def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
     """Return the rights for a FleetLock server, which keeps no record and estimates nothing."""
     unused = {
         ("update", "configmaps", marks.RECORD_NAME),
@@ -212,8 +209,7 @@ def fleetlock_rights(
         ("get", "configmaps", marks.EVIDENCE_NAME),
         ("list", "jobs", ""),
     }
-    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction, conditions=conditions)
-    return _without(unused, rights)
+    return _without(unused, apply_rights(lease_namespace, policy))
 
 
 def _without(
