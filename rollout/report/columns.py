@@ -77,6 +77,7 @@ def _join_commands(text: str) -> str:
 
 
 def _without_open_bracket(lead: str, command: str) -> str:
+    """Return the lead without the bracket that the command closes."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
@@ -155,6 +156,7 @@ class _Table:
         return layouts[-1], self._widths(layouts[-1])
 
     def is_note_within(self, places: Sequence[int]) -> bool:
+        """Whether the note is in its row; also if the table has none."""
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
@@ -175,6 +177,7 @@ class _Table:
 
     def _widths(self, places: Sequence[int]) -> list[int]:
         widths = [max(map(_line_width, self._texts(place))) for place in places]
+        # The last column, often the note, becomes narrower first.
         for index in reversed(range(len(places))):
             excess = self._excess(widths)
             column = self.columns[places[index]]

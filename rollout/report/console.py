@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from math import ceil
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,7 +33,7 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """Standard error or output, without markup. Hold `turn` to draw on it.
+    """Standard error or output, without markup. Hold `drawing_lock` to draw on it.
 
     Rich takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log.
     """
@@ -48,14 +49,14 @@ class SharedConsole(Console):
             emoji=False,
             force_terminal=forced,
         )
-        self.turn = threading.RLock()
+        self.drawing_lock = threading.RLock()
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
         """Leave the cursor visible, because a stopped or killed process could not restore it."""
         return False
 
     def show(self, line: Text) -> None:
-        with self.turn:
+        with self.drawing_lock:
             self.print(line, overflow="fold")
 
 
@@ -86,10 +87,11 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _reflow(self) -> None:
+        """Tell rich how many rows the lines that it drew take at the present width."""
         if self._shape is None:
             return
         width = max(1, self._console.width)
-        rows = sum(max(1, -(-cells // width)) for cells in self._widths)
+        rows = sum(max(1, ceil(cells / width)) for cells in self._widths)
         self._shape = (width, min(rows, max(self._shape[1], self._console.height)))
 
 
@@ -102,7 +104,7 @@ def share_console(live: Live) -> None:
     if isinstance(live.console, SharedConsole):
         # With its own lock it could deadlock: a printed line locks the console before the display,
         # and the display locks itself first.
-        live._lock = live.console.turn  # noqa: SLF001 - rich has no other way
+        live._lock = live.console.drawing_lock  # noqa: SLF001 - rich has no other way
 
 
 def print_above(live: Live, line: Text) -> None:

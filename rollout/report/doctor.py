@@ -1,7 +1,7 @@
 """Renders what `rollout doctor` found."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypedDict
@@ -35,7 +35,7 @@ def doctor_text(
     *,
     every: bool = False,
     width: int | None = None,
-    way_on: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
+    follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
     """Render a line for each finding with its fix, the counts, and the next command.
 
@@ -45,10 +45,10 @@ def doctor_text(
     for _, group in groupby(checks, key=lambda check: check.check):
         lines += _group(list(group), every=every)
     findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
-    end = [wrap(_figures(checks, every=every), width), wrap(way_on.sentence, width)]
-    if way_on.command:
-        end.append(f"{way_on.lead or 'Next'}:\n    {way_on.command}")
-    end += [f"{way.lead}:\n    {way.command}" for way in way_on.ways[1:]]
+    end = [wrap(_figures(checks, every=every), width), wrap(follow_up.sentence, width)]
+    if follow_up.command:
+        end.append(f"{follow_up.lead or 'Next'}:\n    {follow_up.command}")
+    end += [f"{way.lead}:\n    {way.command}" for way in follow_up.ways[1:]]
     return joined("\n\n", findings, joined("\n", *end))
 
 
@@ -70,15 +70,15 @@ def _group(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
                 yield _line(check.verdict, check.check, f"{check.subject}: {check.message}")
     for verdict in _WORST_FIRST:
         findings = [check for check in checks if check.verdict is verdict]
-        if every:
-            groups = [[check] for check in findings]
-        else:
-            shapes = [
-                (_shape(check.message, check), _shape(check.fix, check)) for check in findings
-            ]
-            groups = list(grouped(zip(shapes, findings, strict=True)).values())
+        groups = [[check] for check in findings] if every else _alike(findings)
         for alike in groups:
             yield from _finding(alike)
+
+
+def _alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
+    """Group the findings that differ only in their subjects and in words with a digit."""
+    shapes = [(_shape(check.message, check), _shape(check.fix, check)) for check in findings]
+    return grouped(zip(shapes, findings, strict=True)).values()
 
 
 def _shape(text: str, check: Check) -> str:
@@ -119,6 +119,7 @@ class _Fix:
 
     @classmethod
     def of(cls, text: str) -> "_Fix":
+        """Split a text after its last colon, if only commands follow."""
         if is_command(text) and ", or " not in text:
             return cls("", (text,))
         lead, _, end = text.rpartition(": ")

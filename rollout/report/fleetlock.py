@@ -47,20 +47,24 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int 
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
-    since = re.sub(r"\.\d+", "", slot.since)
     texts = (
         slot.group,
         slot.node,
         slot.state.value,
         phase_of(slot, node),
-        since,
+        _whole_second(slot.since),
         slot.run,
         _note(slot, node),
     )
     return [or_nothing(text) for text in texts]
 
 
+def _whole_second(stamp: str) -> str:
+    return re.sub(r"\.\d+", "", stamp)
+
+
 def phase_of(slot: Slot, node: Node | None) -> str:
+    """Return the node's phase in the slot's run; empty without the Node."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run:
@@ -83,13 +87,13 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
-            what = _AWAITED.get(slot.awaited, "")
+            awaited = _AWAITED.get(slot.awaited, "")
             if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.CALM):
-                what = (
+                awaited = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"
                     " up for a minute"
                 )
-            return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
+            return f"{awaited}, since {_whole_second(slot.awaited_since)}" if awaited else ""
 
 
 class SlotsReport(TypedDict):

@@ -76,6 +76,8 @@ class HistoryReport:
     check: JournalCheck | None = None
 
 
+# Below the time and its gap.
+_INDENT = " " * 12
 _COLUMNS = (
     Column("RUN"),
     Column("STARTED"),
@@ -94,20 +96,21 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
     is_elsewhere = bool(here) and clusters != {here.rstrip("/")}
-    differ = is_wide or is_elsewhere or len(clusters) > 1
+    names_clusters = is_wide or is_elsewhere or len(clusters) > 1
 
     def row(run: RunReport) -> Row:
         left = len(run.not_started) + len(run.not_done)
         counts = [f"{run.failed} failed"] if run.failed else []
         counts += [f"{counted(left, 'node')} left"] if left else []
         commands = [entry.command for entry in run.commands]
+        cluster = or_nothing(run.cluster_name or run.cluster.removeprefix("https://"))
         return (
             printable(run.run),
             f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
             elapsed(run.seconds),
             printable(", ".join(commands)),
             str(len(run.nodes)) if run.nodes else NOTHING,
-            or_nothing(run.cluster_name or run.cluster.removeprefix("https://")) if differ else "",
+            cluster if names_clusters else "",
             ", ".join((ending_text(run), *counts)),
         )
 
@@ -153,10 +156,10 @@ def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
         if day and day != f"{at:%a %Y-%m-%d}":
             yield f"{at:%a %Y-%m-%d}"
         day = f"{at:%a %Y-%m-%d}"
-        first, *further = [*_sentences(line), ""]
-        if first:
-            yield f"{at:%H:%M:%S}  {printable(first)}"
-        yield from (f"{'':12}{printable(text)}" for text in further if text)
+        before = f"{at:%H:%M:%S}  "
+        for text in filter(None, _sentences(line)):
+            yield f"{before}{printable(text)}"
+            before = _INDENT
 
 
 def _sentences(line: AnyLine) -> Iterator[str]:

@@ -127,13 +127,15 @@ class _Process:
     def node(self, name: str) -> _NodeState:
         return self.nodes.setdefault(name, _NodeState())
 
-    def ended(self, *, is_failure: bool) -> set[str]:
-        return {
-            name
-            for name, node in self.nodes.items()
-            if node.outcome is not None
-            and (node.outcome.is_failure if is_failure else node.outcome is Outcome.SUCCEEDED)
-        }
+    @property
+    def succeeded(self) -> set[str]:
+        outcomes = {name: node.outcome for name, node in self.nodes.items()}
+        return {name for name, outcome in outcomes.items() if outcome is Outcome.SUCCEEDED}
+
+    @property
+    def failed(self) -> set[str]:
+        outcomes = {name: node.outcome for name, node in self.nodes.items()}
+        return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
     def read_limits(self, plan: RolloutPlan | None) -> None:
         if plan is None:
@@ -175,7 +177,7 @@ class _Check:
             case NodeFinished():
                 self._finish(number, line)
             case SummaryLine():
-                self._summarize(number, line)
+                self._check_summary(number, line)
             case AbortedRecord():
                 self._succeeded -= set(line.reverted)
             case _:
@@ -188,16 +190,16 @@ class _Check:
             self._run = line.run
             self._succeeded.clear()
 
-    def _break(self, violation: Violation) -> None:
+    def _add(self, violation: Violation) -> None:
         self.violations.append(violation)
 
     def _start_wave(self, number: int, line: WaveStarted) -> None:
         process = self.process
         if process.in_flight:
             others = tuple(sorted(process.in_flight))
-            self._break(Violation(number, Rule.WAVE_ORDER, others=others, most=line.index))
+            self._add(Violation(number, Rule.WAVE_ORDER, others=others, most=line.index))
         process.waves.update(dict.fromkeys(line.nodes, line.index))
-        process.failures_at_wave[line.index] = len(process.ended(is_failure=True))
+        process.failures_at_wave[line.index] = len(process.failed)
 
     def _step(self, number: int, line: NodeStep) -> None:
         edge = line.edge
@@ -207,7 +209,7 @@ class _Check:
         self.move_count += 1
         self.moved_nodes.add(line.node)
         if not _is_in_table(node.phase, edge, line.phase):
-            self._break(
+            self._add(
                 Violation(number, rule=Rule.TRANSITION, node=line.node, phase=node.phase, edge=edge)
             )
         if edge is Edge.CORDONED:
@@ -222,7 +224,7 @@ class _Check:
         process = self.process
         node = process.node(name)
         if node.was_started or name in self._succeeded:
-            self._break(Violation(number, Rule.STARTED_ONCE, name))
+            self._add(Violation(number, Rule.STARTED_ONCE, name))
         node.was_started = True
         node.passed.clear()
         process.in_flight.add(name)
@@ -234,14 +236,14 @@ class _Check:
         others = tuple(sorted(process.in_flight - {name}))
         if process.limit is not None and process.limit.why_full(name, others):
             most = process.limit.most
-            self._break(Violation(number, Rule.LIMIT, name, others=others, most=most))
+            self._add(Violation(number, Rule.LIMIT, name, others=others, most=most))
         wave = process.waves.get(name)
         if wave is None:
-            self._break(Violation(number, Rule.PLANNED, name))
+            self._add(Violation(number, Rule.PLANNED, name))
             return
         failures = process.failures_at_wave[wave]
         if process.most_failures is not None and failures >= process.most_failures:
-            self._break(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
+            self._add(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _check_order(self, number: int, name: str, edge: Edge) -> None:
         node = self.process.node(name)
@@ -251,11 +253,11 @@ class _Check:
             case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
                 node.is_drained = False
             case Edge.REBOOT_REQUESTED if not node.is_drained:
-                self._break(
+                self._add(
                     Violation(number, rule=Rule.DRAINED, node=name, phase=node.phase, edge=edge)
                 )
             case Edge.PROVEN if not node.passed >= {Phase.BOOTED, Phase.READY}:
-                self._break(
+                self._add(
                     Violation(number, rule=Rule.PROVEN, node=name, phase=node.phase, edge=edge)
                 )
             case _:
@@ -264,7 +266,7 @@ class _Check:
     def _evict(self, number: int, line: PodsEvicted) -> None:
         phase = self.process.node(line.node).phase
         if phase is not Phase.DRAINING:
-            self._break(Violation(number, Rule.EVICTION, line.node, phase))
+            self._add(Violation(number, Rule.EVICTION, line.node, phase))
 
     def _finish(self, number: int, line: NodeFinished) -> None:
         """Check that a node ends once, and as succeeded if and only if it was proven."""
@@ -272,11 +274,11 @@ class _Check:
         node = process.node(line.node)
         # A node may end again only if it was taken up in between.
         if node.outcome is not None and line.node not in process.in_flight:
-            self._break(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
+            self._add(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
         is_proven = node.phase is Phase.DONE
         if line.succeeded != is_proven or (edge is Edge.PROVEN) != is_proven:
-            self._break(
+            self._add(
                 Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)
             )
         elif edge in (Edge.RETURNED, Edge.FAILED):
@@ -291,28 +293,26 @@ class _Check:
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)
         if target is None:
-            self._break(
+            self._add(
                 Violation(number, rule=Rule.TRANSITION, node=line.node, phase=phase, edge=edge)
             )
         elif edge is Edge.RETURNED and not may_be_returned(line.outcome, phase):
-            self._break(Violation(number, rule=Rule.PROVEN, node=line.node, phase=phase, edge=edge))
+            self._add(Violation(number, rule=Rule.PROVEN, node=line.node, phase=phase, edge=edge))
 
-    def _summarize(self, number: int, line: SummaryLine) -> None:
+    def _check_summary(self, number: int, line: SummaryLine) -> None:
         process = self.process
         if process.in_flight:
-            others = tuple(sorted(process.in_flight))
-            self._break(Violation(number, Rule.ENDED, others=others))
-        listed = {(node, False) for node in line.succeeded}
-        listed |= {(failed.node, True) for failed in line.failed}
-        told = {(node, False) for node in process.ended(is_failure=False)}
-        told |= {(node, True) for node in process.ended(is_failure=True)}
-        if listed != told:
-            others = tuple(sorted({node for node, _ in listed ^ told}))
-            self._break(Violation(number, Rule.SUMMARY, others=others))
+            in_flight = tuple(sorted(process.in_flight))
+            self._add(Violation(number, Rule.ENDED, others=in_flight))
+        others = process.succeeded ^ set(line.succeeded)
+        others |= process.failed ^ {failed.node for failed in line.failed}
+        if others:
+            self._add(Violation(number, Rule.SUMMARY, others=tuple(sorted(others))))
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    """The phase from which a node is taken up is that of its annotation, unknown to a journal."""
+    """Whether the table has the move; if a node is taken up, from any phase."""
+    # Its annotation has the phase that it is taken up from, and the journal may not.
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

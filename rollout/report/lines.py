@@ -174,6 +174,7 @@ def journal_record(line: AnyLine) -> Record:
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
+    """Yield the lines; None for a record that is not understood."""
     for record in records:
         try:
             entry = msgspec.convert(record, AnyLine)
@@ -204,6 +205,7 @@ class JsonLines:
 
 
 def line(event: StepEvent) -> EventLine:
+    """Return the line of an event; most events are lines themselves."""
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))

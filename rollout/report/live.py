@@ -113,6 +113,7 @@ class LiveProgress:
             return Group(*lines)
 
     def _rows(self) -> list[Text]:
+        """Return the rows of nodes in flight: with two lines each, one line, or as many as fit."""
         nodes = self._view.in_flight
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)

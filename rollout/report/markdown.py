@@ -31,7 +31,7 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Write a cell: a table's own sign ends one even within code, unless it is escaped."""
+    """Write a cell. Even within code, only an escaped | does not end it."""
     return _value(", ".join(text.splitlines())).replace("|", r"\|")
 
 
@@ -44,6 +44,7 @@ def code(text: str) -> str:
     if line in ("", NOTHING):
         return line
     marks = "`" * (1 + max(map(len, _BACKTICKS.findall(line)), default=0))
+    # Markdown takes a backtick at the edge for a mark, and drops one space there.
     padding = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{marks}{padding}{line}{padding}{marks}"
 

@@ -61,7 +61,7 @@ class Metrics(Collector):
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self._lock = threading.Lock()
-        self._shown = Families(cluster)
+        self._families = Families(cluster)
         self._before: Mapping[str, Metric] = {}
         self._is_skipped = False
         self._last_pass: PassResult | None = None
@@ -70,16 +70,16 @@ class Metrics(Collector):
         self._pools: dict[str, str] = {}
         self.is_whole = False
         self.generation = 0
-        self._shown.cluster.build(__version__).set(1)
-        self._shown.run.running().set(0)
-        self._shown.passes.pass_start().set(0)
+        self._families.cluster.build(__version__).set(1)
+        self._families.run.running().set(0)
+        self._families.passes.pass_start().set(0)
         for result in PassResult:
-            self._shown.passes.ended(result)
+            self._families.passes.ended(result)
 
     @contextmanager
     def _changing(self) -> Iterator[Families]:
         with self._lock:
-            yield self._shown
+            yield self._families
             self.generation += 1
 
     def observe_hosts(
@@ -89,32 +89,32 @@ class Metrics(Collector):
 
         Values of other nodes are kept only `among_others`.
         """
-        with self._changing() as shown:
+        with self._changing() as families:
             if not among_others:
-                shown.cluster.reboot_required.clear()
-            for node, seen in sorted(observations.items()):
-                if isinstance(seen, HostFacts) and not seen.detection.unanswered:
-                    shown.cluster.reboot_required(node).set(seen.detection.needs_reboot)
+                families.cluster.reboot_required.clear()
+            for node, observation in sorted(observations.items()):
+                if isinstance(observation, HostFacts) and not observation.detection.unanswered:
+                    families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
     def observe_memory(self, memory: Memory) -> None:
         if memory.problem:
             return
-        with self._changing() as shown:
+        with self._changing() as families:
             self._held_is_known = True
-            shown.cluster.version_held.clear()
+            families.cluster.version_held.clear()
             for version in memory.versions:
                 if why_held(memory, version):
-                    shown.cluster.version_held(version).set(1)
+                    families.cluster.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
         """Set the seconds by which the forecast exceeds the deadline; infinite for never."""
-        with self._changing() as shown:
-            shown.passes.late().set(seconds)
+        with self._changing() as families:
+            families.passes.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
         """Begin a pass, so that a pass that hangs is visible. This alone sends nothing."""
         with self._lock:
-            self._shown.passes.pass_start().set(at.timestamp())
+            self._families.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
         """Note that the current pass does nothing, so that it does not count as a success."""
@@ -122,22 +122,22 @@ class Metrics(Collector):
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
         """End a pass; no rollout is in progress after it."""
-        with self._changing() as shown:
+        with self._changing() as families:
             skipped = self._is_skipped
             self._is_skipped = False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
             self._view.release_pods(at)
-            shown.run.running().set(0)
-            shown.passes.pass_start().set(0)
-            shown.passes.ended(self._last_pass).inc()
-            shown.passes.last_pass().set(at.timestamp())
+            families.run.running().set(0)
+            families.passes.pass_start().set(0)
+            families.passes.ended(self._last_pass).inc()
+            families.passes.last_pass().set(at.timestamp())
             for word in PassResult:
-                shown.passes.last_result(word).set(word is self._last_pass)
+                families.passes.last_result(word).set(word is self._last_pass)
             if self._last_pass is PassResult.OK:
-                shown.passes.last_success().set(at.timestamp())
+                families.passes.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
-        with self._changing() as shown:
+        with self._changing() as families:
             match event:
                 case PlanReady():
                     self._plan(event)
@@ -147,10 +147,10 @@ class Metrics(Collector):
                     self._finished(event)
                 case VersionHeld():
                     self._held_is_known = True
-                    shown.cluster.version_held(event.version).set(1)
+                    families.cluster.version_held(event.version).set(1)
                 case RunFinished():
                     # Other plans may still have nodes in flight.
-                    shown.run.running().set(0)
+                    families.run.running().set(0)
                     self._view.release_pods(event.at)
                 case _:
                     self._view.apply(event)
@@ -160,7 +160,7 @@ class Metrics(Collector):
 
         In `operate` there are none: the new plan takes up what an earlier pass has left.
         """
-        shown = self._shown
+        families = self._families
         plan = event.plan
         self.is_whole = True
         pools = {node.name: node.pool for node in plan.nodes}
@@ -169,21 +169,21 @@ class Metrics(Collector):
         self._view = RunView(nodes=beside)
         self._view.apply(event)
         self._pools = {name: self._pools.get(name, "") for name in beside} | pools
-        for family in (shown.cluster.info, shown.run.excluded):
+        for family in (families.cluster.info, families.run.excluded):
             family.clear()
-        shown.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
-        shown.run.running().set(1)
+        families.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
+        families.run.running().set(1)
         for pool in self._all_pools:
             for phase in Phase:
                 if phase is not Phase.DONE:
-                    shown.run.failures(phase, pool)
-            shown.run.drain(pool)
-            shown.run.reboot(pool)
+                    families.run.failures(phase, pool)
+            families.run.drain(pool)
+            families.run.reboot(pool)
         for node in plan.nodes:
             if node.staged:
-                shown.cluster.reboot_required(node.name).set(1)
+                families.cluster.reboot_required(node.name).set(1)
         for exclusion in plan.excluded:
-            shown.run.excluded(exclusion.reason, exclusion.pool).inc()
+            families.run.excluded(exclusion.reason, exclusion.pool).inc()
 
     @property
     def _all_pools(self) -> Sequence[str]:
@@ -197,52 +197,52 @@ class Metrics(Collector):
         pool = self._pools.get(event.node, "")
         phases = self._view.nodes[event.node].phases
         if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
-            self._shown.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
+            self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
-            self._shown.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
+            self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
     def _finished(self, event: NodeFinished) -> None:
         self._view.apply(event)
         if event.succeeded:
-            self._shown.cluster.reboot_required(event.node).set(0)
+            self._families.cluster.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:
-            self._shown.run.failures(event.phase, self._pools.get(event.node, "")).inc()
+            self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
-    def _show_run(self) -> None:
+    def _set_run(self) -> None:
         """Set the values of the rollout. Zeros are set too, so that they can be compared."""
-        shown = self._shown
+        families = self._families
         view = self._view
         if not view.plans:
             return
         for family in (
-            shown.run.nodes,
-            shown.run.finished,
-            shown.run.phase_start,
-            shown.run.held_evictions,
+            families.run.nodes,
+            families.run.finished,
+            families.run.phase_start,
+            families.run.held_evictions,
         ):
             family.clear()
-        shown.run.wave().set(view.waves[-1].index if view.waves else 0)
+        families.run.wave().set(view.waves[-1].index if view.waves else 0)
         planned = view.plans[-1].waves
         last = planned[-1].index if planned else 0
-        shown.run.waves().set(view.waves[-1].of if view.waves else last)
+        families.run.waves().set(view.waves[-1].of if view.waves else last)
         for pool in self._all_pools:
             for phase in Phase:
-                shown.run.nodes(phase, pool).set(0)
+                families.run.nodes(phase, pool).set(0)
             for outcome in Outcome:
-                shown.run.finished(outcome, pool).set(0)
+                families.run.finished(outcome, pool).set(0)
         for name in {**self._pools, **view.nodes}:
-            self._show_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
+            self._set_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
 
-    def _show_node(self, node: NodeView, pool: str) -> None:
+    def _set_node(self, node: NodeView, pool: str) -> None:
         phase = _phase(node)
-        self._shown.run.nodes(phase, pool).inc()
+        self._families.run.nodes(phase, pool).inc()
         if node.end:
-            self._shown.run.finished(node.end.outcome, pool).inc()
+            self._families.run.finished(node.end.outcome, pool).inc()
         elif node.since and phase not in _NOT_IN_FLIGHT:
-            self._shown.run.phase_start(node.name, phase).set(node.since.timestamp())
+            self._families.run.phase_start(node.name, phase).set(node.since.timestamp())
         for hold in node.held.values():
-            self._shown.run.held_evictions(hold.event.budget).inc()
+            self._families.run.held_evictions(hold.event.budget).inc()
 
     @property
     def is_ready(self) -> bool:
@@ -268,24 +268,25 @@ class Metrics(Collector):
     def last_success(self) -> list[Metric]:
         """Return only the metric of the last success; empty before the first success."""
         with self._lock:
-            metric = self._or_before(self._shown.passes.last_success)
+            metric = self._or_before(self._families.passes.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
         with self._lock:
-            self._show_run()
-            return [self._or_before(family) for family in self._shown.all]
+            self._set_run()
+            return [self._or_before(family) for family in self._families.all]
 
     def _or_before(self, family: Family[Any]) -> Metric:
+        """Return a metric, or that of an earlier process until this one knows a value."""
         metric: Metric = next(iter(family.instrument.collect()))
-        is_known = self.is_whole and family is not self._shown.passes.last_success
-        if family is self._shown.cluster.version_held:
+        is_known = self.is_whole and family is not self._families.passes.last_success
+        if family is self._families.cluster.version_held:
             is_known = self._held_is_known
         return metric if metric.samples or is_known else self._before.get(metric.name, metric)
 
 
 def _seconds(since: datetime, until: datetime) -> float:
-    """How long it was; a clock that was set back makes nothing negative."""
+    """Return the time between both; 0 if a clock was set back in between."""
     return max(0.0, (until - since).total_seconds())
 
 

@@ -201,8 +201,9 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
-    passing = all(node.is_for_later for node in result.not_started)
-    return bool(result.not_started) and passing and not (result.failed or result.not_done)
+    if result.failed or result.not_done or not result.not_started:
+        return False
+    return all(node.is_for_later for node in result.not_started)
 
 
 _LEVELS = {

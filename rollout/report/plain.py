@@ -63,6 +63,7 @@ class LogFilter:
             case PodsEvicted():
                 gets_line = self._names_pods
             case PodReleased():
+                # Only if a line said that the pod was held.
                 gets_line = self._reported_at.pop((event.node, event.pod), None) is not None
             case _:
                 pass
@@ -80,6 +81,7 @@ class LogFilter:
         return event.phase not in _SILENT_PHASES
 
     def _admit_again(self, key: tuple[str, str], now: float, every: float) -> bool:
+        """Admit events with this key once in `every` seconds."""
         if now - self._reported_at.get(key, float("-inf")) < every:
             return False
         self._reported_at[key] = now
@@ -102,7 +104,7 @@ class PlainLines:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._filter = LogFilter(names_pods=names_pods)
-        self._last = monotonic()
+        self._last_line_at = monotonic()
         self._ended = threading.Event()
         self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
 
@@ -129,11 +131,11 @@ class PlainLines:
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= _QUIET_SECONDS and self._filter.view.planned:
+                if now - self._last_line_at >= _QUIET_SECONDS and self._filter.view.planned:
                     self._write(datetime.now(UTC), progress_text(self._filter.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
-        self._last = now
+        self._last_line_at = now
         self._stream.write(f"{self._line(at, self._rephrase(text))}\n")
         self._stream.flush()
 

@@ -323,6 +323,7 @@ def _rough_time(seconds: float) -> str:
 
 
 def _equality_key(wave: Wave) -> tuple[object, ...]:
+    # Only waves of one node can be equal.
     is_single = len(wave.nodes) == 1 and not wave.rolling
     return (
         0 if is_single else wave.index,
@@ -334,6 +335,7 @@ def _equality_key(wave: Wave) -> tuple[object, ...]:
 
 
 def _similarity_key(wave: Wave) -> tuple[object, ...]:
+    # A rolling wave is similar to no other.
     index = wave.index if wave.rolling else 0
     return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
 
@@ -489,10 +491,10 @@ def _subject(objects: Sequence[str]) -> str:
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"
-    return shortened([_named(name) for name in objects], 3)
+    return shortened([_kind_and_name(name) for name in objects], 3)
 
 
-def _named(name: str) -> str:
+def _kind_and_name(name: str) -> str:
     kind, _, rest = name.partition("/")
     return f"{_KINDS.get(kind, kind)} {rest}".strip()
 

@@ -35,29 +35,31 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
     upcoming = schedule.following(now)
 
     def when(then: datetime) -> str:
-        return f"in {_far(then, now)} ({schedule.written_time(then)})"
+        return f"in {_time_until(then, now)} ({schedule.written_time(then)})"
 
     opens = f"opens {when(upcoming.begin)}" if upcoming else ""
-    otherwise = "; apply waits for it" if policy.wait and not opening else ""
+    waits = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
-        still = joined(", ", "closed", opens)
+        state = joined(", ", "closed", opens)
         if opening:
-            still = f"open for another {_far(opening.end, now)}"
-        yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
+            state = f"open for another {_time_until(opening.end, now)}"
+        yield f"Window: {whose}{printable('; '.join(policy.windows))}: {state}{waits}"
+        # A freeze need not say so again.
+        waits = ""
     frozen = schedule.freezing(now)
     if frozen:
         state = "frozen"
         # Beside windows, the line above says when the next one opens.
         if upcoming and not policy.windows:
             state = f"frozen; ends {when(upcoming.begin)}"
-        yield f"Freeze: {shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
+        yield f"Freeze: {shortened(frozen)}: {state}{waits}"
     elif policy.freezes:
         begins = schedule.next_freeze(now)
         state = f"begins {when(begins.begin)}" if begins else "over"
         yield f"Freeze: {shortened(policy.freezes)}: {state}"
 
 
-def _far(then: datetime, now: datetime) -> str:
+def _time_until(then: datetime, now: datetime) -> str:
     seconds = (then - now).total_seconds()
     days, rest = divmod(seconds, 86400)
     return f"{int(days)}d{int(rest // 3600):02}h" if days else elapsed(seconds)
@@ -132,25 +134,23 @@ def _as_flag(flag: str, value: object) -> str:
     return f"{flag} {value_text(value) or 'none'}"
 
 
-def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Every rule: its flag and its value; a table's are one."""
+def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each rule's flag and value; all rules of a table are one value."""
     for name, value in rules.items():
         if isinstance(value, dict):
-            yield from flat_rules(value, f"{before}{name}.")
+            yield from flat_rules(value, f"{prefix}{name}.")
         elif name in _TABLES and isinstance(value, list | tuple):
             yield from (
                 (_TABLES[name], _table(table)) for table in value if isinstance(table, dict)
             )
         else:
-            yield _KEYS.get(before + name) or f"--{name.replace('_', '-')}", value
+            yield _KEYS.get(prefix + name) or f"--{name.replace('_', '-')}", value
 
 
 def _table(table: Mapping[str, object]) -> str:
-    """Which nodes or pods, then the rules that are their own."""
-    own = {
-        name: value
-        for name, value in table.items()
-        if name not in _WHICH and value not in (None, "", [], ())
-    }
-    rules = (f"{name.replace('_', '-')} {value_text(value)}" for name, value in own.items())
-    return "; ".join((", ".join(str(table[key]) for key in _WHICH if key in table), *rules))
+    """Return which nodes or pods the table is for, then its rules."""
+    parts = [", ".join(str(table[key]) for key in _WHICH if key in table)]
+    for name, value in table.items():
+        if name not in _WHICH and value not in (None, "", [], ()):
+            parts.append(f"{name.replace('_', '-')} {value_text(value)}")
+    return "; ".join(parts)

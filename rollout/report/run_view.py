@@ -75,6 +75,7 @@ class NodeView:
             self.since = event.at
             self.entered = now
             if event.phase in PART_OF:
+                # A node that had ended is taken up again.
                 self.end = None
         self.detail = event.detail
         self.activity = event.activity
@@ -125,7 +126,7 @@ class RunView:
     aborted: AbortedRecord | None = None
     evictions: int = 0
     misunderstood: int = 0
-    _settles: bool = False
+    _awaits_settling: bool = False
     _earlier_waves: int = 0
 
     @property
@@ -246,13 +247,13 @@ class RunView:
                 in_flight=event.in_flight,
                 begun_at=event.at,
                 ended_at=event.at,
-                estimate_seconds=self._estimate(event.index),
+                estimate_seconds=self._estimate_of_wave(event.index),
             )
         )
         for name in event.nodes:
             self._node(name).wave = len(self.waves)
 
-    def _estimate(self, index: int) -> int | None:
+    def _estimate_of_wave(self, index: int) -> int | None:
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:
@@ -277,10 +278,10 @@ class RunView:
 
     def _settled(self, at: datetime) -> None:
         self.settling = None
-        if self._settles:
+        if self._awaits_settling:
             wave = self.waves[-1]
             wave.settle_seconds = max(0.0, round((at - wave.ended_at).total_seconds(), 3))
-            self._settles = False
+            self._awaits_settling = False
 
     def _finish(self, event: NodeFinished, now: float) -> None:
         node = self._node(event.node)
@@ -291,7 +292,7 @@ class RunView:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
             self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
-            self._settles = True
+            self._awaits_settling = True
 
     def _block(self, event: PodBlocked, now: float) -> None:
         node = self._node(event.node)

@@ -127,7 +127,7 @@ def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str
     pod = printable(event.pod)
     why = why_held(event)
     namespace, slash, _ = event.budget.partition("/")
-    own = pod.removeprefix(f"{namespace}/") if slash else pod
+    pod_name = pod.removeprefix(f"{namespace}/") if slash else pod
     brief = why
     if event.controller:
         brief = _who_acts(event)
@@ -136,14 +136,14 @@ def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str
     forms = (
         blocked_text(event, since),
         f"held by {holder} · {left} left · {pod}: {why}",
-        f"held by {holder} · {left} left · {own}: {why}",
-        f"held by {holder} · {own}: {brief} · {left} left",
-        f"held by {holder} · {own}: {brief}",
+        f"held by {holder} · {left} left · {pod_name}: {why}",
+        f"held by {holder} · {pod_name}: {brief} · {left} left",
+        f"held by {holder} · {pod_name}: {brief}",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"held by {holder} · {own} · {brief} · {left} left"
+    shortest = f"held by {holder} · {pod_name} · {brief} · {left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 

@@ -143,7 +143,7 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     repeated: Callable[[str], str],
 ) -> str:
-    command = _next(statuses, asked, follow_ups)
+    command = _next_step(statuses, asked, follow_ups)
     if not command:
         return ""
     leads = [entry.lead for entry in follow_ups if entry.lead and entry.command == command]
@@ -155,9 +155,11 @@ def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
     """If all hosts are unreachable for one cause, nothing else is shown."""
+    # A note that most nodes share is one line below the table.
     common, number = _most_common(notes)
     if number < 2 or number * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
         common = ""
+    # If no version is known, the column is left out.
     versions = list(map(_version, statuses))
     if not any(version != "?" for version in versions):
         versions = [""] * len(versions)
@@ -232,7 +234,7 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
     return f"{nodes}: {', '.join(counts)}"
 
 
-def _next(
+def _next_step(
     statuses: Sequence[NodeStatus], asked: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> str:
     if any(_needs_doctor(status) for status in statuses):
@@ -273,6 +275,7 @@ def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
 
 
 def _may_find_an_update(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
+    """Whether a check may find a version that no host was rolled back from."""
     if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
         return False
     return status.update.newest_version not in rolled_back
@@ -313,6 +316,7 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
 
 
 def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
+    """Whether a sentence below the table says why the node is not started."""
     if status.error:
         return False
     if status.is_paused:

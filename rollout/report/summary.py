@@ -176,11 +176,12 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 def _next_pass(result: RunResult) -> Iterator[_Step]:
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
-    if len(result.not_done) > len(result.deferred) + held:
+    in_trouble = len(result.not_done) - len(result.deferred) - held
+    if in_trouble > 0:
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
         yield _Step(_SEE, "rollout status --run")
-    release = _release(result)
+    release = _release_command(result)
     if release:
         yield _Step(_after_fixing(result), release)
     if result.not_started or result.deferred:
@@ -194,12 +195,12 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(_SEE, "rollout status --run")
         yield _Step(_THEN, "rollout resume")
         return
-    go_on = _go_on(result)
+    go_on = _resume_command(result)
     if result.deferred and _has_no_other_left(result):
         yield _Step("go on from another node", go_on)
         return
     is_trouble = _has_new_trouble(result)
-    release = _release(result)
+    release = _release_command(result)
     failed = _failed_names(result)
     if release or is_trouble:
         yield _Step(_SEE, "rollout doctor" if is_trouble else "rollout status")
@@ -259,13 +260,13 @@ def _without_failed(result: RunResult) -> Iterator[_Step]:
     if not result.not_started:
         yield _Step(f"to end the rollout without {failed}", "rollout abort")
         return
-    release = _release(result)
+    release = _release_command(result)
     yield _Step(f"to go on without {failed}", release or "rollout resume")
     if release:
         yield _Step(_THEN, "rollout resume")
 
 
-def _go_on(result: RunResult) -> str:
+def _resume_command(result: RunResult) -> str:
     if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
         needed = max((node.needed_drain_seconds for node in result.failed), default=0)
         longer = f" --drain-timeout {Duration(needed)}" if needed else ""
@@ -274,7 +275,7 @@ def _go_on(result: RunResult) -> str:
     return "rollout resume" if left else "rollout apply"
 
 
-def _release(result: RunResult) -> str:
+def _release_command(result: RunResult) -> str:
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     words = [shell_word(version) for version in versions if version]

@@ -309,7 +309,7 @@ def test_findings_that_are_alike_are_one_line() -> None:
 
 def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     good = tuple(passed(CheckName.SSH, name, "answers") for name in NAMES[:3])
-    assert doctor_text(good, way_on=FollowUp("", "rollout plan")).splitlines() == [
+    assert doctor_text(good, follow_up=FollowUp("", "rollout plan")).splitlines() == [
         "All 3 checks passed (-v lists them).",
         "Next:",
         "    rollout plan",
@@ -319,7 +319,7 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     assert every[-1] == "All 3 checks passed."
     bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
     told = doctor_text(
-        bad, way_on=FollowUp("", "rollout doctor", lead="After fixing what failed")
+        bad, follow_up=FollowUp("", "rollout doctor", lead="After fixing what failed")
     ).splitlines()
     assert told[-2:] == ["After fixing what failed:", "    rollout doctor"]
 

@@ -81,7 +81,7 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
     if next_step.command:
         next_step = replace(next_step, command=settings.repeated(next_step.command))
     text = partial(
-        doctor_text, checks, every=bool(output.verbose), width=output.width, way_on=next_step
+        doctor_text, checks, every=bool(output.verbose), width=output.width, follow_up=next_step
     )
     output.show(doctor_document(checks), text)
     if any(check.verdict is Verdict.FAIL for check in checks):

@@ -78,19 +78,19 @@ def timeline(report: RunReport) -> Chart:
         return is_well, -node.seconds
 
     names = {node.node for node in sorted(begun, key=rank)[:MOST_ROWS]}
-    shown = [node for node in begun if node.node in names]
+    visible = [node for node in begun if node.node in names]
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
     held = grouped((hold.event.node, hold) for hold in report.holds)
     sections = list[tuple[str, Sequence[TimelineRow]]]()
-    for wave, nodes in groupby(shown, key=lambda node: node.wave):
+    for wave, nodes in groupby(visible, key=lambda node: node.wave):
         rows = [_row(whole, node, held.get(node.node, ())) for node in nodes]
         sections.append((_title_of(report, wave), rows))
     windows = [("window", opening.begin, opening.end) for opening in report.openings]
     title = counted(len(begun), "node")
-    if len(shown) < len(begun):
-        title = f"{len(shown)} of {title}, failed or longest"
+    if len(visible) < len(begun):
+        title = f"{len(visible)} of {title}, failed or longest"
     return Chart(
         title=title,
         span=(
@@ -148,8 +148,8 @@ def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> 
     )
 
 
-def _shown(value: object) -> object:
-    """Foreign text without what moves or hides other text; markup is the templates' own."""
+def _visible(value: object) -> object:
+    """Make control characters of foreign text visible. Markup is the templates' own."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -166,7 +166,7 @@ def _render(**content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_shown,
+        finalize=_visible,
     )
     environment.filters |= {"anchor": _anchor, "clock": clock}
     style = loader.get_source(environment, "page.css")[0]
@@ -181,6 +181,7 @@ _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "w
 
 def run_page(report: RunReport) -> str:
     begun = report.begun_at.astimezone()
+    offset = begun.isoformat()[-len("+00:00") :]
     return _render(
         title=f"{tables.title(report)}: {tables.headline(report)}",
         report=report,
@@ -192,7 +193,7 @@ def run_page(report: RunReport) -> str:
         parts=tables.part_table(report),
         timeline=timeline(report),
         chart_legend=[*_legend(report)],
-        zone=f"{begun:%Z} (UTC{begun.isoformat()[-6:]})",
+        zone=f"{begun:%Z} (UTC{offset})",
         tables=[*tables.figure_tables(report), tables.node_table(report), *_evictions(report)],
     )
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
@@ -132,11 +133,9 @@ def _first(words: Iterable[str]) -> str:
 
 
 def _policy(view: RunView) -> Mapping[str, object] | None:
-    own = (entry.policy for entry in view.records[:1])
-    return next(
-        filter(None, (*own, *(plan.policy for plan in view.plans if isinstance(plan, ToldPlan)))),
-        None,
-    )
+    policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
+    policies += [plan.policy for plan in view.plans if isinstance(plan, ToldPlan)]
+    return next(filter(None, policies), None)
 
 
 def _command(entry: JournalHeader | AbortedRecord) -> CommandReport:
@@ -201,8 +200,8 @@ def _node(node: NodeView, planned: PlannedNode) -> NodeReport:
 def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
-        shown = f"this program knows {FORMAT_VERSION}, and shows that much"
-        yield f"The journal has the format {printable(version)}; {shown}."
+        known = f"this program knows {FORMAT_VERSION}, and shows that much"
+        yield f"The journal has the format {printable(version)}; {known}."
     if not view.records:
         yield "The journal does not say who began the run: its first line is missing."
     if not view.plans:
@@ -230,24 +229,32 @@ def _parts(
     openings: Sequence[Stretch] | None,
     interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
+    """Return how long the run spent on each part: nodes in several parts share the time."""
     changes = defaultdict[datetime, Counter[Part]](Counter)
-    for phase in (phase for node in nodes for phase in node.phases):
-        changes[phase.begin][PART_OF[phase.phase]] += 1
-        changes[phase.end][PART_OF[phase.phase]] -= 1
-    stretches = (whole, *(openings or ()), *interruptions)
-    edges = {at for stretch in stretches for at in (stretch.begin, stretch.end)}
-    moments = sorted(at for at in edges | changes.keys() if whole.begin <= at <= whole.end)
+    for node in nodes:
+        for phase in node.phases:
+            changes[phase.begin][PART_OF[phase.phase]] += 1
+            changes[phase.end][PART_OF[phase.phase]] -= 1
+    edges = set(changes)
+    for stretch in (whole, *(openings or ()), *interruptions):
+        edges |= {stretch.begin, stretch.end}
+    moments = sorted(at for at in edges if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
-    doing = Counter[Part]()
+    nodes_by_part = Counter[Part]()
     has_worked = False
     for begin, end in pairwise(moments):
-        doing.update(changes[begin])
-        active = +doing
+        nodes_by_part.update(changes[begin])
         seconds = (end - begin).total_seconds()
-        idle = None if active else _idle(begin, openings, interruptions, has_worked=has_worked)
-        for part, count in active.items() if idle is None else ((idle, 1),):
-            spent[part] += seconds * count / (active.total() or 1)
-        has_worked = bool(active) or (has_worked and idle is not Part.INTERRUPTED)
+        # Without the parts that no node is in.
+        active = +nodes_by_part
+        if active:
+            for part, count in active.items():
+                spent[part] += seconds * count / active.total()
+            has_worked = True
+        else:
+            idle = _idle(begin, openings, interruptions, has_worked=has_worked)
+            spent[idle] += seconds
+            has_worked = has_worked and idle is not Part.INTERRUPTED
     return [_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part]]
 
 
@@ -293,7 +300,7 @@ def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
 
 
 class _Activity(StrEnum):
-    """What takes time, in the order of `Past`; whatever else does is a pod, by its owner."""
+    """What takes time in a run, apart from pods, which count by their owner."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
@@ -310,8 +317,13 @@ def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     owners = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
-    drains, reboots, settles, endings = (tuple(owners.pop(what, ())) for what in _Activity)
-    return Past(drains, reboots, settles, endings=endings, owners=owners)
+    return Past(
+        drains=tuple(owners.pop(_Activity.DRAIN, ())),
+        reboots=tuple(owners.pop(_Activity.REBOOT, ())),
+        settles=tuple(owners.pop(_Activity.SETTLE, ())),
+        endings=tuple(owners.pop(_Activity.ENDING, ())),
+        owners=owners,
+    )
 
 
 def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
@@ -347,15 +359,16 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
         if node.has_moved_pods and not node.has_awaited_pods:
             yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
     if not waits_between_waves:
-        yield from (
-            (_Activity.SETTLE, seconds) for seconds in _settle_seconds(view, policy.settle_timeout)
-        )
-    yield from ((owner, seconds) for owner, times in view.pod_endings.items() for seconds in times)
+        for seconds in _settle_seconds(view, policy.settle_timeout):
+            yield _Activity.SETTLE, seconds
+    for owner, times in view.pod_endings.items():
+        yield from ((owner, seconds) for seconds in times)
 
 
 def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
+    """Return when the node was begun, empty and asked to reboot; None if a time is not certain."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
@@ -368,11 +381,8 @@ def _node_times(
         return None
     if end.seconds and _seconds(begun, end.at) > end.seconds + _SLACK:
         return None
-    return (
-        begun,
-        empty,
-        next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty),
-    )
+    asked = next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty)
+    return begun, empty, asked
 
 
 def _process_at(view: RunView, at: datetime) -> datetime:
@@ -388,6 +398,7 @@ def _seconds(begin: datetime, end: datetime) -> float:
 def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
+        # Both waves are of one process, and the first has ended.
         is_whole = wave.ended_at > max(wave.begun_at, _process_at(view, following.begun_at))
         if is_whole and 0 <= seconds <= longest + _SLACK:
             yield seconds

@@ -118,18 +118,16 @@ def _unmoved(report: RunReport) -> Iterator[str]:
 
 
 def _versions(report: RunReport) -> str:
-    steps = Counter(
-        (
-            node.version_before,
-            node.version_after or ("" if Part.REBOOT in node.parts else node.version_before),
-        )
-        for node in report.nodes
-    )
-    return ", ".join(
-        (f"{before or '?'} stays" if before == after else version_step(before, after))
-        + f" ({number})"
-        for (before, after), number in steps.items()
-    )
+    steps = Counter[tuple[str, str]]()
+    for node in report.nodes:
+        is_unchanged = not node.version_after and Part.REBOOT not in node.parts
+        after = node.version_before if is_unchanged else node.version_after
+        steps[node.version_before, after] += 1
+    texts = list[str]()
+    for (before, after), number in steps.items():
+        step = f"{before or '?'} stays" if before == after else version_step(before, after)
+        texts.append(f"{step} ({number})")
+    return ", ".join(texts)
 
 
 def part_table(report: RunReport) -> ReportTable:
