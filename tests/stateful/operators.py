@@ -33,8 +33,14 @@ HASTE = (
 )
 # Their conditions have to be gone at the end, too.
 CONDITIONS = ("--set", "labels.conditions=true")
+# Jobs end by themselves, or their nodes are returned.
+JOBS = (
+    *("--set", "drain.wait-for-completion=job-name"),
+    *("--set", "drain.wait-for-completion-timeout=3s"),
+)
 RULES = (
     *HASTE,
+    *JOBS,
     *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"),
     *CONDITIONS,
 )

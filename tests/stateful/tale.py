@@ -42,6 +42,16 @@ DATABASE = ScenarioWorkload(
     spread="kubernetes.io/hostname",
     lab={"switchover-seconds": "20"},
 )
+# Its end is waited for: it comes sooner or later than the wait is over.
+JOB = ScenarioWorkload(
+    kind=WorkloadKind.POD,
+    name="train",
+    namespace="ml",
+    replicas=2,
+    owner={"apiVersion": "batch/v1", "kind": "Job", "name": "train"},
+    labels={"job-name": "train"},
+    lab={"run-seconds": "400"},
+)
 SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
 # How likely somebody goes on at each step, where nobody does.
 _SOON = 0.4
@@ -117,7 +127,7 @@ class Tale(RuleBasedStateMachine):
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
         self.nodes = nodes
         cluster = load_scenario("default")
-        cluster = msgspec.structs.replace(cluster, workloads=(*cluster.workloads, DATABASE))
+        cluster = msgspec.structs.replace(cluster, workloads=(*cluster.workloads, DATABASE, JOB))
         self.lab = Lab(scale(cluster, nodes), directory=self.directory, speed=SPEED)
         self.witness = Witness(self.lab, limit)
         self.trouble = Trouble(self.lab, self.witness)

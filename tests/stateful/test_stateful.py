@@ -17,7 +17,7 @@ from rollout.lab.api.resources import NODES
 from rollout.model import marks
 from tests.conftest import POOLS
 from tests.crash.conftest import Machine
-from tests.stateful.operators import GATES, HASTE, Told, marked, stands, unfinished
+from tests.stateful.operators import GATES, HASTE, JOBS, Told, marked, stands, unfinished
 from tests.stateful.tale import NODE, PACE, SEEDS, WORKERS, Tale, kept, noted, tell
 from tests.stateful.trouble import MEMBERS, SICKNESSES, STORMS
 from tests.stateful.witness import is_cordoned
@@ -321,7 +321,7 @@ class Nights(Tale):
     def go_on(self) -> None:
         if self.operators.process is None:
             self.operators.run_one(
-                "operate", "--once", *HASTE, "--set", "waves.health-checks=1", *self.flags
+                "operate", "--once", *HASTE, *JOBS, "--set", "waves.health-checks=1", *self.flags
             )
 
     @rule(times=st.integers(min_value=1, max_value=4))
