@@ -29,6 +29,7 @@ from rollout.planning.eligibility.away import (
     storage_blockers,
 )
 from rollout.planning.eligibility.candidates import is_control_plane
+from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.wording import text
@@ -105,6 +106,9 @@ class PolicyGates:
         pools = {node.pool for node in self.plan.nodes}
         self._schedules = {pool: self._schedule.in_pool(self.plan.policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in self.plan.waves for node in wave.nodes}
+        self._longest_wait = {
+            wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
+        }
         # A plan of FleetLock is of one node, and knows nothing of the others.
         self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
@@ -253,8 +257,13 @@ class PolicyGates:
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
         """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
-        estimate = self._wave_of[node.name].estimate
-        return estimate.drain + estimate.reboot or _ASSUMED
+        wave = self._wave_of[node.name]
+        drain = wave.estimate.drain
+        if node.wait_seconds < self._longest_wait[wave.index]:
+            # The estimate has the longest wait for pods to complete, which is another node's.
+            timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
+            drain = min(drain, round(node.wait_seconds + timeout))
+        return drain + wave.estimate.reboot or _ASSUMED
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
         needed = self._estimate_seconds(node)

@@ -128,6 +128,17 @@ def test_a_pools_own_window_holds_its_nodes_alone() -> None:
     assert "the next window opens Mon 2026-03-09 23:00 UTC" in words_of(gates.ask(web))
 
 
+def test_a_node_without_jobs_needs_no_window_for_the_jobs_of_another() -> None:
+    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 21:00 2h",))))
+    (first, *rest) = plan.waves
+    (busy, idle) = (replace(first.nodes[0], wait_seconds=7200), first.nodes[1])
+    estimate = Estimate(seconds=7500, drain=7200, reboot=300)
+    wave = replace(first, nodes=(busy, idle), estimate=estimate)
+    gates, _ = gates_of(replace(plan, waves=(wave, *rest)), MovedClock(), GatePorts())
+    assert "it is estimated to take 2h5m" in words_of(gates.ask(busy))
+    assert gates.ask(idle).finding is None
+
+
 def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     clock = MovedClock()
     plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h Europe/London",), wait=True)))
