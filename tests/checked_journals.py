@@ -45,7 +45,7 @@ def assert_journals_hold() -> None:
     _WRITTEN.clear()
     _FOLDERS.clear()
     found = [f"{path.name}: {text}" for path in sorted(written) for text in violations(path)]
-    assert found == []
+    assert not found, found
 
 
 def violations(path: Path) -> list[str]:

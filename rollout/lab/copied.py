@@ -289,7 +289,7 @@ def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
 
 
 def _timings(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
-    """Return the lab's annotations for how long an owner's pods take to start, run and terminate."""
+    """Return annotations of the lab: how long an owner's pods take to start, run and end."""
     if owner_uid not in pace.owners:
         return {}
     termination, startup = pace.owners[owner_uid]

@@ -368,7 +368,7 @@ class StillRunning(NodeFinding, frozen=True):
 
 
 class StartKind(StrEnum):
-    """Why a planned node was not started, or the rollout started no further node; enumerated values."""
+    """Why a node was not started, or no further node was. The values are enumerated."""
 
     WINDOW = "window"
     DEADLINE = "deadline"

@@ -48,7 +48,7 @@ USAGE = [
     (("known-hosts", "--out", "keys/"), "keys/ names a folder", "--out"),
     (
         ("pause", "--all", "--until", "8h", "--reason", "x" * 121),
-        "at most 120 are kept",
+        "at most 120 are stored",
         "--reason",
     ),
 ]

@@ -145,7 +145,7 @@ MISTAKES = [
     (
         "[waves]\nmax-unavailable = 0\n",
         "own.toml:2: waves.max-unavailable: 0 would take no node",
-        "most nodes",
+        "maximum number of nodes",
     ),
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
     ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),

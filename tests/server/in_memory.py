@@ -193,8 +193,9 @@ class Cluster:
         """Two hosts report as each other's Node, each in the boot in which it is."""
         machines = self.machines
         first, second = (self.node(one), self.node(other))
+        machine_of_one = machines[one]
         machines[one] = machines[other]
-        machines[other] = machines[one]
+        machines[other] = machine_of_one
 
         def change() -> None:
             for node, taken in ((first, second), (second, first)):

@@ -295,7 +295,7 @@ def deployment(read: wire.WireDeployment) -> Deployment:
 
 
 def _share(amount: int | str, replicas: int) -> Fraction:
-    """Return a number of pods; a share such as 25% may be a fraction of one. Raises `ValueError`."""
+    """Return a number of pods; a share such as 25% may be a fraction. Raises `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)
