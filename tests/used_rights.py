@@ -14,11 +14,14 @@ from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.manifests.objects import Installation, InstallationKind, roles
+from rollout.model.gates import GatePolicy, HealthRule
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
 
 # What every account may do on a real server: system:discovery and system:basic-user.
 _EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
+# The object that tests name in gates.healthy.
+_HEALTHY = HealthRule("cephclusters.ceph.rook.io/rook-ceph/main", "true")
 _OWN_REVIEW = "selfsubjectaccessreviews"
 # Whom the lab knows nothing of: like a real server, it says so only to those who may ask.
 _UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
@@ -97,7 +100,7 @@ def _printed(lease_namespace: str) -> Sequence[Grant]:
     grants: list[Grant] = []
     courtesy = CourtesyPolicy(conditions=True)
     for drain in (DrainPolicy(disable_eviction=True), DrainPolicy(restart=Restart.BLOCKED)):
-        policy = Policy(drain=drain, courtesy=courtesy)
+        policy = Policy(drain=drain, courtesy=courtesy, gates=GatePolicy(healthy=(_HEALTHY,)))
         grants += grants_of(
             roles(
                 Installation(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rollout.adapters import cel
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.gate_command import ask_command, split_command
@@ -129,6 +130,7 @@ def gate_ports(
         command=command,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
         alerts=read_alerts,
+        evaluate=cel.evaluate,
         playbooks=_node_playbooks(settings),
         deadline=deadline,
     )

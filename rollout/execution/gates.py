@@ -7,6 +7,7 @@ from functools import partial
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.health import HealthEvaluation, ObjectHealth
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import busy_controller
 from rollout.execution.node.context import NodeContext, NodePlaybooks
@@ -72,12 +73,14 @@ AlertSource = Callable[[], tuple[str, ...]]
 class GatePorts:
     """What the gates of one process need besides the cluster.
 
-    `deadline` is when the process has to have finished its nodes.
+    `evaluate` is for the expressions of gates.healthy. `deadline` is when the process has to have
+    finished its nodes.
     """
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
+    evaluate: HealthEvaluation | None = None
     playbooks: NodePlaybooks | None = None
     deadline: Deadline | None = None
 
@@ -118,6 +121,8 @@ class PolicyGates:
         self._alerts = CachedValue(
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
+        self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
+        self._unhealthy = CachedValue(self.health.first_problem, _FRESH_SECONDS, self.cluster.clock)
         # The cheapest come first. Bounded conditions hold a node up to gates.timeout.
         control_plane = partial(self._check_blockers, control_plane_blockers)
         stored = partial(self._check_blockers, stored_blockers)
@@ -127,6 +132,7 @@ class PolicyGates:
             stored,
             self._check_controllers,
             self._check_alerts,
+            self._check_health,
         )
         self._conditions = (
             self._check_time_left,
@@ -180,7 +186,8 @@ class PolicyGates:
                 self._report_once(about, finding)
             return answer
         self._end_wait(node.name)
-        # The reason that held every node is gone: report it if it comes back.
+        # The reason that held every node is gone: it may hold as long again, and is reported.
+        self._end_wait(_ANY_NODE)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
@@ -310,10 +317,11 @@ class PolicyGates:
         if self.ports.alerts is None:
             return GateAnswer(findings.AlertsNotAsked(url), is_final=True)
         finding = self._alerts.now()
-        if finding is None:
-            self._end_wait(_ANY_NODE)
-            return OPEN
-        return GateAnswer(finding, is_general=True)
+        return GateAnswer(finding, is_general=finding is not None)
+
+    def _check_health(self, _node: PlannedNode) -> GateAnswer:
+        problem = self._unhealthy.now() if self._policy.healthy else None
+        return GateAnswer(problem, is_general=problem is not None)
 
     def _deadline_of(self, about: str) -> Deadline:
         """Return when gates.timeout ends for a node, or for all. The first call starts it."""

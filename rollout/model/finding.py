@@ -376,6 +376,7 @@ class StartKind(StrEnum):
     BLOCKING_POD = "blocking-pod"
     BLOCKED = "blocked"
     ALERT = "alert"
+    HEALTH = "health"
     COMMAND = "command"
     NOT_CONFIRMED = "not-confirmed"
     STOPPED = "stopped"
@@ -492,6 +493,22 @@ class AlertsNotAsked(StartFinding, frozen=True):
     kind = StartKind.ALERT
     passes = True
     url: str
+
+
+class ObjectUnhealthy(StartFinding, frozen=True):
+    """The expression of a gates.healthy rule is false."""
+
+    kind = StartKind.HEALTH
+    resource: str
+    expression: str
+
+
+class ObjectHealthUnknown(StartFinding, frozen=True):
+    """An object of gates.healthy could not be read, or its expression is neither true nor false."""
+
+    kind = StartKind.HEALTH
+    resource: str
+    problem: str
 
 
 class GateTimeout(Finding, frozen=True):

@@ -67,6 +67,17 @@ class AlertPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthRule:
+    """An object that must be healthy, and the CEL expression that is true while it is.
+
+    `resource` is written as `ObjectReference.parse` reads it.
+    """
+
+    resource: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class GatePolicy:
     """All gates. `blocking_pods` are label selectors; `timeout` is for one gate on one node."""
 
@@ -78,3 +89,4 @@ class GatePolicy:
     health_checks: Number = 2
     soak: Duration = Duration(0)
     ignored_rivals: tuple[str, ...] = ()
+    healthy: tuple[HealthRule, ...] = ()

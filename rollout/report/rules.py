@@ -104,8 +104,8 @@ _KEYS = {
 }
 # A document that does not mention the taint is of a version without it.
 _USUAL = Policy(prefer_no_schedule_taint=True)
-_TABLES = {"pools": POOL, "critical": "[[critical]]"}
-_WHICH = ("name", "namespace", "selector")
+_TABLES = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
+_WHICH = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:

@@ -133,16 +133,17 @@ class SlotRunner:
             failures_allowed=settings.failures_allowed(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,
         )
+        gates = PolicyGates(plan, cluster, report, stop=stop, ports=context.gates, memory=memory)
         return Engine(
             plan=plan,
             cluster=cluster,
             check_may_act=check_may_act,
             report=report,
             stop=stop,
-            gates=PolicyGates(plan, cluster, report, stop=stop, ports=context.gates, memory=memory),
+            gates=gates,
             memory=memory,
             ledger=Ledger(),
-            settler=Settler(cluster, report, plan.policy),
+            settler=Settler(cluster, report, plan.policy, gates.health.first_problem),
             conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
             away_limit_of=partial(away_limit, selection=settings.selection, policy=settings.policy),
             why_none_starts=lambda: None,

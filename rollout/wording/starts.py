@@ -85,6 +85,16 @@ def _(finding: findings.AlertsNotAsked) -> Words:
 
 
 @words.register
+def _(finding: findings.ObjectUnhealthy) -> Words:
+    return Words(f"{finding.resource} is not healthy: {finding.expression} is false")
+
+
+@words.register
+def _(finding: findings.ObjectHealthUnknown) -> Words:
+    return Words(f"the health of {finding.resource} is unknown: {finding.problem}")
+
+
+@words.register
 def _(finding: findings.GateTimeout) -> Words:
     held = words(finding.held)
     return Words(f"{held.cause}, for longer than gates.timeout {finding.timeout}", held.fix)

@@ -17,25 +17,22 @@ def schema() -> Mapping[str, Any]:
     for setting in settings().values():
         table, _, key = setting.name.partition(".")
         tables.setdefault(table, {})[key] = _of(setting)
-    lists = {
-        name: {
-            "type": "array",
-            "items": (
-                _object({key: _of(setting) for key, setting in settings_in(name).items()})
-                | {
-                    "required": [
-                        key for key, setting in settings_in(name).items() if setting.is_required
-                    ]
-                }
-            ),
-        }
-        for name in LISTS
-    }
+    lists: dict[str, Any] = {}
+    for name in LISTS:
+        table, _, key = name.rpartition(".")
+        (tables[table] if table else lists)[key] = _list_of_tables(name)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of rollout",
         **_object({name: _object(keys) for name, keys in tables.items()} | lists),
     }
+
+
+def _list_of_tables(name: str) -> Mapping[str, Any]:
+    items = settings_in(name)
+    required = [key for key, setting in items.items() if setting.is_required]
+    table = _object({key: _of(setting) for key, setting in items.items()})
+    return {"type": "array", "items": table | {"required": required}}
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

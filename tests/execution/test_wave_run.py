@@ -215,7 +215,9 @@ class Looks(Settler):
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         Looks.looks += 1
         unready = {"n-1"} if Looks.looks in Looks.bad else set()
-        return ReadinessSnapshot(frozenset(unready), lambda _node: Counter(), lambda was: was)
+        return ReadinessSnapshot(
+            frozenset(unready), lambda _node: Counter(), lambda was: was, lambda: None
+        )
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_good_looks_have_to_follow_one_another(
     report = Reporter((), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
-    settler = Looks(PatientApi(None, clock), report, policy)  # type: ignore[arg-type]
+    settler = Looks(PatientApi(None, clock), report, policy, lambda: None)  # type: ignore[arg-type]
     assert (
         settler.wait_until_settled(Health({}, frozenset({"n-1"})), 1, frozenset(), StopRequest())
         == ""
@@ -242,7 +244,7 @@ def test_good_looks_have_to_follow_one_another(
 def settler(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> Settler:
     report = Reporter((recorder,), clock)
     policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
-    return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy)
+    return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy, lambda: None)
 
 
 def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) -> None:

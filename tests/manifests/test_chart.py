@@ -5,6 +5,7 @@ exist.
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 
 from rollout import __version__
 from rollout.manifests.objects import Installation, InstallationKind, objects
+from rollout.model.gates import GatePolicy, HealthRule
 from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
 from tests.docs import settings_schema
 
@@ -32,6 +34,24 @@ OPERATES = Installation(
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
 RESTARTS = '[drain]\nrestart = "blocked"\n'
 CONDITIONS = "[labels]\nconditions = true\n"
+HEALTHY = """
+[[gates.healthy]]
+resource = "cephclusters.ceph.rook.io/rook-ceph/rook-ceph"
+expression = "status.ceph.health == 'HEALTH_OK'"
+
+[[gates.healthy]]
+resource = "clusters.postgresql.cnpg.io/shop/db"
+expression = "status.readyInstances == spec.instances"
+
+[[gates.healthy]]
+resource = "configmaps/default/maintenance"
+expression = "object.data.allowed == 'yes'"
+
+[[gates.healthy]]
+resource = "nodes/worker-1"
+expression = "status.nodeInfo.osImage != ''"
+"""
+RULES = tuple(HealthRule(**table) for table in tomllib.loads(HEALTHY)["gates"]["healthy"])
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
     "a CronJob": (OPERATES, {}),
     "a CronJob with all that it can have": (
@@ -68,6 +88,10 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
             policy=Policy(drain=DrainPolicy(restart=Restart.BLOCKED)),
         ),
         {"settings": RESTARTS},
+    ),
+    "a CronJob that reads the health of objects": (
+        replace(OPERATES, settings=HEALTHY, policy=Policy(gates=GatePolicy(healthy=RULES))),
+        {"settings": HEALTHY},
     ),
     "a Deployment": (replace(OPERATES, kind=InstallationKind.DEPLOYMENT), {"kind": "deployment"}),
     "a Deployment that is scraped": (

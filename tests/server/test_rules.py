@@ -10,7 +10,14 @@ from pathlib import Path
 from rollout.adapters.kube.api import connect
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.lifecycle import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import (
+    CEPH_CLUSTERS,
+    DAEMONSETS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    VOLUMEATTACHMENTS,
+)
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
 from tests.apply.conftest import Started, is_ending
@@ -18,6 +25,12 @@ from tests.server.conftest import Client, Serve, left_on, slots_of, victim, work
 from tests.server.test_replicas import end_stubborn
 from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write, write_spec
 from tests.waiting import wait_until
+
+HEALTHY = """
+[[gates.healthy]]
+resource = "cephclusters.ceph.rook.io/rook-ceph/main"
+expression = "status.ceph.health == 'HEALTH_OK'"
+"""
 
 
 def assert_untouched(lab: Lab, client: Client) -> None:
@@ -38,6 +51,27 @@ def test_pods_that_block_a_node_hold_its_host_off(started: Started, serve: Serve
         client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind
         == "waiting_for_drain"
     )
+
+
+def test_an_unhealthy_object_holds_a_host_off(
+    started: Started, serve: Serve, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    metadata = {"name": "main", "namespace": "rook-ceph"}
+    cluster = {"metadata": metadata, "status": {"ceph": {"health": "HEALTH_ERR"}}}
+    lab.call(lambda: lab.store.create(NAMESPACES, {"metadata": {"name": "rook-ceph"}}))
+    created = lab.call(lambda: lab.store.create(CEPH_CLUSTERS, cluster))
+    rules = tmp_path / "healthy.toml"
+    rules.write_text(HEALTHY)
+    server = serve(lab, "--config", str(rules))
+    denied = client.ask(server)
+    assert denied.kind == "held_by_gate"
+    assert "cephclusters.ceph.rook.io/rook-ceph/main is not healthy" in denied.value
+    assert_untouched(lab, client)
+    healthy = {**created, "status": {"ceph": {"health": "HEALTH_OK"}}}
+    lab.call(lambda: lab.store.put(CEPH_CLUSTERS, healthy))
+    assert client.ask(server).kind == "waiting_for_drain"
 
 
 def test_no_host_is_let_go_while_another_coordinator_is_at_work(

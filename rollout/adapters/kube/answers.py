@@ -18,6 +18,7 @@ from rollout.gather.cluster.decode import invalid_answer
 from rollout.model.json_text import NOT_READ
 
 _DISCOVERY = "APIResourceList"
+_GROUP_DISCOVERY = "APIGroup"
 _SUCCESS = b'"Success"'
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
@@ -94,7 +95,8 @@ def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
         rest = rest[2:]
     resource, name, subresource = (*rest, "", "", "")[:3]
     if not resource:
-        return read.kind == _DISCOVERY
+        has_version = len(parts) == version_parts
+        return read.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
     if subresource and read.kind.lower() == subresource:
         return True
     if read.kind == "Status":
@@ -105,7 +107,9 @@ def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
         if not kind.endswith("List"):
             return False
         kind = kind.removesuffix("List")
-    return read.api_version == version and _plural(kind) == resource
+    # The author of a custom resource chooses its plural, which need not follow from the kind.
+    is_custom = method == "GET" and bool(name) and "." in version
+    return read.api_version == version and (is_custom or _plural(kind) == resource)
 
 
 def _plural(kind: str) -> str:

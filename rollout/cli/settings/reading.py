@@ -11,7 +11,14 @@ from typing import Any
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
-from rollout.cli.settings.schema import LISTS, TABLES, Settings, settings, settings_in
+from rollout.cli.settings.schema import (
+    LISTS,
+    TABLES,
+    Settings,
+    field_of,
+    settings,
+    settings_in,
+)
 from rollout.cli.settings.values import Setting
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
@@ -160,6 +167,8 @@ class SettingsFile:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
             content: dict[str, tuple[Any, str]] = {}
             for key, value in table.items():
+                if f"{name}.{key}" in LISTS:
+                    continue
                 place = f"{self.place(name, key, number)}: {prefix}{key}"
                 if key not in settings_in(name):
                     raise UsageError(f"{place}: unknown setting", hint=_hint(f"{name}.{key}"))
@@ -170,15 +179,24 @@ class SettingsFile:
                     raise UsageError(f"{place}: {prefix}no {key}", hint=f"{key}: {setting.help}.")
             yield content
 
+    def _value(self, name: str, default: Any) -> Any:
+        """Return what the file has under this name, such as `gates.healthy`."""
+        value: Any = self.document
+        for key in name.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                return default
+            value = value[key]
+        return value
+
     def _tables(self, name: str) -> list[Mapping[str, Any]]:
         if name not in LISTS:
-            table = self.document.get(name, {})
+            table = self._value(name, {})
             if isinstance(table, Mapping):
                 return [table]
             raise UsageError(
                 f"{self.place(name)}: {name} is not a table", hint=f"Write it once, as [{name}]."
             )
-        tables = self.document.get(name, [])
+        tables = self._value(name, [])
         if isinstance(tables, list) and all(isinstance(table, Mapping) for table in tables):
             return tables
         raise UsageError(
@@ -215,7 +233,7 @@ def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) 
         in_file = list(file.tables(name))
         fields = [_fields(name, table) for table in in_file]
         if name in LISTS:
-            tables[name] = tuple(kind(**values) for values in fields)
+            tables[field_of(name)] = tuple(kind(**values) for values in fields)
             continue
         own = {
             key: outside_file[setting.name]

@@ -14,7 +14,7 @@ from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
-from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.gates import AlertPolicy, GatePolicy, HealthRule, HookPolicy, WindowPolicy
 from rollout.model.policy import (
     CompletionPolicy,
     CourtesyPolicy,
@@ -109,6 +109,7 @@ def _drain_policy(settings: Settings) -> DrainPolicy:
 def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
+    healthy = settings.gates_healthy
     events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
@@ -129,6 +130,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         health_checks=settings.waves.health_checks,
         soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
+        healthy=tuple(HealthRule(rule.resource, rule.expression) for rule in healthy),
     )
 
 
@@ -145,8 +147,11 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
     A policy holds no commands, so this process must have those that it needs. A Prometheus on the
     command line must be that of the policy.
     """
+    from rollout.adapters.cel import check_expression
     from rollout.adapters.prometheus import is_same_place
 
+    for rule in policy.gates.healthy:
+        check_expression(rule.expression)
     missing: list[str] = []
     if Source.COMMAND in policy.detect and not settings.detect.command:
         missing.append("detect.command")

@@ -18,6 +18,7 @@ from rollout.cli.settings.values import (
     AlertLabel,
     Command,
     EvidenceSource,
+    Expression,
     Freeze,
     GateCommand,
     GroupSelector,
@@ -35,6 +36,7 @@ from rollout.cli.settings.values import (
     Principal,
     PrometheusUrl,
     PushgatewayUrl,
+    Resource,
     Seconds,
     Selector,
     Setting,
@@ -325,7 +327,8 @@ class GatesSettings(SettingsTable):
         "", "Command that holds the rollout, each wave and each node until it exits 0"
     )
     timeout: Duration = setting(
-        _GATES.timeout, "How long pods, alerts or the gate command may hold a node"
+        _GATES.timeout,
+        "How long pods, alerts, unhealthy objects or the gate command may hold a node",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
         (), "Start no node that runs a pod matching this label selector"
@@ -553,8 +556,24 @@ class CriticalSettings(SettingsTable):
     )
 
 
+class HealthySettings(SettingsTable):
+    """Objects that must be healthy before a node starts and when a wave settles."""
+
+    resource: Resource = setting(
+        "",
+        "Object that must be healthy, as PLURAL.GROUP/NAMESPACE/NAME;"
+        " cephclusters.ceph.rook.io/rook-ceph/rook-ceph",
+        is_required=True,
+    )
+    expression: Expression = setting(
+        "",
+        "CEL expression that is true while it is healthy: status.ceph.health == 'HEALTH_OK'",
+        is_required=True,
+    )
+
+
 class Settings(SettingsTable):
-    """All tables of a settings file."""
+    """All tables of a settings file. A field `a_b` is the table `a.b`."""
 
     cluster: ClusterSettings = ClusterSettings()
     lock: LockSettings = LockSettings()
@@ -575,9 +594,15 @@ class Settings(SettingsTable):
     fleetlock: FleetLockSettings = FleetLockSettings()
     pool: tuple[PoolSettings, ...] = ()
     critical: tuple[CriticalSettings, ...] = ()
+    gates_healthy: tuple[HealthySettings, ...] = ()
 
 
-_KINDS = get_type_hints(Settings)
+def field_of(table: str) -> str:
+    """Return the name of a table's field in `Settings`."""
+    return table.replace(".", "_")
+
+
+_KINDS = {name.replace("_", "."): kind for name, kind in get_type_hints(Settings).items()}
 LISTS = tuple(name for name, kind in _KINDS.items() if get_args(kind))
 """The tables that can occur any number of times."""
 TABLES: Mapping[str, type[SettingsTable]] = {

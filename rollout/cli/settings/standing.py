@@ -17,7 +17,11 @@ _RULES_OF = {
     "nodes.skip": ("--skip blocked",),
     "gates.calendar": ("gates.freeze",),
 }
-_TABLES = {"pool": POOL, "critical": "[[critical]]"}
+_TABLES = {
+    "pool": POOL,
+    "critical": "[[critical]]",
+    "gates_healthy": "[[gates.healthy]]",
+}
 
 
 def with_given_patience(rules: Policy, given: Given) -> Policy:

@@ -25,6 +25,7 @@ from rollout.adapters.gate_command import split_command
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
+from rollout.model.object_reference import ObjectReference
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.model.selectors import check_label_name, parse_selector
 from rollout.model.timestamps import parse_timestamp
@@ -123,6 +124,12 @@ def _prometheus_url(value: str) -> None:
     from rollout.adapters.prometheus import check_url
 
     check_url(value)
+
+
+def _expression(value: str) -> None:
+    from rollout.adapters.cel import check_expression
+
+    check_expression(value)
 
 
 def _pushgateway_url(value: str) -> None:
@@ -263,6 +270,7 @@ class Setting:
 _ALERT_LABEL = "the name of an alert's label. Write it as node, or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", one_line)]
+Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
 Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), between=";")]
 GateCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
 _SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
@@ -286,6 +294,7 @@ _PRINCIPAL = "the name of a cluster. Write letters, digits, dots, dashes."
 Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
 PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
 PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
+Resource = Annotated[str, Setting("RESOURCE", verbatim_if(ObjectReference.parse))]
 Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), between=";")]
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]

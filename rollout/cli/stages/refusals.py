@@ -5,6 +5,7 @@ Each refusal names all its reasons at once.
 
 import socket
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
@@ -30,6 +31,7 @@ from rollout.gather.cluster.rights import apply_rights, has_right, missing_right
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.finding import RestBlocked
+from rollout.model.gates import GatePolicy
 from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.text import counted, is_run_id
@@ -119,7 +121,9 @@ def refuse_without_rights(
     written for another reason.
     """
     writes_memory = unattended and starts_nodes
-    rights = apply_rights(namespace, policy)
+    # Nodes in flight are finished whatever the gates say.
+    rules = policy if starts_nodes else replace(policy, gates=GatePolicy())
+    rights = apply_rights(namespace, rules)
     of_memory = [right for right in rights if right.name == marks.MEMORY_NAME]
     needed = [
         right for right in rights if not right.optional and (starts_nodes or right not in of_memory)

@@ -224,11 +224,16 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Wait until the cluster has settled, then soak; return why no other wave may follow."""
-        unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
+        """Wait until the cluster has settled, then soak; return why no other wave may follow.
+
+        A wave of which no node was started has nothing to settle.
+        """
         finished = {result.node for result in self.ledger.finished}
+        if not any(node.name in finished for node in wave.nodes):
+            return None
+        unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
         soak = self.plan.policy.gates.soak
-        if unsettled or not soak or not any(node.name in finished for node in wave.nodes):
+        if unsettled or not soak:
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).wait_for(self.engine.stop)
@@ -453,16 +458,17 @@ def _engine(
     def away_limit_of(nodes: Iterable[Node]) -> AwayLimit:
         return AwayLimit.of(plan.policy, request.percentage_base, requested, nodes)
 
+    gates = PolicyGates(plan, cluster, report, stop=rule.stop, ports=gate_ports, memory=memory)
     return Engine(
         plan=plan,
         cluster=cluster,
         check_may_act=check_may_act,
         report=report,
         stop=rule.stop,
-        gates=PolicyGates(plan, cluster, report, stop=rule.stop, ports=gate_ports, memory=memory),
+        gates=gates,
         memory=memory,
         ledger=rule.ledger,
-        settler=Settler(cluster, report, plan.policy),
+        settler=Settler(cluster, report, plan.policy, gates.health.first_problem),
         conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
         away_limit_of=away_limit_of,
         why_none_starts=rule.why_none_starts,

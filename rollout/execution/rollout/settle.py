@@ -10,9 +10,11 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.record.record import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
+from rollout.model.finding import Finding
 from rollout.model.policy import Policy
 from rollout.model.text import listed
 from rollout.ports import ClusterApi
+from rollout.wording import text
 
 _PAUSE = 1.0
 _NAMED = 3
@@ -31,12 +33,14 @@ class ReadinessSnapshot:
     """The cluster at one moment.
 
     `unready` are the nodes that are not Ready. `ready_on` counts the ready pods on a node by their
-    owner's UID. `current` returns a workload as it is now.
+    owner's UID. `current` returns a workload as it is now. `unhealthy` returns which object of
+    gates.healthy is not healthy.
     """
 
     unready: frozenset[str]
     ready_on: Callable[[str], Counter[str]]
     current: Callable[[Workload], Workload | None]
+    unhealthy: Callable[[], Finding | None]
 
     def missing(
         self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
@@ -58,7 +62,11 @@ class ReadinessSnapshot:
     def missing_text(self, lacking: Iterable[str], expected_ready: frozenset[str]) -> str:
         unready = sorted(expected_ready & self.unready)
         nodes = [f"node {name} is no longer Ready" for name in unready]
-        return listed([*lacking, *nodes], _NAMED)
+        missing = listed([*lacking, *nodes], _NAMED)
+        if missing:
+            return missing
+        unhealthy = self.unhealthy()
+        return text(unhealthy) if unhealthy else ""
 
     def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
         now = self.current(earlier)
@@ -79,11 +87,15 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures health before a wave or a node, and waits for it afterwards."""
+    """Measures health before a wave or a node, and waits for it afterwards.
+
+    `unhealthy` returns which object of gates.healthy is not healthy.
+    """
 
     cluster: PatientApi
     report: Reporter
     policy: Policy
+    unhealthy: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
         return Health.of_all(before.health for before in self.measure(nodes, {}).values())
@@ -117,6 +129,7 @@ class Settler:
             current=lambda workload: self.cluster.ask(
                 lambda api: read_workload(api, workload), until
             ),
+            unhealthy=cache(self.unhealthy),
         )
 
     def wait_until_settled(

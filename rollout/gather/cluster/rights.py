@@ -6,6 +6,8 @@ from functools import partial
 
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
+from rollout.model.gates import HealthRule
+from rollout.model.object_reference import ObjectReference
 from rollout.model.policy import Policy
 from rollout.model.rivals import REQUESTS, Rival
 from rollout.ports import ClusterApi
@@ -192,6 +194,19 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right
         ),
         *events("create", "events", "report what happens to a Node"),
         *events("patch", "events", "update these reports"),
+        *map(_health_right, policy.gates.healthy),
+    )
+
+
+def _health_right(rule: HealthRule) -> Right:
+    health_object = ObjectReference.parse(rule.resource)
+    return Right(
+        verb="get",
+        group=health_object.group,
+        resource=health_object.plural,
+        namespace=health_object.namespace,
+        name=health_object.name,
+        purpose="see whether it is healthy, for gates.healthy",
     )
 
 

@@ -116,16 +116,28 @@ def discovery(path: str) -> dict[str, Any] | None:
     if path in _FIXED:
         return _FIXED[path]
     match path.split("/"):
-        case ["", "apis"]:
-            groups = {resource.group: resource.version for resource in SERVED if resource.group}
-            listed = [_group(name, version) for name, version in groups.items()]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        case ["", "apis", *below]:
+            return _groups(below)
         case ["", "api", version]:
             return resource_list("", version)
-        case ["", "apis", group, version]:
-            return resource_list(group, version)
         case ["", "openapi", "v3", *below]:
             return _openapi() if below else _openapi_paths()
+        case _:
+            return None
+
+
+def _groups(below: list[str]) -> dict[str, Any] | None:
+    """Return all groups, one group, or the resources of a group's version."""
+    groups = {resource.group: resource.version for resource in SERVED if resource.group}
+    match below:
+        case []:
+            listed = [_group(name, version) for name, version in groups.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        case [name] if name in groups:
+            kind = {"kind": "APIGroup", "apiVersion": "v1"}
+            return {**kind, **_group(name, groups[name])}
+        case [group, version]:
+            return resource_list(group, version)
         case _:
             return None
 

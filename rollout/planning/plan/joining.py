@@ -302,6 +302,7 @@ _GATES: Mapping[str, _Choice] = {
     "health_checks": max,
     "soak": max,
     "ignored_rivals": _common,
+    "healthy": _both,
 }
 _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 

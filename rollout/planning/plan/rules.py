@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rollout.errors import UsageError
 from rollout.model.gates import is_matcher
+from rollout.model.object_reference import ObjectReference
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import check_label_name, parse_selector
@@ -58,6 +59,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     yield parse_selector, (policy.control_plane_selector, drain.pod_selector, *gates.blocking_pods)
     yield parse_selector, [rule.selector for rule in drain.critical]
     yield parse_selector, drain.completion.selectors
+    yield ObjectReference.parse, [rule.resource for rule in gates.healthy]
     yield parse_selector, [pool.selector for pool in pools]
     yield Window.parse, gates.windows.windows
     for pool in pools:

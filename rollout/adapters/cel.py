@@ -1,0 +1,142 @@
+"""Check and evaluate CEL expressions, the language of Kubernetes' own validation rules.
+
+https://github.com/cel-expr/cel-python wraps CEL's implementation in C++. Names and types are
+checked before anything is evaluated. An evaluation ends after 10,000 iterations over lists, but
+each of them may take long, and the library does not let other threads run meanwhile. Therefore a
+process of its own evaluates, with limits on time and memory.
+"""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from rollout.adapters.programs import run_program
+from rollout.errors import GateError, UsageError
+from rollout.model.json_text import NOT_READ
+
+_VARIABLES = ("metadata", "spec", "status")
+_WHOLE = "object"
+_LONGEST = 2000
+_SECONDS = 10.0
+_MESSAGE = re.compile(
+    r"([A-Z_]+: )?(ERROR: <input>:)?(?P<cause>.*?)( \[[A-Z_]+\])?", flags=re.DOTALL
+)
+_MOST_MEMORY = 1 << 30
+# -P: modules in the current folder are ignored, because anyone may have put them there.
+_PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.cel import work; work()")
+
+
+class _Task(msgspec.Struct):
+    expression: str
+    object: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    """The `value` of the expression. It is None if it has no boolean value; `problem` says why."""
+
+    value: bool | None = None
+    problem: str = ""
+
+
+def check_expression(text: str) -> None:
+    """`UsageError` if it is not an expression, is never a boolean, or CEL is not installed."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"the expression is longer than {_LONGEST} characters")
+    try:
+        kind = _compile(text).return_type()
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a CEL expression: {error}") from error
+    types = _cel().Type
+    if kind not in (types.BOOL, types.DYN):
+        raise UsageError(
+            f"{text!r} is of the type {kind.name().lower()}, not bool",
+            hint="Compare it with something: status.phase == 'Ready'.",
+        )
+
+
+def evaluate(expression: str, body: bytes) -> bool:
+    """Return the value of the expression for an object in JSON; `GateError` if it has none."""
+    try:
+        answer = _evaluate_apart(expression, body)
+    except subprocess.TimeoutExpired as error:
+        raise GateError(f"{expression} has no value after {_SECONDS:g}s") from error
+    except OSError as error:
+        raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
+    except NOT_READ as error:
+        what = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
+        raise GateError(f"{expression} cannot be evaluated: {what}") from error
+    if answer.value is None:
+        raise GateError(answer.problem)
+    return answer.value
+
+
+# A FleetLock server asks about the same object for every host.
+@lru_cache(maxsize=8)
+def _evaluate_apart(expression: str, body: bytes) -> _Answer:
+    task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
+    process = run_program(_PROGRAM, seconds=_SECONDS, content=task)
+    return msgspec.json.decode(process.stdout, type=_Answer)
+
+
+def work() -> None:
+    """Evaluate the task on stdin. This is the whole program of the process."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
+    try:
+        answer = _answer(task.expression, json.loads(bytes(task.object)))
+    except UsageError as error:
+        answer = _Answer(problem=error.message)
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def _answer(expression: str, whole: dict[str, Any]) -> _Answer:
+    try:
+        compiled = _compile(expression)
+        data = {name: whole.get(name) or {} for name in _VARIABLES}
+        result = compiled.eval(data={**data, _WHOLE: whole})
+    except (ValueError, RuntimeError) as error:
+        return _Answer(problem=f"{expression}: {_cause(str(error))}")
+    kind = result.type()
+    types = _cel().Type
+    if kind == types.BOOL:
+        return _Answer(value=result.value())
+    if kind == types.ERROR:
+        return _Answer(problem=f"{expression}: {_cause(result.value())}")
+    return _Answer(problem=f"{expression} is of the type {kind.name().lower()}, not bool")
+
+
+def _compile(expression: str) -> Any:
+    """Return the checked expression; `ValueError` for one that is invalid."""
+    cel = _cel()
+    variables = dict.fromkeys((*_VARIABLES, _WHOLE), cel.Type.DYN)
+    environment = cel.NewEnv(variables=variables)
+    try:
+        return environment.compile(expression)
+    except RuntimeError as error:
+        # The further lines show the place in the expression.
+        first_line, *_ = str(error).splitlines()
+        raise ValueError(_cause(first_line)) from error
+
+
+def _cause(message: str) -> str:
+    """Return a message of the library without its status codes, such as NOT_FOUND."""
+    match = _MESSAGE.fullmatch(message)
+    return match["cause"] if match else message
+
+
+def _cel() -> ModuleType:
+    try:
+        return import_module("cel_expr_python.cel")
+    except ImportError as error:
+        raise UsageError(
+            "gates.healthy needs cel-expr-python, which is not installed",
+            hint=f"{sys.executable} -m pip install 'cel-expr-python>=0.1.3'",
+        ) from error

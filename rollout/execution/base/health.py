@@ -1,0 +1,49 @@
+"""The objects of gates.healthy, which must be healthy for a node to start and a wave to settle."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rollout.errors import ApiError, GateError
+from rollout.execution.base.deadline import PatientApi
+from rollout.gather.cluster.objects import read_object
+from rollout.model.finding import ObjectHealthUnknown, ObjectUnhealthy
+from rollout.model.gates import HealthRule
+from rollout.model.object_reference import ObjectReference
+
+HealthEvaluation = Callable[[str, bytes], bool]
+"""Return the value of an expression for an object in JSON; `GateError` if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectHealth:
+    """Asks whether all objects are healthy."""
+
+    cluster: PatientApi
+    rules: Sequence[HealthRule]
+    evaluate: HealthEvaluation | None
+
+    def first_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        for rule in self.rules:
+            problem = self._problem(rule)
+            if problem is not None:
+                return problem
+        return None
+
+    def _problem(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        reference = ObjectReference.parse(rule.resource)
+        try:
+            body = self.cluster.ask(partial(read_object, reference=reference))
+            is_healthy = self._evaluate(rule.expression, body)
+        except GateError as error:
+            return ObjectHealthUnknown(rule.resource, error.message)
+        except ApiError as error:
+            if not error.is_forbidden:
+                raise
+            return ObjectHealthUnknown(rule.resource, error.message)
+        return None if is_healthy else ObjectUnhealthy(rule.resource, rule.expression)
+
+    def _evaluate(self, expression: str, body: bytes) -> bool:
+        if self.evaluate is None:
+            raise GateError("this process evaluates no expressions")
+        return self.evaluate(expression, body)

@@ -1,0 +1,68 @@
+"""Read one object of any kind, in the version that the API server prefers."""
+
+from collections.abc import Iterator
+
+from rollout.errors import ApiNotFoundError, GateError
+from rollout.gather.cluster import wire
+from rollout.gather.cluster.decode import decode
+from rollout.model.object_reference import ObjectReference
+from rollout.ports import ClusterApi
+
+
+class _GroupVersion(wire.Wire, frozen=True):
+    version: str = ""
+
+
+class _Group(wire.Wire, frozen=True):
+    preferred_version: _GroupVersion = _GroupVersion()
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+class _Resource(wire.Wire, frozen=True):
+    name: str = ""
+    namespaced: bool = False
+
+
+class _Resources(wire.Wire, frozen=True):
+    resources: tuple[_Resource, ...] = ()
+
+
+def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
+    """Return the object as JSON; `GateError` if the API server has no such object."""
+    for path in _group_versions(api, reference.group):
+        listed = decode(api.get(path), _Resources, path).resources
+        for resource in listed:
+            if resource.name == reference.plural:
+                return _read(api, f"{path}{_below(reference, resource)}")
+    raise GateError(f"the API server does not serve {reference.qualified_plural}")
+
+
+def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
+    """Yield the paths of the versions that the API server serves, the preferred one first."""
+    if not group:
+        yield "/api/v1"
+        return
+    path = f"/apis/{group}"
+    try:
+        served = decode(api.get(path), _Group, path)
+    except ApiNotFoundError:
+        return
+    versions = (served.preferred_version, *served.versions)
+    for version in dict.fromkeys(served.version for served in versions):
+        yield f"{path}/{version}"
+
+
+def _below(reference: ObjectReference, resource: _Resource) -> str:
+    if resource.namespaced and not reference.namespace:
+        raise GateError(f"{reference.qualified_plural} are namespaced: write the namespace")
+    if reference.namespace and not resource.namespaced:
+        raise GateError(f"{reference.qualified_plural} are cluster-scoped: leave out the namespace")
+    namespace = f"/namespaces/{reference.namespace}" if reference.namespace else ""
+    return f"{namespace}/{reference.plural}/{reference.name}"
+
+
+def _read(api: ClusterApi, path: str) -> bytes:
+    try:
+        return api.get(path)
+    except ApiNotFoundError as error:
+        raise GateError("it does not exist") from error
