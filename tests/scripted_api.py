@@ -91,7 +91,7 @@ class Exchange(BaseHTTPRequestHandler):
         resource, *name = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
         if name[1:] == ["eviction"]:
             return "Eviction"
-        return KINDS[resource] + ("List" if self.command == "GET" and not name else "")
+        return KINDS.get(resource, "") + ("List" if self.command == "GET" and not name else "")
 
     def stream(self) -> None:
         self.send_response(200)

@@ -50,6 +50,8 @@ def check_expression(text: str) -> None:
     """`UsageError` if it is not an expression, is never a boolean, or CEL is not installed."""
     if len(text) > _LONGEST:
         raise UsageError(f"the expression is longer than {_LONGEST} characters")
+    if not text.isprintable():
+        raise UsageError("the expression must be one line of printable text")
     try:
         kind = _compile(text).return_type()
     except ValueError as error:

@@ -1,5 +1,6 @@
 """Objects that must be healthy, through the real program: a Ceph cluster of Rook's in the lab."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 from tests.security.hands import at_phase
 from tests.state import rebooted
+from tests.used_rights import grants_of
 
 RULE = """
 [[gates.healthy]]
@@ -133,3 +135,33 @@ def test_a_pass_of_operate_leaves_the_nodes_to_the_next_one(
     lab.call(partial(put_ceph, lab, "HEALTH_OK"))
     rollout(lab, *operate).ends(0)
     assert rebooted(lab) == {"worker-1", "worker-2", "worker-3"}
+
+
+def grant_printed_roles(lab: Lab, rollout: Rollout, *arguments: str) -> None:
+    """Let the program do only what `rollout manifests` prints with these arguments."""
+    printed = rollout(lab, "manifests", "roles", "-o", "json", *arguments).ends(0)
+    roles = [item for item in json.loads(printed.stdout)["items"] if item["kind"].endswith("Role")]
+    covers = tuple(grant.covers for grant in grants_of(roles))
+    lab.call(lambda: setattr(lab.api.access, "grants", covers))
+
+
+def test_the_printed_roles_allow_to_read_the_object(
+    lab: Lab, rollout: Rollout, rule: tuple[str, ...]
+) -> None:
+    lab.call(partial(put_ceph, lab, "HEALTH_OK"))
+    grant_printed_roles(lab, rollout, *rule)
+    rollout(lab, *APPLY, *FIRST, *rule).ends(0)
+    assert rebooted(lab) == {"worker-1"}
+
+
+def test_a_missing_right_is_named_before_anything_starts(
+    lab: Lab, rollout: Rollout, rule: tuple[str, ...]
+) -> None:
+    lab.call(partial(put_ceph, lab, "HEALTH_OK"))
+    grant_printed_roles(lab, rollout)
+    right = "get cephclusters.ceph.rook.io main in namespace rook-ceph"
+    refused = rollout(lab, *APPLY, *FIRST, *rule).ends(1)
+    assert f"this user may not: {right}" in " ".join(refused.stderr.split())
+    assert rebooted(lab) == set()
+    checked = rollout(lab, "doctor", "-o", "wide", *rule)
+    assert right in " ".join(checked.stdout.split())

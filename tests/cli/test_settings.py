@@ -3,6 +3,7 @@ told by their place.
 """
 
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from rollout.cli.settings.reading import (
 from rollout.cli.settings.rules import groups_of, policy_of, selection_of
 from rollout.errors import ExitCode, UsageError
 from rollout.model.detection import Source
-from rollout.model.gates import AlertPolicy
+from rollout.model.gates import AlertPolicy, HealthRule
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count, Duration
 from tests.cli.conftest import Command
@@ -257,6 +258,67 @@ drain-timeout = "30m"
             drain_timeout=Duration(1800),
         ),
     )
+
+
+HEALTHY = """
+[gates]
+timeout = "10m"
+
+[[gates.healthy]]
+resource = "nodes/worker-1"
+expression = "status.nodeInfo.osImage != ''"
+
+[[gates.healthy]]
+resource = "clusters.postgresql.cnpg.io/shop/db"
+expression = "status.phase == 'Ready'"
+"""
+
+
+def test_tables_inside_a_table_are_read_in_their_order(tmp_path: Path) -> None:
+    gates = policy_of(read(tmp_path, HEALTHY)).gates
+    assert gates.timeout == Duration(600)
+    assert gates.healthy == (
+        HealthRule("nodes/worker-1", "status.nodeInfo.osImage != ''"),
+        HealthRule("clusters.postgresql.cnpg.io/shop/db", "status.phase == 'Ready'"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "why"),
+    [
+        ("resource", "resource = 'Node worker-1'", ":6: [[gates.healthy]] number 1: resource: "),
+        ("resource", "", ":5: [[gates.healthy]] number 1: no resource"),
+        ("expression", "expression = '1 +'", ":7: [[gates.healthy]] number 1: expression: "),
+        ("expression", "expression = 'size(status)'", "is of the type int, not bool"),
+        ("expression", "expresion = 'true'", ":7: [[gates.healthy]] number 1: expresion: unknown"),
+    ],
+)
+def test_an_invalid_health_rule_is_refused_by_its_place(
+    line: str, replacement: str, why: str, home: Path, command: Command
+) -> None:
+    lines = HEALTHY.splitlines()
+    number = next(number for number, text in enumerate(lines) if text.startswith(line))
+    lines[number] = replacement
+    (home / "own.toml").write_text("\n".join(lines))
+    assert why in command("history", "--config", "own.toml").ends(ExitCode.USAGE).stderr
+
+
+@pytest.mark.parametrize("text", ["[gates.healthy]\nresource = 'a/b'", "[gates]\nhealthy = 3"])
+def test_health_rules_are_a_list_of_tables(text: str, home: Path, command: Command) -> None:
+    (home / "own.toml").write_text(text)
+    refused = command("history", "--config", "own.toml").ends(ExitCode.USAGE)
+    assert "gates.healthy is not a list of tables" in refused.stderr
+    assert "Write each as [[gates.healthy]]." in refused.stderr
+
+
+def test_a_health_rule_needs_its_library(
+    home: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "own.toml").write_text(HEALTHY)
+    monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
+    refused = command("history", "--config", "own.toml").ends(ExitCode.USAGE)
+    assert "gates.healthy needs cel-expr-python, which is not installed" in refused.stderr
+    assert "-m pip install 'cel-expr-python>=0.1.3'" in refused.stderr
 
 
 def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> None:

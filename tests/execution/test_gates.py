@@ -1,5 +1,6 @@
 """Gates that wait: for windows to open, for good looks in a row; in time that a test moves."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,8 @@ from rollout.execution.gates import GateAnswer, GatePorts, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure
-from rollout.model.finding import DeadlineReached
-from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.finding import DeadlineReached, ObjectHealthUnknown
+from rollout.model.gates import AlertPolicy, GatePolicy, HealthRule, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Notice, Outcome, Phase, StepEvent
@@ -26,6 +27,8 @@ from rollout.planning.plan.build import build_plan
 from rollout.wording import text
 from tests.execution.simulated import SetClock
 from tests.planning.builders import inputs, node
+
+NO_ALERTS = AlertPolicy()
 
 
 class MovedClock(SystemClock):
@@ -221,6 +224,98 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
         clock.forward(seconds=10)
         gates.ask(third)
     assert ["DiskFull" in told for told in notes.told] == [True, False, True, True]
+
+
+class CephApi(NoApi):
+    """One that serves a Ceph cluster of Rook's."""
+
+    def get(self, path: str, _query: object = None) -> bytes:
+        version = {"version": "v1"}
+        resource = {"name": "cephclusters", "namespaced": True}
+        answers = {
+            "/apis/ceph.rook.io": {"preferredVersion": version, "versions": [version]},
+            "/apis/ceph.rook.io/v1": {"resources": [resource]},
+            "/apis/ceph.rook.io/v1/namespaces/rook-ceph/cephclusters/main": {"kind": "CephCluster"},
+        }
+        return json.dumps(answers[path]).encode() if path in answers else super().get(path)
+
+
+@dataclass
+class Evaluation:
+    """Says whether an object is healthy, and counts how often it was asked."""
+
+    is_healthy: bool = True
+    problem: str = ""
+    asked: int = 0
+
+    def __call__(self, expression: str, body: bytes) -> bool:
+        assert expression == CEPH.expression
+        assert json.loads(body) == {"kind": "CephCluster"}
+        self.asked += 1
+        if self.problem:
+            raise GateError(self.problem)
+        return self.is_healthy
+
+
+CEPH = HealthRule("cephclusters.ceph.rook.io/rook-ceph/main", "status.health == 'ok'")
+
+
+def health_gates(
+    clock: MovedClock, ports: GatePorts, alerts: AlertPolicy = NO_ALERTS
+) -> tuple[PolicyGates, RolloutPlan]:
+    policy = GatePolicy(healthy=(CEPH,), alerts=alerts, timeout=Duration(60))
+    plan = plan_with(policy)
+    report = Reporter((), clock)
+    cluster = PatientApi(CephApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    return PolicyGates(plan, cluster, report, StopRequest(), ports), plan
+
+
+def test_an_unhealthy_object_holds_every_node_until_it_is_healthy() -> None:
+    clock = MovedClock()
+    evaluation = Evaluation(is_healthy=False)
+    gates, plan = health_gates(clock, GatePorts(evaluate=evaluation))
+    held = gates.ask(plan.nodes[0])
+    assert held.is_general
+    assert not held.is_final
+    assert words_of(held) == f"{CEPH.resource} is not healthy: {CEPH.expression} is false"
+    evaluation.is_healthy = True
+    clock.forward(seconds=10)
+    assert gates.ask(plan.nodes[0]).finding is None
+
+
+def test_an_object_whose_health_is_unknown_holds_every_node() -> None:
+    clock = MovedClock()
+    gates, plan = health_gates(clock, GatePorts(evaluate=Evaluation(problem="no such field")))
+    unknown = f"the health of {CEPH.resource} is unknown: no such field"
+    assert words_of(gates.ask(plan.nodes[0])) == unknown
+    assert gates.ask_before_cordon(plan.nodes[0]) == ObjectHealthUnknown(
+        CEPH.resource, "no such field"
+    )
+
+
+def test_an_object_may_hold_all_nodes_for_the_gates_time_although_no_alert_fires() -> None:
+    clock = MovedClock()
+    ports = GatePorts(evaluate=Evaluation(is_healthy=False), alerts=Alerts())
+    gates, plan = health_gates(clock, ports, AlertPolicy("http://127.0.0.1:9"))
+    first, second = plan.nodes[:2]
+    assert not gates.ask(first).is_final
+    clock.forward(seconds=61)
+    assert gates.ask(first).is_final
+    assert gates.ask(second).is_final
+
+
+def test_an_object_that_no_process_evaluates_holds_every_node() -> None:
+    gates, plan = health_gates(MovedClock(), GatePorts())
+    assert "this process evaluates no expressions" in words_of(gates.ask(plan.nodes[0]))
+
+
+def test_the_answer_about_an_object_holds_for_nodes_that_ask_together() -> None:
+    clock = MovedClock()
+    evaluation = Evaluation()
+    gates, plan = health_gates(clock, GatePorts(evaluate=evaluation))
+    for planned in plan.nodes:
+        gates.ask(planned)
+    assert evaluation.asked == 1
 
 
 def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:

@@ -4,7 +4,7 @@ all has settled.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
@@ -20,6 +20,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
+from rollout.model.finding import Finding, ObjectUnhealthy
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.policy import Policy
@@ -27,6 +28,7 @@ from rollout.model.progress import NodeResult, Outcome, Phase, WaveSettling
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
+from rollout.wording import text
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, add_pod, change, owner, put
 from tests.execution.simulated import PassingClock, World
@@ -236,6 +238,37 @@ def test_good_looks_have_to_follow_one_another(
         == ""
     )
     assert Looks.looks == looks
+
+
+def test_a_wave_settles_once_the_objects_are_healthy() -> None:
+    clock = PassingClock()
+    unhealthy = ObjectUnhealthy("volumes.longhorn.io/a/b", "status.robustness == 'healthy'")
+    answers: list[Finding | None] = [unhealthy, unhealthy, None, None]
+    cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
+    policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=2))
+    settler = Settler(cluster, Reporter((), clock), policy, lambda: answers.pop(0))
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, frozenset(), StopRequest())
+    assert missing == ""
+    assert answers == []
+
+
+def test_an_object_that_stays_unhealthy_is_what_the_wave_lacks() -> None:
+    clock = PassingClock()
+    unhealthy = ObjectUnhealthy("volumes.longhorn.io/a/b", "status.robustness == 'healthy'")
+    cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
+    policy = Policy(settle_timeout=Duration(3))
+    settler = Settler(cluster, Reporter((), clock), policy, lambda: unhealthy)
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, frozenset(), StopRequest())
+    assert missing == text(unhealthy)
+
+
+class Empty:
+    """An API server without nodes."""
+
+    server = "https://127.0.0.1:1"
+
+    def pages(self, _path: str, _query: object = None) -> Iterator[bytes]:
+        return iter((b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}',))
 
 
 # What a settled cluster is measured by: what was well before, and nothing that was not.

@@ -55,9 +55,10 @@ def readings(source: str) -> Iterator[int]:
             yield found.lineno
 
 
-# Files that read what another program wrote: ansible, the API server, sudo, msgspec.
+# Files that read what another program wrote: ansible, CEL, the API server, sudo, msgspec.
 FOREIGN = {
     "adapters/ansible/answers.py",
+    "adapters/cel.py",
     "execution/drain/eviction.py",
     "gather/cluster/documents.py",
     "gather/cluster/failure.py",
