@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from rollout.lab.api.resources import BUDGETS, REPLICASETS, STATEFULSETS, Resource
+from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
@@ -145,21 +145,27 @@ class DisruptionController:
 
     def _total_scale(self, pods: list[Json]) -> int:
         """Return the sum of the replicas of all controllers of the pods."""
-        scales: dict[str, int] = {}
+        owners: dict[str, tuple[Json, Json]] = {}
         for pod in pods:
             owner = controller_of(pod)
-            if owner is not None and owner["uid"] not in scales:
-                scales[owner["uid"]] = self._scale(pod, owner)
-        return sum(scales.values())
+            if owner is not None:
+                owners.setdefault(owner["uid"], (pod, owner))
+        # During a rolling update, several ReplicaSets have the scale of one Deployment.
+        scaled = [self._scaled(pod, owner) for pod, owner in owners.values()]
+        return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scaled}.values())
 
-    def _scale(self, pod: Json, owner: Json) -> int:
+    def _scaled(self, pod: Json, owner: Json) -> Json:
+        """Return the controller whose scale counts: the Deployment of a ReplicaSet, if any."""
         resource = _SCALABLE.get(owner["kind"])
         workload = None
         if resource is not None:
             workload = self._store.get(resource, owner["name"], namespace_of(pod))
         if workload is None or uid(workload) != owner["uid"]:
             raise UnscalableError(_why_unscalable(pod, owner))
-        return int(spec_of(workload).get("replicas", 1))
+        deployment = controller_of(workload)
+        if deployment is None or deployment["kind"] != "Deployment":
+            return workload
+        return self._store.get(DEPLOYMENTS, deployment["name"], namespace_of(pod)) or workload
 
 
 def _is_healthy(pod: Json, disrupted: Mapping[str, str]) -> bool:

@@ -1,12 +1,8 @@
-"""Controllers that keep pods running, and the garbage collector.
-
-A Deployment keeps the ReplicaSet of its first template: nothing here rolls out a new one.
-"""
+"""Controllers that keep pods running, and the garbage collector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
-from zlib import crc32
 
 import msgspec
 from typing_extensions import override
@@ -27,7 +23,6 @@ from rollout.lab.api.resources import (
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     controller_of,
-    field_of,
     is_active,
     is_deleting,
     is_finished,
@@ -38,9 +33,7 @@ from rollout.lab.objects import (
     namespace_of,
     node_name,
     spec_of,
-    status_of,
     uid,
-    with_spec,
 )
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.placement import (
@@ -140,52 +133,8 @@ def spec_with_ordinal(obj: Json, ordinal: str) -> Json:
     return {**template, "volumes": msgspec.json.decode(volumes)}
 
 
-def _replicas(obj: Json) -> int:
+def replicas_of(obj: Json) -> int:
     return int(spec_of(obj).get("replicas", 1))
-
-
-class Deployments(WorkloadController):
-    """Keeps each Deployment's ReplicaSet."""
-
-    resource = DEPLOYMENTS
-
-    @override
-    def _act(self, obj: Json) -> None:
-        owned = self._owned_replica_set(obj)
-        if owned is None:
-            self._store.create(REPLICASETS, _replica_set(obj))
-        elif _replicas(owned) != _replicas(obj):
-            self._store.put(REPLICASETS, with_spec(owned, replicas=_replicas(obj)))
-
-    @override
-    def _status(self, obj: Json) -> Json:
-        status = status_of(self._owned_replica_set(obj) or {})
-        return {field: status.get(field, 0) for field in ("replicas", "readyReplicas")}
-
-    def _owned_replica_set(self, obj: Json) -> Json | None:
-        return self._store.get(REPLICASETS, _set_name(obj), namespace_of(obj))
-
-
-def _set_name(obj: Json) -> str:
-    name = name_of(obj)
-    return f"{name}-{crc32(name.encode()):08x}"
-
-
-def _replica_set(obj: Json) -> Json:
-    spec = spec_of(obj)
-    metadata = {
-        "name": _set_name(obj),
-        "namespace": namespace_of(obj),
-        "labels": field_of(spec, "template.metadata.labels") or {},
-        "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
-        "generation": 1,
-    }
-    set_spec = {
-        "replicas": _replicas(obj),
-        "selector": spec.get("selector") or {},
-        "template": spec["template"],
-    }
-    return {"metadata": metadata, "spec": set_spec, "status": {"replicas": 0}}
 
 
 class ReplicaSets(WorkloadController):
@@ -196,7 +145,7 @@ class ReplicaSets(WorkloadController):
     @override
     def _act(self, obj: Json) -> None:
         active = self._active(obj)
-        missing = _replicas(obj) - len(active)
+        missing = replicas_of(obj) - len(active)
         for _ in range(missing):
             self._create(obj, spec=template_spec(obj))
         if missing < 0:
@@ -215,7 +164,7 @@ class StatefulSets(WorkloadController):
     def _act(self, obj: Json) -> None:
         owned = self._cluster.pods_owned_by(uid(obj))
         pods = {int(name_of(pod).rpartition("-")[2]): pod for pod in owned}
-        for ordinal in range(_replicas(obj)):
+        for ordinal in range(replicas_of(obj)):
             pod = pods.get(ordinal)
             if pod is None:
                 self._create_ordinal(obj, ordinal)
@@ -226,7 +175,7 @@ class StatefulSets(WorkloadController):
                 # The next pod follows once this one is ready.
                 return
         last = max(pods, default=-1)
-        if last >= _replicas(obj):
+        if last >= replicas_of(obj):
             self._cluster.delete(PODS, pods[last])
 
     def _create_ordinal(self, obj: Json, ordinal: int) -> None:

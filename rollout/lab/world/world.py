@@ -23,6 +23,7 @@ from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.databases import Databases
+from rollout.lab.world.deployments import Deployments
 from rollout.lab.world.host import Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
@@ -31,7 +32,6 @@ from rollout.lab.world.volumes import AttachController
 from rollout.lab.world.workloads import (
     OWNERS,
     DaemonSets,
-    Deployments,
     GarbageCollector,
     ReplicaSets,
     StatefulSets,

@@ -1,0 +1,142 @@
+"""Deployments: a ReplicaSet for each template, and the rolling update from one to the next.
+
+Only a restart makes a new template here: other changes of a template are not rolled out. A rollout
+never exceeds its progress deadline.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from zlib import crc32
+
+from typing_extensions import override
+
+from rollout.gather.cluster.decode import RESTARTED_AT
+from rollout.lab.api.resources import DEPLOYMENTS, REPLICASETS
+from rollout.lab.api.store import Json
+from rollout.lab.objects import (
+    field_of,
+    name_of,
+    namespace_of,
+    spec_of,
+    status_of,
+    uid,
+    with_spec,
+)
+from rollout.lab.world.cluster import SimulatedCluster
+from rollout.lab.world.workloads import WorkloadController, owner_reference, replicas_of
+
+_HASH = "pod-template-hash"
+_DEFAULT_SHARE = "25%"
+
+
+class Deployments(WorkloadController):
+    """Keeps the ReplicaSets of each Deployment, whose old ones end with no replicas."""
+
+    resource = DEPLOYMENTS
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__(cluster)
+        # The names of a Deployment's ReplicaSets, by its UID and in order of their creation.
+        self._names: defaultdict[str, list[str]] = defaultdict(list)
+
+    @override
+    def _act(self, obj: Json) -> None:
+        sets = {name_of(item): item for item in self._sets(obj)}
+        current = sets.pop(_set_name(obj), None)
+        old = [item for item in sets.values() if replicas_of(item)]
+        if current is None:
+            current = self._create_set(obj, replicas=0 if old else replicas_of(obj))
+        if spec_of(obj).get("paused"):
+            return
+        strategy = spec_of(obj).get("strategy") or {}
+        if not old:
+            self._scale(current, replicas_of(obj))
+        elif strategy.get("type") == "Recreate":
+            # The new pods start in the next run.
+            for item in old:
+                self._scale(item, 0)
+        else:
+            self._roll(obj, current, old)
+
+    def _create_set(self, obj: Json, replicas: int) -> Json:
+        name = _set_name(obj)
+        names = self._names[uid(obj)]
+        if name not in names:
+            names.append(name)
+        return self._store.create(REPLICASETS, _replica_set(obj, replicas))
+
+    def _roll(self, obj: Json, current: Json, old: list[Json]) -> None:
+        """Start as many new pods, and end as many old ones, as the strategy allows now."""
+        desired = replicas_of(obj)
+        rolling = field_of(obj, "spec.strategy.rollingUpdate") or {}
+        surge = math.ceil(_share(rolling.get("maxSurge", _DEFAULT_SHARE), desired))
+        unavailable = math.floor(_share(rolling.get("maxUnavailable", _DEFAULT_SHARE), desired))
+        total_old = sum(map(replicas_of, old))
+        room = desired + surge - total_old - replicas_of(current)
+        new = min(desired, replicas_of(current) + max(0, room))
+        self._scale(current, new)
+        unready = new - status_of(current).get("readyReplicas", 0)
+        spare = total_old + new - unready - (desired - unavailable)
+        for item in old:
+            ended = min(max(0, spare), replicas_of(item))
+            self._scale(item, replicas_of(item) - ended)
+            spare -= ended
+
+    def _scale(self, replica_set: Json, replicas: int) -> None:
+        if replicas_of(replica_set) != replicas:
+            self._store.put(REPLICASETS, with_spec(replica_set, replicas=replicas))
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        sets = {name_of(item): status_of(item) for item in self._sets(obj)}
+        ready = sum(status.get("readyReplicas", 0) for status in sets.values())
+        return {
+            "replicas": sum(status.get("replicas", 0) for status in sets.values()),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "updatedReplicas": sets.get(_set_name(obj), {}).get("replicas", 0),
+        }
+
+    def _sets(self, obj: Json) -> Iterable[Json]:
+        for name in self._names[uid(obj)]:
+            replica_set = self._store.get(REPLICASETS, name, namespace_of(obj))
+            if replica_set is not None:
+                yield replica_set
+
+
+def _share(amount: str | int, total: int) -> float:
+    text = str(amount)
+    return int(text[:-1]) * total / 100 if text.endswith("%") else int(text)
+
+
+def _template_hash(obj: Json) -> str:
+    annotations = field_of(obj, "spec.template.metadata.annotations") or {}
+    template = name_of(obj) + annotations.get(RESTARTED_AT, "")
+    return f"{crc32(template.encode()):08x}"
+
+
+def _set_name(obj: Json) -> str:
+    return f"{name_of(obj)}-{_template_hash(obj)}"
+
+
+def _replica_set(obj: Json, replicas: int) -> Json:
+    spec = spec_of(obj)
+    added = {_HASH: _template_hash(obj)}
+    template = spec["template"]
+    template_metadata = template.get("metadata") or {}
+    labels = {**(template_metadata.get("labels") or {}), **added}
+    selector = spec.get("selector") or {}
+    metadata = {
+        "name": _set_name(obj),
+        "namespace": namespace_of(obj),
+        "labels": labels,
+        "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
+        "generation": 1,
+    }
+    set_spec = {
+        "replicas": replicas,
+        "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **added}},
+        "template": {**template, "metadata": {**template_metadata, "labels": labels}},
+    }
+    return {"metadata": metadata, "spec": set_spec, "status": {"replicas": 0}}
