@@ -103,12 +103,16 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node in one process. `passed` are its phases since it was started or taken up."""
+    """A node in one process. `passed` are its phases since it was started or taken up.
+
+    `is_start_pending`: it was taken up before its cordon, which then is no second start.
+    """
 
     phase: Phase = Phase.PENDING
     passed: set[Phase] = field(default_factory=set)
     is_drained: bool = False
     was_started: bool = False
+    is_start_pending: bool = False
     outcome: Outcome | None = None
 
 
@@ -214,8 +218,10 @@ class _Check:
             )
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
-        if edge is Edge.CORDONED or edge in TAKEN_UP:
+        is_taken_up = edge in TAKEN_UP
+        if is_taken_up or (edge is Edge.CORDONED and not node.is_start_pending):
             self._start(number, line.node)
+        node.is_start_pending = is_taken_up and line.phase is Phase.PENDING
         self._check_order(number, line.node, edge)
         node.phase = line.phase
         node.passed.add(line.phase)

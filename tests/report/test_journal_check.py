@@ -57,6 +57,18 @@ def test_a_real_journal_keeps_every_rule(lines: Lines) -> None:
     assert checked(lines).violations == ()
 
 
+def test_the_cordon_of_a_node_that_was_taken_up_before_it_is_no_second_start(
+    lines: Lines,
+) -> None:
+    taken_up = place(lines, type="step", edge=Edge.TAKEN_UP.value)
+    cordon = {**lines[taken_up], "phase": "cordoned", "edge": Edge.CORDONED.value}
+    lines[taken_up]["phase"] = "pending"
+    lines.insert(taken_up + 1, cordon)
+    assert checked(lines).violations == ()
+    lines.insert(taken_up + 2, cordon)
+    assert Rule.STARTED_ONCE in rules(lines)
+
+
 def test_what_was_verified_is_counted(lines: Lines) -> None:
     result = checked(lines)
     assert result.processes == 2
