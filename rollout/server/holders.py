@@ -24,6 +24,7 @@ from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run, zi
 from rollout.model.node_marks import (
     annotation_problem,
     announced_version,
+    has_grant,
     is_returned_by,
     last_result,
 )
@@ -103,9 +104,13 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     task = context.task(slot, node, cluster, context.leadership.require_server)
     try:
         mark_granted(task)
-        node = look_again(task, cluster.deadline())
+        look_again(task, cluster.deadline())
     except DrainError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
+    node = task.node(cluster.deadline())
+    if not has_grant(node):
+        # The worker had found pods that arrived, and has moved them meanwhile.
+        raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
     _check_version(context, slot, node)
 
 

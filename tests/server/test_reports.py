@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.reboot import look_again
+from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.model.cluster import Node
+from rollout.model.marks import PHASE
+from rollout.model.progress import Phase
 from rollout.server import holders, worker
 from rollout.server.protocol import AnswerKind
 from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
@@ -48,6 +54,28 @@ def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported
         late.setattr(replica.server.context.nodes, "of_host", lambda _id: node)
         assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_PROOF
     assert cluster.reported == set()
+
+
+def test_a_grant_that_a_new_drain_has_replaced_is_not_given(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker acts on pods that arrived before the grant and are gone when it is checked."""
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    store = cluster.behind.store
+
+    def drain_again() -> None:
+        node = store.get(NODES, "a")
+        assert node is not None
+        annotations = {**node["metadata"]["annotations"], PHASE: Phase.DRAINING.value}
+        store.put(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+
+    def look_while_drained(task: NodeTask, deadline: Deadline) -> Node:
+        node = look_again(task, deadline)
+        cluster.behind.call(drain_again)
+        return node
+
+    monkeypatch.setattr(holders, "look_again", look_while_drained)
+    assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
 
 
 def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica: Replica) -> None:
