@@ -42,7 +42,7 @@ _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 _YES = frozenset({"true"})
 UNCLEAR_HINT = (
     "Go on with the version of rollout that wrote it; or look at the node, and remove its"
-    " node-rollout.dev/ annotations by hand: kubectl annotate node {name} NAME-"
+    " node-rollout.dev/ annotations manually: kubectl annotate node {name} NAME-"
 )
 _CHECKS = ("/before-reboot", "/after-reboot")
 

@@ -30,7 +30,7 @@ def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocke
 
 @words.register
 def _(_finding: findings.AwayNotReady) -> Words:
-    return Words("is not Ready", "fix it")
+    return Words("is not Ready", "find out why with `kubectl describe node`")
 
 
 @words.register
@@ -40,7 +40,7 @@ def _(finding: findings.AwayFailed) -> Words:
 
 @words.register
 def _(finding: findings.AwayStarted) -> Words:
-    return Words(f"was started by {rollout_name(finding.run)} and is still cordoned", _ABORT)
+    return Words(f"is still cordoned by {rollout_name(finding.run)}", _ABORT)
 
 
 @words.register
@@ -51,9 +51,9 @@ def _(finding: findings.AwayCordoned) -> Words:
 
 @words.register
 def _(finding: findings.AwayMaintained) -> Words:
-    since = f" since {printable(finding.since)}" if finding.since else ""
-    condition = f"has the condition {finding.condition} of someone else{since}"
-    return Words(condition, "wait until that condition is false")
+    since = f" at {printable(finding.since)}" if finding.since else ""
+    condition = f"has the condition {finding.condition}, which someone else set{since}"
+    return Words(condition, "wait until that condition is False")
 
 
 @words.register
@@ -74,7 +74,10 @@ def _(finding: findings.ControlPlaneAway) -> Words:
 @words.register
 def _(finding: findings.StaticPodUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
-    return Words(f"is not Ready on {finding.node}{since}, {_BESIDE}", f"fix it, {_ALLOW}")
+    return Words(
+        f"is not Ready on {finding.node}{since}, {_BESIDE}",
+        f"find out why with `kubectl describe pod`, {_ALLOW}",
+    )
 
 
 @words.register
@@ -128,7 +131,7 @@ def _stop(coordinator: Coordinator) -> str:
             return "remove it"
         lock = _annotation_taking_lock(coordinator.lock)
         annotate = f"kubectl -n {coordinator.namespace} annotate {kind} {coordinator.name} {lock}"
-        return f"take its lock by hand ({annotate}), or remove it"
+        return f"take its lock manually ({annotate}), or remove it"
     scale = f"kubectl -n {coordinator.namespace} scale {kind} {coordinator.name} --replicas=0"
     return f"pause it ({scale})"
 
@@ -167,18 +170,18 @@ def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
 @words.register
 def _(finding: findings.TwoBudgets) -> Words:
     names = ", ".join(finding.budgets)
-    covered = f"is covered by {len(finding.budgets)} budgets ({names})"
+    covered = f"is selected by {len(finding.budgets)} PDBs ({names})"
     return Words(
         f"{covered}; the API server refuses to evict such a pod",
-        "delete all but one of these budgets, or use --disable-eviction",
+        "delete all but one of these PDBs, or use --disable-eviction",
     )
 
 
 @words.register
 def _(finding: findings.BudgetUncounted) -> Words:
     cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
-    scalable = "let it cover only pods of scalable controllers"
-    return Words(cause, _fixes("give it an absolute minAvailable", scalable))
+    scalable = "make it select only pods whose controllers have a scale subresource"
+    return Words(cause, _fixes("set minAvailable to a number", scalable))
 
 
 @words.register
@@ -187,7 +190,7 @@ def _(finding: findings.BudgetUnscaled) -> Words:
         f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
         " subresource to calculate it from"
     )
-    return Words(cause, _fixes(f"give it an absolute minAvailable of {finding.min_available}"))
+    return Words(cause, _fixes(f"set minAvailable to {finding.min_available}"))
 
 
 @words.register
@@ -244,10 +247,10 @@ def _(finding: findings.BudgetUnhealthy) -> Words:
 def _(finding: findings.FitsNowhere) -> Words:
     lost = finding.lost
     others = counted(len(lost) - 1, "more pod")
-    more = f" (and {others} of this budget)" if len(lost) > 1 else ""
+    more = f" (and {others} of this PDB)" if len(lost) > 1 else ""
     cause = (
         f"{lost[0]}{more} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and"
-        f" this budget allows only {finding.away} unavailable"
+        f" this PDB allows only {finding.away} unavailable"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))

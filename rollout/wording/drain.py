@@ -40,7 +40,7 @@ def _(_finding: findings.StaticPod) -> Words:
 @words.register
 def _(finding: findings.DaemonSetGone) -> Words:
     gone = f"its DaemonSet {finding.daemon_set} no longer exists"
-    return Words(f"{gone}, so nothing would replace it", "--force evicts it")
+    return Words(f"{gone}, so nothing would replace it", "use --force to evict it")
 
 
 @words.register
@@ -50,12 +50,12 @@ def _(_finding: findings.CompletingPod) -> Words:
 
 @words.register
 def _(_finding: findings.LocalStorage) -> Words:
-    return Words("has emptyDir data that would be lost", "--delete-emptydir-data allows it")
+    return Words("has emptyDir data that would be lost", "use --delete-emptydir-data to evict it")
 
 
 @words.register
 def _(_finding: findings.UnmanagedPod) -> Words:
-    return Words("has no controller, so nothing would replace it", "--force evicts it")
+    return Words("has no controller, so nothing would replace it", "use --force to evict it")
 
 
 def refusal(reasons: Sequence[findings.PodFinding]) -> str:
@@ -120,8 +120,8 @@ def obstacle(nowhere: Nowhere) -> str:
             full = f"no other schedulable node has room for its requests ({_requests(requests)})"
             return f"{full}: {_shortage(shortage)}"
         case findings.RulesExclude(rules=rules):
-            verb = "leave" if len(rules) > 1 else "leaves"
-            return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} no other node"
+            verb = "rule" if len(rules) > 1 else "rules"
+            return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} out every other node"
         case _:
             assert_never(nowhere)
 
@@ -133,11 +133,12 @@ def _requests(requests: Resources) -> str:
 
 def _shortage(shortage: Shortage | None) -> str:
     if shortage is None:
-        return "each has too little of another of these"
-    pieces = " in pieces" if shortage.is_enough_in_total else ""
+        return "each lacks enough of at least one of them"
     total = _amount(shortage.resource, shortage.total)
     most = _amount(shortage.resource, shortage.most)
-    return f"{total} free{pieces}, at most {most} on one"
+    if shortage.is_enough_in_total:
+        return f"{total} free in total, but at most {most} on any one node"
+    return f"{total} free, at most {most} on any one node"
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -10,7 +10,7 @@ from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
 from rollout.model.text import counted, excerpt, joined, shell_word, shortened
 from rollout.wording.words import Words, words
 
-# Nodes of a held version that are named, and characters of an invalid mark.
+# Nodes of a held version that are listed, and characters of an invalid mark.
 _NAMED = 3
 _QUOTED = 60
 _OTHER_VERSION = "another version of rollout may be working on it"
@@ -51,22 +51,22 @@ def _(finding: findings.NodeNotReady) -> Words:
 @words.register
 def _(finding: findings.LeftCordoned) -> Words:
     rollout = f"the unfinished rollout {finding.run}"
-    return Words(f"cordoned by {rollout} in its phase {finding.phase}")
+    return Words(f"left cordoned by {rollout}, in phase {finding.phase}")
 
 
 @words.register
 def _(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
-        way = "--allow cordoned reboots it too, and leaves it cordoned"
-        return Words("cordoned by an operator", way, note="")
+        way = "--allow cordoned reboots it anyway and leaves it cordoned"
+        return Words("cordoned manually", way, note="")
     mark = words(finding.mark)
     return Words(f"cordoned; {mark.cause}", mark.fix, note=mark.cause)
 
 
 @words.register
 def _(finding: findings.MaintainedByOther) -> Words:
-    condition = f"its condition {finding.condition} is true, which someone else set"
-    return Words(condition, "wait until it is false", note=finding.condition)
+    condition = f"someone else has set its condition {finding.condition} to True"
+    return Words(condition, "wait until it is False", note=finding.condition)
 
 
 @words.register
@@ -83,7 +83,8 @@ def _(finding: findings.MissingMark) -> Words:
 @words.register
 def _(finding: findings.InvalidMark) -> Words:
     value = finding.value[:_QUOTED]
-    return Words(f"its annotation {finding.annotation} is {value!r}", _OTHER_VERSION)
+    cause = f"its annotation {finding.annotation} has the invalid value {value!r}"
+    return Words(cause, _OTHER_VERSION)
 
 
 @words.register
@@ -134,7 +135,9 @@ def _(finding: findings.SourcesSilent) -> Words:
 def _(finding: findings.HeldVersion) -> Words:
     nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _NAMED)}"
     where = nodes if finding.nodes else "nodes that later succeeded"
-    cause = f"version {finding.version} is held: it failed on {where}, last {finding.at}"
+    cause = (
+        f"version {finding.version} is held: it failed on {where}, most recently at {finding.at}"
+    )
     return Words(cause, _release(finding.version))
 
 
@@ -154,7 +157,7 @@ def _(finding: findings.MaybeHeldVersion) -> Words:
 
 
 def _release(version: str) -> str:
-    return f"`rollout release {shell_word(version)}`, or --allow held"
+    return f"`rollout release {shell_word(version)}`, or use --allow held"
 
 
 @words.register
@@ -210,7 +213,7 @@ def trouble(failures: NodeFailures, when: str = "") -> str:
 
 @words.register
 def _(finding: findings.NoSudo) -> Words:
-    return Words(finding.refusal or f"{finding.user} may not run systemctl reboot")
+    return Words(finding.refusal or f"{finding.user} is not allowed to run systemctl reboot")
 
 
 @words.register
@@ -229,17 +232,17 @@ def _(finding: findings.ShutdownScheduled) -> Words:
 
 
 _MARKED = {
-    Rival.FLUO: "another reboot coordinator holds it",
-    Rival.CLUO: "another reboot coordinator holds it",
+    Rival.FLUO: "another reboot coordinator (FLUO) is handling it",
+    Rival.CLUO: "another reboot coordinator (CLUO) is handling it",
     Rival.KURED: "kured is rebooting it",
     Rival.CRO: "the coreos-reboot-operator is rebooting it",
     Rival.KRM: "the reboot manager is rebooting it",
     Rival.TUPPR: "tuppr is upgrading it",
-    Rival.MCO: "the machine-config-operator updates it",
+    Rival.MCO: "the machine-config-operator is updating it",
     Rival.KAIROS: "the Kairos operator has cordoned it",
     Rival.NODEWRIGHT: "NodeWright is changing it",
     Rival.NVSENTINEL: "NVSentinel is repairing it",
-    Rival.MAINTENANCE_ORCHESTRATOR: "the node-maintenance-orchestrator maintains it",
+    Rival.MAINTENANCE_ORCHESTRATOR: "the node-maintenance-orchestrator is maintaining it",
 }
 
 
@@ -248,14 +251,15 @@ def _(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     what = f"{marks} is {finding.value}" if finding.value else marks
     # The commands come last, so that they can be copied.
-    fix = f"--allow {finding.rival}, or if it was removed: {'; '.join(finding.commands)}"
+    clean = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
+    fix = f"use --allow {finding.rival}, {clean}"
     return Words(f"{_MARKED[finding.rival]}: {what}", fix)
 
 
 @words.register
 def _(finding: findings.RivalPod) -> Words:
     cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
-    return Words(cause, f"wait until it has ended, or --allow {finding.rival}")
+    return Words(cause, f"wait until it has ended, or use --allow {finding.rival}")
 
 
 @words.register
@@ -276,7 +280,7 @@ def _(finding: findings.RivalOnHost) -> Words:
 
 
 def _or_allow(way_out: str, rival: str) -> str:
-    return f"{way_out}, or --allow {rival}"
+    return f"{way_out}, or use --allow {rival}"
 
 
 @words.register

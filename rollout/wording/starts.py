@@ -1,4 +1,4 @@
-"""Why a planned node is not started, or a rollout goes no further, in words."""
+"""Why rollout does not begin a planned node, or goes no further, in words."""
 
 from rollout.model import finding as findings
 from rollout.model.text import shortened
@@ -52,7 +52,9 @@ def _(finding: findings.MemoryUnwritable) -> Words:
 
 @words.register
 def _(finding: findings.BlockingPods) -> Words:
-    pods = f"pod {shortened(finding.pods, _PODS)} runs there"
+    verb = "is" if len(finding.pods) == 1 else "are"
+    noun = "pod" if len(finding.pods) == 1 else "pods"
+    pods = f"{noun} {shortened(finding.pods, _PODS)} {verb} running on it"
     return Words(f"{pods} (gates.blocking-pod-selector {finding.selector})")
 
 
@@ -63,7 +65,8 @@ def _(finding: findings.BlockedNow) -> Words:
 
 @words.register
 def _(finding: findings.ControllerMoving) -> Words:
-    return Words(f"{finding.controller} has pods here, and first has to leave {finding.node}")
+    others = f"its pods on {finding.node} have to move first"
+    return Words(f"{finding.controller} has pods on this node, and {others}")
 
 
 @words.register
@@ -80,8 +83,8 @@ def _(finding: findings.AlertsUnreadable) -> Words:
 
 @words.register
 def _(finding: findings.AlertsNotAsked) -> Words:
-    setting = "alerts.prometheus-url is not set to it"
-    return Words(f"alerts from {finding.url} are not read: {setting}")
+    setting = "alerts.prometheus-url is not set to that URL"
+    return Words(f"alerts from {finding.url} are not read, because {setting}")
 
 
 @words.register
@@ -97,7 +100,7 @@ def _(finding: findings.ObjectHealthUnknown) -> Words:
 @words.register
 def _(finding: findings.GateTimeout) -> Words:
     held = words(finding.held)
-    return Words(f"{held.cause}, for longer than gates.timeout {finding.timeout}", held.fix)
+    return Words(f"{held.cause}, even after gates.timeout {finding.timeout}", held.fix)
 
 
 @words.register

@@ -12,7 +12,7 @@ from rollout.wording.drain import obstacle
 from rollout.wording.words import Words, cause, words
 
 _NAMED_USERS = 3
-_STOPS = "the reboot stops it, bypassing its disruption budgets"
+_STOPS = "the reboot stops it, bypassing its PDBs"
 
 
 def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWarning:
@@ -27,11 +27,14 @@ def _(warned: findings.PodWarning) -> Words:
         case drain_finding.OverduePod():
             return Words(f"{cause(warned.finding)}; the drain does not wait for it")
         case drain_finding.DaemonSetGone(daemon_set=name):
-            return Words(f"its DaemonSet {name} no longer exists (refused without --force)")
+            return Words(f"its DaemonSet {name} no longer exists (evicted because --force is set)")
         case drain_finding.LocalStorage():
-            return Words("emptyDir data will be lost (--no-delete-emptydir-data refuses it)")
+            refuse = "to refuse such pods, use --no-delete-emptydir-data"
+            return Words(f"emptyDir data will be lost ({refuse})")
         case drain_finding.UnmanagedPod():
-            return Words("has no controller: nothing will replace it (refused without --force)")
+            return Words(
+                "has no controller: nothing will replace it (evicted because --force is set)"
+            )
         case _:
             raise NotImplementedError(warned.finding)
 
@@ -59,7 +62,7 @@ def _(finding: findings.TerminatingLate) -> Words:
 @words.register
 def _(finding: findings.LongGrace) -> Words:
     period = f"another {finding.grace}" if finding.is_terminating else finding.grace
-    timing = f"may take {period} to terminate, and the drain waits {finding.timeout}"
+    timing = f"may take {period} to terminate, but the drain waits only {finding.timeout}"
     ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
     return Words(f"{timing}: {ways}")
 
@@ -67,12 +70,14 @@ def _(finding: findings.LongGrace) -> Words:
 @words.register
 def _(finding: findings.LongCompletion) -> Words:
     setting = "drain.wait-for-completion-timeout"
-    likely = f"may run for another {finding.left}, and the drain waits {finding.timeout}"
+    likely = f"may run for another {finding.left}, but the drain waits only {finding.timeout}"
     match finding.fallback:
         case CompletionFallback.RETURN:
-            return Words(f"{likely}: then the node is uncordoned without a reboot; raise {setting}")
+            return Words(
+                f"{likely}, after which the node is uncordoned without a reboot: raise {setting}"
+            )
         case CompletionFallback.EVICT:
-            return Words(f"{likely}: then it is evicted; raise {setting} to let it finish")
+            return Words(f"{likely}, after which it is evicted: raise {setting} to let it finish")
         case _:
             assert_never(finding.fallback)
 
@@ -81,13 +86,13 @@ def _(finding: findings.LongCompletion) -> Words:
 def _(_finding: findings.LonghornOpens) -> Words:
     unless = "a volume has its last healthy replica here, or stays attached"
     fails = "in that case the drain waits until --drain-timeout and fails"
-    return Words(f"Longhorn removes it once the node is cordoned, unless {unless}; {fails}")
+    return Words(f"Longhorn removes it after the node is cordoned, unless {unless}; {fails}")
 
 
 @words.register
 def _(_finding: findings.RookOpens) -> Words:
     when = "for one failure domain at a time, once Ceph is healthy"
-    return Words(f"Rook opens it {when}: the drain waits for it")
+    return Words(f"Rook relaxes it {when}: the drain waits for this")
 
 
 @words.register
@@ -101,11 +106,11 @@ def _(finding: findings.BudgetClosed) -> Words:
 def _(finding: findings.BudgetManaged) -> Words:
     owner = finding.controller.named_in(finding.namespace)
     if not finding.is_alone:
-        when = f"when the controller of {owner} moves it"
-        return Words(f"opens {when}, usually once the node is cordoned")
-    when = f"only when the controller of {owner} moves its pod"
+        when = f"once the controller of {owner} moves its pod"
+        return Words(f"allows evictions again {when}, usually after the node is cordoned")
+    when = f"only once the controller of {owner} moves its pod"
     risk = f"{owner} has no other pod to switch to, so the drain may wait until --drain-timeout"
-    return Words(f"opens {when}. {risk} and fail: add an instance")
+    return Words(f"allows evictions again {when}. {risk} and fail: add an instance")
 
 
 @words.register
@@ -122,22 +127,22 @@ def _(finding: findings.DownMeanwhile) -> Words:
 
 @words.register
 def _(finding: findings.BudgetCrowded) -> Words:
-    allows = f"allows {finding.allowed} of the {finding.pods} pods that are here by then to be"
+    allows = f"allows only {finding.allowed} of the {finding.pods} pods expected on this node"
     room = "not all pods on this node fit on other nodes"
     risk = "if those pods are evicted last, the drain may wait until --drain-timeout and fail"
-    return Words(f"{allows} unavailable, but {room}: {risk}; make room on other nodes")
+    return Words(f"{allows} to be unavailable, but {room}: {risk}; make room on other nodes")
 
 
 @words.register
 def _(finding: findings.AllReplicas) -> Words:
     where = f"all its {finding.pods} pods are on this node"
-    risk = "no budget keeps them from leaving at once"
-    return Words(f"{where}, and {risk}: spread them, or give it a budget")
+    risk = "no PDB prevents them from being evicted together"
+    return Words(f"{where}, and {risk}: spread them, or create a PDB")
 
 
 @words.register
 def _(finding: findings.HeldVersionTaken) -> Words:
-    return Words(f"taken anyway, as asked for: {cause(finding.held)}")
+    return Words(f"included anyway, as requested: {cause(finding.held)}")
 
 
 @words.register
@@ -149,12 +154,12 @@ def _(finding: findings.RestingNodeTaken) -> Words:
 def _(finding: findings.UsersLoggedIn) -> Words:
     users = f"{counted(len(finding.users), 'user')} logged in"
     names = shortened(finding.users, _NAMED_USERS)
-    return Words(f"{users} ({names}); leave the node out: rollout pause {finding.node}")
+    return Words(f"{users} ({names}); to leave the node out, run: rollout pause {finding.node}")
 
 
 @words.register
 def _(_finding: findings.CoversNoPod) -> Words:
-    return Words("covers no pod: see its namespace and labels")
+    return Words("selects no pod: check its namespace and selector")
 
 
 @words.register

@@ -6,7 +6,7 @@ from typing import assert_never
 from rollout.model import wave_finding as findings
 from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
-from rollout.model.text import joined
+from rollout.model.text import counted, joined
 from rollout.model.warning_finding import DownMeanwhile, PlaceWarning
 from rollout.wording.words import Words, cause
 
@@ -44,9 +44,9 @@ def limit_words(limit: findings.WaveLimit) -> Words:
         case findings.RemainingNodes():
             said = Words("the remaining nodes", note="")
         case findings.NextOnReturn(in_flight=nodes):
-            said = _noted(f"the next begins as soon as one of {nodes} is back")
+            said = _noted(f"the next begins as soon as one of the {nodes} nodes in flight is back")
         case findings.PoolsTogether():
-            said = _noted("side by side, as far as their limits and the rollout's allow")
+            said = _noted("in parallel, within their own limits and those of the rollout")
         case findings.NoRoomForMore():
             room = "no room for the pods of more nodes"
             said = Words("with more nodes, their pods would not fit on the others", note=room)
@@ -58,9 +58,9 @@ def limit_words(limit: findings.WaveLimit) -> Words:
 def _conflict(conflict: findings.WaveConflict) -> Words:
     match conflict:
         case findings.PoolFull(pool=pool, allowed=allowed):
-            return _noted(f"at most {allowed} at once of the pool {pool}")
+            return _noted(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
         case findings.ControllerBusy(controller=controller):
-            return _noted(f"one at a time with pods of {controller}")
+            return _noted(f"one node with pods of {controller} at a time")
         case findings.CopiesShort(data=data):
             return _limited(data, f"{data} would not have enough healthy replicas")
         case findings.OwnerDown(owner=owner, pods=pods):

@@ -76,7 +76,7 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
     assert warning["node"] == NODE
     assert (
         warning["message"]
-        == "2 users logged in (core (pts/0), ada (tty1)); leave the node out: rollout pause"
+        == "2 users logged in (core (pts/0), ada (tty1)); to leave the node out, run: rollout pause"
         " worker-1"
     )
 

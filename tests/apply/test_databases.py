@@ -108,7 +108,7 @@ def test_a_plan_warns_of_the_primary_and_blocks_nothing(
     assert json.loads(planned.stdout)["blockers"] == []
     assert managed_warnings(planned) == ["pdb/db/shop-primary"]
     shown = " ".join(rollout(lab, "plan").ends(0).stdout.split())
-    assert "opens when the controller of Cluster db/shop moves it" in shown
+    assert "allows evictions again once the controller of Cluster db/shop moves its pod" in shown
 
 
 @pytest.mark.parametrize("command", [APPLY, OPERATE])

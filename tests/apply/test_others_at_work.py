@@ -138,7 +138,7 @@ def test_a_node_whose_condition_says_that_it_is_maintained_counts_and_is_left_al
     lab = started("default", 6)
     set_condition(lab, "worker-1", "MaintenanceInProgress", "True")
     refused = rollout(lab, *APPLY).ends(6)
-    assert "has the condition MaintenanceInProgress of someone else since" in refused.stderr
+    assert "has the condition MaintenanceInProgress, which someone else set at" in refused.stderr
     set_condition(lab, "worker-1", "MaintenanceInProgress", "False")
     rollout(lab, *APPLY).ends(0)
     assert rebooted(lab) == workers_of(lab)

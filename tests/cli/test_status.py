@@ -68,7 +68,7 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(
     for name, mark in CORDONED.items():
         assert messages[name].startswith("cordoned; ")
         assert f"kubectl annotate node {name} {mark}-" in messages[name]
-    assert messages["worker-9"].startswith("cordoned by an operator (--allow cordoned")
+    assert messages["worker-9"].startswith("cordoned manually (--allow cordoned")
 
 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:

@@ -329,7 +329,7 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     ends = [gates.ask(planned) for planned in (first, *others)]
     assert all(hold.is_final for hold in ends)
     assert {words_of(hold) for hold in ends} == {
-        "alerts cannot be read: no answer, for longer than gates.timeout 1m"
+        "alerts cannot be read: no answer, even after gates.timeout 1m"
     }
 
 

@@ -99,7 +99,7 @@ def test_jobs_that_no_selector_names_are_evicted() -> None:
 @pytest.mark.parametrize(
     ("fallback", "effect"),
     [
-        (CompletionFallback.RETURN, "the node is uncordoned without a reboot"),
+        (CompletionFallback.RETURN, "after which the node is uncordoned without a reboot"),
         (CompletionFallback.EVICT, "it is evicted"),
     ],
 )

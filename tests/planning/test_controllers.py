@@ -65,8 +65,8 @@ def test_the_primarys_budget_is_a_warning_that_says_who_opens_it() -> None:
         PlanWarning(
             "w-1",
             "pdb/shop/db-primary",
-            "opens when the controller of Cluster shop/db moves it, usually once the node is"
-            " cordoned",
+            "allows evictions again once the controller of Cluster shop/db moves its pod, usually"
+            " after the node is cordoned",
             WarningKind.BUDGET_MANAGED,
         )
     ]
@@ -152,7 +152,7 @@ def test_one_node_of_the_database_is_away_at_a_time(strategy: Strategy) -> None:
     of_database = {"w-1", "w-2", "w-3"}
     if strategy is Strategy.WAVES:
         assert [len(of_database.intersection(wave)) for wave in waves(plan)] == [1, 1, 1]
-        assert plan.waves[0].note == "one at a time with pods of Cluster shop/db"
+        assert plan.waves[0].note == "one node with pods of Cluster shop/db at a time"
         return
     (wave,) = plan.waves
     assert wave.rolling is not None

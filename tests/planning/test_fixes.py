@@ -255,13 +255,13 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"lower its min-available to (\d+)": lambda given, match: [
         lower_critical(given, int(match[1]))
     ],
-    r"give it an absolute minAvailable of (\d+)": lambda given, match: [
+    r"set minAvailable to (\d+)": lambda given, match: [
         with_budget(given, max_unavailable="", min_available=match[1])
     ],
-    r"give it an absolute minAvailable": lambda given, _: [
+    r"set minAvailable to a number": lambda given, _: [
         with_budget(given, sync_error="", max_unavailable="", min_available="1")
     ],
-    r"let it cover only pods of scalable controllers": lambda given, _: [
+    r"make it select only pods whose controllers have a scale subresource": lambda given, _: [
         with_budget(given, sync_error="")
     ],
     r"set drain.restart to blocked": lambda given, _: [with_drain(given, restart=Restart.BLOCKED)],
@@ -271,7 +271,7 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
         with_budget(given, always_allow_unhealthy=True)
     ],
     r"make room on other nodes": lambda given, _: [roomy(given)],
-    r"delete all but one of these budgets": lambda given, _: [
+    r"delete all but one of these PDBs": lambda given, _: [
         without_budgets_but(given, kept) for kept in range(len(given.snapshot.budgets))
     ],
     r"see what blocks its deletion": lambda given, _: [with_pods(given, given.snapshot.pods[1:])],
@@ -281,7 +281,9 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"wait for its rebuild": lambda given, _: [rebuilt(given)],
     r"wait until it is": lambda given, _: [with_healthy_ceph(given)],
     r"wait until (\S+) is available again": lambda given, match: [back(given, [match[1]])],
-    r"fix it": lambda given, _: [ready(back(given, away_nodes(given)))],
+    r"find out why with `kubectl describe \w+`": lambda given, _: [
+        ready(back(given, away_nodes(given)))
+    ],
     r"fix the members? on (?P<names>.+?)(?P<growth> and add a member)?": lambda given, match: [
         with_fixed_members(given, match)
     ],
@@ -296,7 +298,7 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"pause it \(kubectl -n (\S+) scale (\S+) (\S+) --replicas=0\)": lambda given, match: [
         scaled(given, match)
     ],
-    r"take its lock by hand \(kubectl -n \S+ annotate daemonset (?P<name>\S+)"
+    r"take its lock manually \(kubectl -n \S+ annotate daemonset (?P<name>\S+)"
     r" (?P<annotation>\S+)='(?P<lock>.*)'\)": lambda given, match: [locked_by_hand(given, match)],
     r"remove it": lambda given, _: [with_snapshot(given, coordinators=())],
     r"(?:pause its pools \(kubectl .*\), and then )?ignore it with --allow (\S+)": (

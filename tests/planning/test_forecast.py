@@ -203,7 +203,7 @@ def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_b
         (name, BlockerKind.FITS_NOWHERE, "pdb/shop/small") for name in ("w-1", "w-2")
     ]
     assert (
-        "(and 2 more pods of this budget) cannot be scheduled on another node"
+        "(and 2 more pods of this PDB) cannot be scheduled on another node"
         in plan.blockers[0].message
     )
     lacking = "no other schedulable node has room for its requests (300m CPU, 0Mi memory): "
@@ -218,7 +218,9 @@ def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
     blocked = [pod(f"web-{i}", "w-1", requests=Resources(500, 0, 1)) for i in range(2)]
     plan = build_plan(inputs(nodes, pods=blocked, budgets=[budget("web", allowed=1, expected=2)]))
     assert kinds(plan) == [BlockerKind.FITS_NOWHERE]
-    assert "800m CPU free in pieces, at most 400m CPU on one" in plan.blockers[0].message
+    assert (
+        "800m CPU free in total, but at most 400m CPU on any one node" in plan.blockers[0].message
+    )
     full_up = [
         node("w-1"),
         node("w-2", allocatable=Resources(4000, 0, 110)),
@@ -281,8 +283,8 @@ def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked(
     assert not plan.blockers
     assert budgets_warned_of(plan) == [("w-1", "pdb/shop/small"), ("w-2", "pdb/shop/small")]
     first, then = [found.message for found in plan.warnings if found.object == "pdb/shop/small"]
-    assert "allows 1 of the 3 pods" in first
-    assert "allows 1 of the 3 pods" in then
+    assert "allows only 1 of the 3 pods" in first
+    assert "allows only 1 of the 3 pods" in then
     assert "make room on other nodes" in then
 
 

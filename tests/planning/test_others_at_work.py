@@ -150,7 +150,7 @@ def test_a_node_that_someone_else_maintains_is_left_out(policy: Policy) -> None:
     (left_out,) = plan.excluded
     assert left_out.reason is ExclusionReason.CORDONED
     assert left_out.message == (
-        "its condition DrainInProgress is true, which someone else set (wait until it is false)"
+        "someone else has set its condition DrainInProgress to True (wait until it is False)"
     )
     assert waves(plan) == [["w-1"], ["w-2"]]
 
@@ -161,13 +161,13 @@ def test_a_control_plane_node_waits_for_another_that_someone_else_maintains() ->
     plan = build_plan(inputs([node("cp-1", labels=role), busy], policy=TWO))
     (blocker,) = plan.blockers
     assert blocker.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY
-    assert "wait until that condition is false, or use --allow unhealthy" in blocker.message
+    assert "wait until that condition is False, or use --allow unhealthy" in blocker.message
 
 
 def test_doctor_says_to_wait_for_the_condition_and_not_to_uncordon() -> None:
     nodes = [*PENDING, under(Lifecycle.DRAIN_IN_PROGRESS)]
     (check,) = exclusion_checks(build_plan(inputs(nodes, policy=TWO)), nodes)
-    assert check.fix == "Wait until it is false"
+    assert check.fix == "Wait until it is False"
 
 
 def test_doctor_says_how_to_uncordon_a_node() -> None:

@@ -104,7 +104,7 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
     [
         ({"ready": False}, None, "not-ready", "container runtime is down"),
         ({"deleting": True}, None, "deleting", "is being deleted"),
-        ({"unschedulable": True}, None, "cordoned", "cordoned by an operator"),
+        ({"unschedulable": True}, None, "cordoned", "cordoned manually"),
         (
             {
                 "unschedulable": True,

@@ -130,7 +130,7 @@ BLOCKERS = {
     ),
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),
-        ("is not Ready on cp-1", "fix it", "--allow unhealthy"),
+        ("is not Ready on cp-1", "find out why", "--allow unhealthy"),
     ),
     BlockerKind.STORAGE_UNHEALTHY: (
         with_stored(
@@ -147,7 +147,7 @@ BLOCKERS = {
     ),
     BlockerKind.NODES_UNAVAILABLE: (
         inputs([*NODES, node("w-3", ready=False)]),
-        ("fix it", "raise the limit"),
+        ("find out why", "raise the limit"),
     ),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),
 }
@@ -186,7 +186,7 @@ WARNINGS = {
     ),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("it will not be rebooted again until",)),
-    WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
+    WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as requested", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
         ("1 user logged in", "core (pts/0)", "rollout pause w-1"),
@@ -197,11 +197,11 @@ WARNINGS = {
     ),
     WarningKind.NOTHING_CRITICAL: (
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),
-        ("see its namespace and labels",),
+        ("check its namespace and selector",),
     ),
     WarningKind.ALL_REPLICAS: (
         with_pods(WEB, pod("web-1", "w-1")),
-        ("spread them", "give it a budget"),
+        ("spread them", "create a PDB"),
     ),
 }
 

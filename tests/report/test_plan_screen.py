@@ -147,7 +147,10 @@ def test_a_rollout_that_is_not_over_is_told_once() -> None:
         "node-9", ExclusionReason.LEFT_CORDONED, "cordoned by the unfinished rollout r"
     )
     away = replace(
-        blocker(), node="node-9", kind=BlockerKind.NODES_UNAVAILABLE, message="was started by r"
+        blocker(),
+        node="node-9",
+        kind=BlockerKind.NODES_UNAVAILABLE,
+        message="is still cordoned by r",
     )
     made = replace(plan(blockers=(blocker(), away)), excluded=(begun,))
     alone = plan_text(made, zones={}, width=120)

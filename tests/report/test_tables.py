@@ -67,7 +67,7 @@ def test_status_has_a_row_a_node() -> None:
 
 
 def test_what_keeps_a_host_from_its_reboot_comes_before_the_plan_of_the_others() -> None:
-    refused = replace(kept("no-sudo", "core may not run systemctl reboot"), node="node-2")
+    refused = replace(kept("no-sudo", "core is not allowed to run systemctl reboot"), node="node-2")
     assert status_text([WAITING, refused]).endswith("Next:\n    rollout doctor")
 
 

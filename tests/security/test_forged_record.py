@@ -170,7 +170,7 @@ def test_what_no_rollout_would_have_written_is_not_gone_on_with(
     forgeries.append(
         (
             lambda plan: plan["cluster"].update(elsewhere),
-            "is of another cluster, https://elsewhere:6443",
+            "belongs to another cluster (https://elsewhere:6443)",
         )
     )
     for change, says in forgeries:

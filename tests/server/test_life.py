@@ -69,7 +69,7 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(
     server = serve(lab)
     denied = client.ask(server)
     assert denied.kind == "node_excluded"
-    assert "cordoned by an operator" in denied.value
+    assert "cordoned manually" in denied.value
     server.end()
     server = serve(lab, "--allow", "cordoned")
     client.await_grant(server)

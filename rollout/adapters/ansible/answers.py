@@ -115,7 +115,7 @@ def unreachable(host: str, message: str) -> SshError:
                 change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
                 reason = f"its host key {change}: {reason}"
             return error_type(reason, hint=hint)
-    hint = f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"
+    hint = f"Try it manually: ansible {host} -m ansible.builtin.raw -a true"
     return SshUnreachableError(reason, hint=hint)
 
 

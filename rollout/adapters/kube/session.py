@@ -170,7 +170,7 @@ def _configuration(login: Login) -> Any:
 
 
 def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError:
-    by_hand = f"Run it by hand, or see user {login.user!r} in {login.origin}."
+    by_hand = f"Run it manually, or see user {login.user!r} in {login.origin}."
     return KubeconfigError(
         f"{program.command} gave no credentials{why}", hint=program.install_hint or by_hand
     )

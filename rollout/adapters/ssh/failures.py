@@ -76,7 +76,7 @@ def ssh_error(
         )
     if host.proxy and doing == AGREEING:
         message = f"its jump host or proxy ended the connection{cause}"
-        return SshUnreachableError(message, hint=f"Try it by hand: {shlex.join(host.proxy)}")
+        return SshUnreachableError(message, hint=f"Try it manually: {shlex.join(host.proxy)}")
     if isinstance(error, ConnectionRefusedError):
         return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
     message, hint = _cause(error, host, doing, greeting=greeting, offer=offer)

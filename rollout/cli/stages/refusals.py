@@ -114,7 +114,7 @@ def lock_watch_unless_held(
 def refuse_without_rights(
     api: ClusterApi, namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool = True
 ) -> None:
-    """Raise `ApiError` naming every right that the rollout needs and this user lacks.
+    """Raise `ApiError` with every permission that the rollout needs and this user lacks.
 
     A rollout that `starts_nodes` has to read the memory, and an unattended one has to write it:
     otherwise a bad version would cost a node each night. `BlockedError` if the memory cannot be
@@ -136,7 +136,7 @@ def refuse_without_rights(
     if missing:
         lacking = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(
-            f"this user may not: {lacking}",
+            f"this user is not allowed to: {lacking}",
             status=403,
             hint=(
                 "Ask an administrator to grant this: `rollout manifests roles` prints a ClusterRole"
@@ -220,10 +220,10 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
     if not blockers:
         return
     words = {_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""}
-    leave = "leave those nodes out (--skip blocked, --exclude)"
-    hint = f"Clear this, or {leave}."
+    leave = "exclude those nodes (--skip blocked, --exclude)"
+    hint = f"Resolve the blockers, or {leave}."
     if words:
-        hint = f"Clear this, {leave}, or try them (--allow {','.join(sorted(words))})."
+        hint = f"Resolve the blockers, {leave}, or try anyway (--allow {','.join(sorted(words))})."
     raise BlockedError(
         f"not started: {_extent(blockers)}",
         details=tuple(finding_lines(blockers)),
@@ -242,20 +242,20 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBloc
     if not blockers:
         return None
     blocked = _extent(blockers)
-    say(f"warning: {blocked}: nodes under way are finished, no other is started")
+    say(f"warning: {blocked}: nodes in progress will be finished, but no others will be started")
     for line in finding_lines(blockers):
         say(f"  {line}")
     return RestBlocked(blocked)
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """`BlockedError` if the record is of another cluster, as after restoring its backup here."""
+    """`BlockedError` if the record belongs to another cluster, as after restoring its backup here."""
     plan = unfinished.record.plan
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return
     raise BlockedError(
-        f"the record of the rollout {plan.plan_id} is of another cluster, {plan.cluster.server}:"
-        " it is not resumed",
+        f"the record of the rollout {plan.plan_id} belongs to another cluster"
+        f" ({plan.cluster.server}), so it cannot be resumed",
         hint="If it came with a backup that was restored here: rollout abort removes it.",
     )
 

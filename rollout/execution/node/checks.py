@@ -107,7 +107,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         raise NodeFailure(
             Outcome.CHECK_FAILED,
             f"the {occasion} playbook failed: {failure}",
-            hint=f"Run it by hand: {command}",
+            hint=f"Run it manually: {command}",
         )
 
 

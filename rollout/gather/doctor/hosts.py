@@ -59,7 +59,7 @@ def host_checks(
         fix = "Add it to the inventory, or drop --inventory."
         yield failed(CheckName.SSH, node, cause(NoHost()), fix)
     elif isinstance(observation, ProbeFailure):
-        fix = observation.hint or "Try to `ssh` to it by hand."
+        fix = observation.hint or "Try to `ssh` to it manually."
         yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
     else:
         yield from _answered(node, observation, own_command=own_command)
