@@ -12,7 +12,7 @@ as `__cause__`, which `-v` shows.
     │   ├── ScenarioError
     │   └── PlanFileError
     ├── ApiError                      1   the API server answered with a failure
-    │   ├── ApiUnavailableError           … or did not answer
+    │   ├── ApiUnavailableError           … or did not respond
     │   ├── ApiConflictError              409: the object changed meanwhile
     │   ├── ApiNotFoundError              404
     │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
@@ -134,7 +134,7 @@ class AdmissionDenial:
 class ApiError(RolloutError):
     """The API server answered with a failure.
 
-    `status` is the HTTP status (0: no answer); `reason` and `causes` are from the Status body.
+    `status` is the HTTP status (0: no response); `reason` and `causes` are from the Status body.
     `retry_after` is in seconds, None if the server sent none. `denial` is set if the request was
     denied at admission, where the webhook or policy chooses the status.
     """
@@ -198,7 +198,7 @@ class SshRefusedError(SshUnreachableError):
 
 
 class SshTimeoutError(SshError):
-    """The host did not answer in time."""
+    """The host did not respond in time."""
 
 
 class SshAuthError(SshError):

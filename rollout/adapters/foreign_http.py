@@ -141,13 +141,13 @@ def _why(error: BaseException) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case TimeoutError():
-            return "does not answer in time"
+            return "does not respond in time"
         case ssl.SSLCertVerificationError():
             return f"has no valid certificate: {reason.verify_message}"
         case OSError() if reason.strerror:
             return f"cannot be reached: {reason.strerror}"
         case _:
-            return f"does not answer like a web server ({type(reason).__name__})"
+            return f"does not respond like a web server ({type(reason).__name__})"
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:

@@ -85,10 +85,10 @@ def _access_of_others(folder: Path, entry: Path) -> str:
     if _is_open_to_others(folder_state):
         # In a sticky folder, such as /tmp, only its owner can replace an entry.
         if not folder_state.st_mode & stat.S_ISVTX:
-            return _may_be_written(f"the folder {folder}", folder_state)
+            return _may_be_written(f"the directory {folder}", folder_state)
         if entry_state.st_uid not in (os.geteuid(), _ROOT):
             owner = user_name(entry_state.st_uid)
-            return f"{entry} belongs to {owner}, in a folder that others may write"
+            return f"{entry} belongs to {owner}, in a directory that others can write to"
     is_link = stat.S_ISLNK(entry_state.st_mode)
     if not is_link and _is_open_to_others(entry_state):
         return _may_be_written(str(entry), entry_state)
@@ -111,7 +111,7 @@ def _is_open_to_others(state: os.stat_result) -> bool:
 
 def _objection(place: Path) -> str:
     state = place.lstat()
-    noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
+    noun = "the directory " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
@@ -153,7 +153,7 @@ class OutputPlace:
         reason = self._objection(state) if is_checked else ""
         if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
-            where = "which lies in a folder that everybody may write"
+            where = "in a directory that everybody can write to"
             raise PermissionError(errno.EACCES, f"{noun}{self.path}, {where}, {reason}")
         return state
 
@@ -268,7 +268,7 @@ def open_output(path: Path, flags: int) -> int:
 def output_file(written: str) -> Path:
     """Return the path of an output file; `ValueError` if the text names a folder."""
     if names_folder(written):
-        raise ValueError(f"{written} names a folder. Name a file in it.")
+        raise ValueError(f"{written} is a directory. Give a file in it.")
     return Path(written)
 
 
@@ -281,7 +281,7 @@ def check_folder(path: Path) -> None:
     """Check that a folder can be made, before work that would be lost; `InputError` if not."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
-        raise InputError(f"{existing} is not a directory", hint="Name another folder.")
+        raise InputError(f"{existing} is not a directory", hint="Give another directory.")
 
 
 def make_folder(path: Path) -> None:
@@ -289,8 +289,8 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"cannot make the folder {path}: {error.strerror}"
-        raise InputError(message, hint="Name another folder.") from error
+        message = f"cannot create the directory {path}: {error.strerror}"
+        raise InputError(message, hint="Give another directory.") from error
 
 
 def check_target(path: Path | None) -> None:
@@ -367,6 +367,6 @@ def scratch_for(purpose: str) -> Iterator[None]:
             raise
         # Without a file name it is the error of `tempfile`, which lists the folders it has tried.
         raise InputError(
-            f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
-            hint="Set TMPDIR to a writable folder, or mount an emptyDir at /tmp of a container.",
+            f"{purpose} needs a directory for temporary files, and none is writable: {error.strerror}",
+            hint="Set TMPDIR to a writable directory, or mount an emptyDir at /tmp of a container.",
         ) from error

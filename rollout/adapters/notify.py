@@ -190,7 +190,7 @@ class _DeliveryQueue:
         """Wait for the thread until the deadline; after that it does not warn any more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
-            self._warn_once("what was left is not sent, as it did not answer in time")
+            self._warn_once("what was left is not sent, as it did not respond in time")
         self._over.set()
 
     def _send_all(self) -> None:

@@ -94,14 +94,14 @@ class PrometheusAlerts:
         try:
             return [sample for sample in self._query() if sample.is_firing]
         except ValueError as error:
-            what = "does not answer like Prometheus: a sample is not a number"
+            what = "does not respond like Prometheus: a sample is not a number"
             raise self._failure(self._url, what) from error
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         answer = self._get(self._url, self._parameters, headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
-            raise self._failure(self._url, f"has no answer: {answer.error or 'not a vector'}")
+            raise self._failure(self._url, f"has no response: {answer.error or 'not a vector'}")
         return answer.data.result
 
     def _get(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
@@ -112,7 +112,7 @@ class PrometheusAlerts:
             raise self._failure(url, message) from error
         except NOT_READ as error:
             who = "Prometheus" if url == self._url else "Alertmanager"
-            raise self._failure(url, f"does not answer like {who}: {error}") from error
+            raise self._failure(url, f"does not respond like {who}: {error}") from error
 
     def _failure(self, url: str, what: str) -> GateError:
         return GateError(masked(f"{url} {what}", [self._token]))

@@ -125,7 +125,7 @@ class NodeSilences:
         try:
             return msgspec.json.decode(body, type=_Accepted).silence
         except NOT_READ as error:
-            raise ExchangeError("does not answer like Alertmanager") from error
+            raise ExchangeError("does not respond like Alertmanager") from error
 
     def _end(self, node: str) -> None:
         with self._lock:

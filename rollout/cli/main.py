@@ -22,14 +22,14 @@ from rollout.cli.terminal import prepare_streams, warn
 _EPILOG = """\b
 Without a cluster:  rollout demo
 With one:           rollout doctor        what is missing and how to fix it
-                    rollout status        which nodes are pending a reboot
+                    rollout status        which nodes are waiting for a reboot
                     rollout plan          what apply would do
                     rollout apply         reboot the nodes
                     rollout check-update  look for updates now
 Interrupted:        rollout resume        continue, or: rollout abort
 
-Every flag can also be set in the environment: ROLLOUT_MAX_UNAVAILABLE=3. Settings file:
---config FILE.
+Flags that have a setting can also be set in the environment, such as
+ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
 Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated,
 5 stale plan, 6 blocked, 64 usage error, 130 interrupted.
 """

@@ -28,7 +28,7 @@ _AGAIN = "Ctrl-C again quits now."
 _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
 _LEAVE_SECONDS = 4.0
-_LEFT = "stopped at once, and the nodes in flight are left as they are."
+_LEFT = "stopped immediately, and the nodes in flight are left as they are."
 # Commands stand alone on their lines, and are never broken.
 _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 

@@ -333,7 +333,7 @@ class PolicyGates:
     def _report_once(self, about: str, finding: Finding) -> None:
         if self._reported.get(about) != finding:
             self._reported[about] = finding
-            self.report.notice(f"{about or 'no node is started'}: {text(finding)}")
+            self.report.notice(f"{about or 'no node can be rebooted now'}: {text(finding)}")
 
 
 def _alerts_of(

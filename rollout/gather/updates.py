@@ -25,7 +25,7 @@ _CLIENT_CALL = "update_engine_client -check_for_update"
 
 # update_engine's client first, then the bus, then both as root. Each question begins with a marker
 # on stderr, which separates the errors of the tools. When a command takes too long (status 124),
-# root would get no answer either.
+# root would get no response either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2

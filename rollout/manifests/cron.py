@@ -48,7 +48,7 @@ def check_schedule(text: str) -> str:
     schedule = text.strip()
     if "TZ" in schedule:
         raise ValueError(
-            f"{text!r} names a timezone, which a CronJob refuses here. Use --time-zone instead."
+            f"{text!r} names a time zone, which a CronJob refuses here. Use --time-zone instead."
         )
     if schedule.startswith("@"):
         return _check_macro(schedule)

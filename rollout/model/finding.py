@@ -584,7 +584,7 @@ class Unsettled(StartFinding, frozen=True):
 
 
 class ApiUnavailable(StartFinding, frozen=True):
-    """The API server did not answer."""
+    """The API server did not respond."""
 
     kind = StartKind.API_UNAVAILABLE
     message: str

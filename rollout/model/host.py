@@ -99,7 +99,7 @@ class UpdateOperation(StrEnum):
 class EngineTrouble(StrEnum):
     """Why update_engine gave no status.
 
-    `MISSING`: the host has no client of it. `SILENT`: it did not answer in time. `DENIED`: the bus
+    `MISSING`: the host has no client of it. `SILENT`: it did not respond in time. `DENIED`: the bus
     refused.
     """
 

@@ -91,7 +91,7 @@ class NodeCondition:
 class Findings:
     """What was found on a node that failed; a field is empty if there is nothing to report.
 
-    `ssh_error` is why its host last did not answer. `conditions` are the Node's conditions that are
+    `ssh_error` is why its host last did not respond. `conditions` are the Node's conditions that are
     not healthy. `console` is where to find the machine's console.
     """
 
@@ -338,7 +338,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
             return f"admission webhook {self.webhook}"
         if self.admission_policy:
             return f"ValidatingAdmissionPolicy {self.admission_policy}"
-        return self.budget or "the API server"
+        return f"PDB {self.budget}" if self.budget else "the API server"
 
 
 class PodReleased(JsonLine, frozen=True, tag="released"):

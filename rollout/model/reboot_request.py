@@ -43,7 +43,7 @@ def detect_flag(*sources: Source) -> str:
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return how to ask a host that gave no answer; empty if nothing is known to help."""
+    """Return how to ask a host that gave no response; empty if nothing is known to help."""
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:

@@ -89,7 +89,7 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
     first = alike[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
     differ = any(check.message != first.message for check in alike)
-    message = f"such as {first.message}" if differ else first.message
+    message = f"{len(alike)} findings, for example {first.message}" if differ else first.message
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
         yield from _fix_lines(alike)

@@ -188,7 +188,7 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             for node, why in line.why_not_done.items():
                 yield f"{node} could not be rebooted: {why}"
             for node, why in line.why_not_started.items():
-                yield f"{node} was not started: {why}"
+                yield f"{node} was not begun: {why}"
             for node, why in line.why_skipped.items():
                 yield f"{node} was skipped: {why}"
         case PlanLine() | VersionLine() | DryRunLine():

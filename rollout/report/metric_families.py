@@ -172,7 +172,7 @@ class FleetLockMetrics(Collector):
         counter = partial(_family, cluster, Counter)
         self._requests = counter(
             "fleetlock_requests_total",
-            "Answers to hosts, by request and kind of answer.",
+            "Responses to hosts, by request and kind of response.",
             "request",
             "kind",
         )

@@ -115,7 +115,7 @@ class NoteMaker:
         self._held.add(key)
         left = elapsed(max(0.0, event.seconds_left))
         cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}."
-        held_by = f"is held by {printable(event.held_by)} for {elapsed(held)}"
+        held_by = f"is blocked by {printable(event.held_by)} for {elapsed(held)}"
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,

@@ -392,7 +392,7 @@ def estimate_text(plan: RolloutPlan) -> str:
         parts.append(f"About {_in_words(plan.estimate.seconds)}{doubt}.")
     pods = plan.summary.pods_to_move
     if pods:
-        parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
+        parts.append(f"{counted(pods, 'pod')} will be evicted.")
     awaited = sum(node.wait for node in plan.nodes)
     if awaited:
         longest = max(node.wait_seconds for node in plan.nodes)
@@ -447,7 +447,7 @@ def planned_version(node: PlannedNode) -> str:
 
 
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
-_KINDS = {"pdb": "budget"}
+_KINDS = {"pdb": "PDB"}
 # What a controller, such as a ReplicaSet, appends to its own name.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
@@ -460,7 +460,8 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
-    fix = f" --skip blocked leaves {counted(len(nodes), 'node')} out." if nodes else ""
+    them = "this node" if len(nodes) == 1 else f"these {len(nodes)} nodes"
+    fix = f" To leave {them} out, use --skip blocked." if nodes else ""
     return f"Blocked: apply will not start.{fix}"
 
 

@@ -116,8 +116,8 @@ def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
     The most important parts come first, because a line may be too short.
     """
     left = elapsed(max(0.0, event.seconds_left - since))
-    holder = printable(event.held_by)
-    return f"held by {holder} · {left} left · {pod_with_owner(event)}: {why_held(event)}"
+    blocked = f"eviction blocked by {printable(event.held_by)}"
+    return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_held(event)}"
 
 
 def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
@@ -135,15 +135,15 @@ def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
         blocked_text(event, since),
-        f"held by {holder} · {left} left · {pod}: {why}",
-        f"held by {holder} · {left} left · {pod_name}: {why}",
-        f"held by {holder} · {pod_name}: {brief} · {left} left",
-        f"held by {holder} · {pod_name}: {brief}",
+        f"{pod}: blocked by {holder} · {left} left · {why}",
+        f"{pod_name}: blocked by {holder} · {left} left · {why}",
+        f"{pod_name}: blocked by {holder} · {brief} · {left} left",
+        f"{pod_name}: blocked by {holder} · {brief}",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"held by {holder} · {pod_name} · {brief} · {left} left"
+    shortest = f"{pod_name}: blocked by {holder} · {brief} · {left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
@@ -222,8 +222,8 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_done} not done" if not_done else "",
-        f"{not_started} not started" if not_started else "",
+        f"{not_started} not begun" if not_started else "",
+        f"{not_done} could not be rebooted" if not_done else "",
     )
 
 

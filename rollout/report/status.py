@@ -374,7 +374,7 @@ def _remembered(
         yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")
     aborted = why_aborted(memory)
     if aborted:
-        yield FollowUp(f"No unattended pass starts a node: {printable(aborted)}.")
+        yield FollowUp(f"Unattended passes will not reboot any nodes: {printable(aborted)}.")
     if memory.slip:
         yield FollowUp(printable(f"{memory.slip} (known since {memory.slip.since})."))
     for version in memory.versions:

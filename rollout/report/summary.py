@@ -115,7 +115,7 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     """
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
-    for word, nodes in (("skipped", result.skipped), ("not started", result.not_started)):
+    for word, nodes in (("skipped", result.skipped), ("not begun", result.not_started)):
         for node in nodes:
             if node.node not in not_done:
                 names_by_text.setdefault(_why_left(node, word), []).append(node.node)
@@ -215,10 +215,9 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(_GO_ON, go_on)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
-        why = "was not rebooted because it cannot be started now"
-        if len(result.left_over) > 1:
-            why = "were not rebooted because they cannot be started now"
-        yield _Step(f"the rollout has ended. {nodes} {why}. Later", "rollout apply")
+        yield _Step(
+            f"the rollout has ended. {nodes} could not be rebooted now. Later", "rollout apply"
+        )
 
 
 def _has_no_other_left(result: RunResult) -> bool:

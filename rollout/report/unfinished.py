@@ -36,9 +36,11 @@ _FAILED_IN_SERVICE = frozenset(
     for outcome in Outcome
     if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
 )
-_STOPS_PASSES = "  unattended passes start no node until `rollout unpause --unattended`"
+_STOPS_PASSES = (
+    "  unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
+)
 _PASSES_STOPPED = (
-    "Unattended passes start no node until the next `rollout apply`, or until you let them:\n"
+    "Unattended passes will not reboot any nodes until the next `rollout apply`, or until you run:\n"
     "    rollout unpause --unattended"
 )
 
@@ -63,11 +65,16 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
         return f"the FleetLock server {state}, run {run}: {counts}"
     record = unfinished.record
     name = rollout_name(run)
-    who = f"of {printable(record.started_by)}" if record.started_by else ""
-    since = f"since {printable(record.started_at)}" if record.started_at else ""
-    has_ended = not unfinished.blocks and word is not RunWord.RUNNING
-    state = "ended unfinished" if has_ended else f"is {word}{_wave(unfinished)}"
-    return f"{joined(' ', name, who, since, state)}: {counts}"
+    by = f"by {printable(record.started_by)}" if record.started_by else ""
+    at = f"at {printable(record.started_at)}" if record.started_at else ""
+    start = f", started {joined(' ', by, at)}," if by or at else ""
+    if not unfinished.blocks and word is not RunWord.RUNNING:
+        state = "ended unfinished"
+    elif word is RunWord.INTERRUPTED:
+        state = f"was interrupted{_wave(unfinished)}"
+    else:
+        state = f"is {word}{_wave(unfinished)}"
+    return f"{name}{start} {state}: {counts}"
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
@@ -98,7 +105,7 @@ def _wave(unfinished: Unfinished) -> str:
     if not in_progress:
         return ""
     index, total = max(in_progress)
-    return f", wave {index} of {total}"
+    return f" in wave {index} of {total}"
 
 
 def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
@@ -143,13 +150,13 @@ def ways_out(unfinished: Unfinished) -> str:
         return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
         status = "`rollout fleetlock status` shows it"
-        return f"{status}; where no server runs any more, `rollout abort` returns the nodes"
+        return f"{status}; if no server runs any more, `rollout abort` returns the nodes"
     if unfinished.record.problem:
-        return "`rollout abort` returns the started nodes"
+        return "`rollout abort` returns the nodes in flight"
     if unfinished.only_failed_left:
         retry = "`rollout resume --retry-failed` tries the failed nodes again"
         return f"{retry}, `rollout abort` ends it without them"
-    return "`rollout resume` continues it, `rollout abort` undoes what it started"
+    return "`rollout resume` continues it, `rollout abort` undoes what it began"
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
@@ -161,7 +168,7 @@ def _counts(unfinished: Unfinished) -> str:
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.given_back],
         "done": unfinished.done,
-        "not started": unfinished.untouched_nodes,
+        "not begun": unfinished.untouched_nodes,
         "with marks that are not understood": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
@@ -189,7 +196,8 @@ def resume_text(
     With `retry` failed nodes are tried again.
     """
     states = {
-        marked.node.name: f"{marked.phase}, goes on from there" for marked in unfinished.in_flight
+        marked.node.name: f"{marked.phase}, will continue from there"
+        for marked in unfinished.in_flight
     }
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
@@ -217,25 +225,27 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
         states[name] = f"left as it is: {printable(why)}"
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
     if unfinished.tainted:
-        lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
+        lines.append(f"  the soft taint will be removed from {_nodes(unfinished.tainted)}")
     if unfinished.conditioned:
-        lines.append(f"  rollout's conditions are removed from {_nodes(unfinished.conditioned)}")
+        lines.append(
+            f"  rollout's conditions will be removed from {_nodes(unfinished.conditioned)}"
+        )
     if not unfinished.record.is_missing:
-        garbled = ", with whatever in it is not understood" if unfinished.is_garbled else ""
-        lines.append(f"  its record is removed{garbled}")
+        garbled = ", including what is not understood in it" if unfinished.is_garbled else ""
+        lines.append(f"  the record of the rollout will be deleted{garbled}")
     if not unfinished.is_only_taints:
         lines.append(_STOPS_PASSES)
     return "\n".join(lines)
 
 
 def _undo_text(marked: MarkedNode, wait: float) -> str:
-    waits = ""
+    waits = "it "
     if marked.phase not in BEFORE_REBOOT:
-        waits = f"waits up to {Duration(round(wait))} for it to be Ready, then "
+        waits = f"rollout waits up to {Duration(round(wait))} for it to be Ready; then it "
     if marked.node.cordoned:
-        undo = "removes its annotations; it stays cordoned, as it was before"
+        undo = "will lose its annotations, and stay cordoned as it was before"
     else:
-        undo = "uncordons it and removes its annotations"
+        undo = "will be uncordoned, and its annotations removed"
     return f"{marked.phase}; {waits}{undo}"
 
 
@@ -248,7 +258,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
     elif not left:
         lines.append("No node had to be undone; what was left of the rollout was removed.")
     if aborted.untainted:
-        lines.append(f"The soft taint is removed from {_nodes(aborted.untainted)}")
+        lines.append(f"The soft taint was removed from {_nodes(aborted.untainted)}")
     if left:
         lines.append(f"Left as they are: {listed(left, _MOST)}")
     if aborted.stops_passes:
@@ -266,9 +276,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
-        sentences.append(
-            f"{name_excerpt(lock.holder)} holds the lock, and has started nothing yet."
-        )
+        sentences.append(f"{name_excerpt(lock.holder)} holds the lock, and has begun no node yet.")
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
         ended = f"{printable(last.run)}, until {printable(last.at)}"
@@ -315,7 +323,7 @@ def _idle_text(unfinished: Unfinished) -> str:
         return f"  {ways_out(unfinished)}"
     operate = ""
     if unfinished.record.unattended:
-        operate = "the next pass of rollout operate goes on with it; "
+        operate = "the next pass of rollout operate continues it; "
     return f"  no process is working on it: {operate}{ways_out(unfinished)}"
 
 

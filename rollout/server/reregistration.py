@@ -21,7 +21,7 @@ from rollout.ports import ClusterApi
 _PAUSE = 1.0
 # The waits during which the host may be down.
 IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
-CREATED_AGAIN = "its Node was deleted and created again: its host has to ask anew"
+CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
 
 
 def await_reregistration(

@@ -412,7 +412,7 @@ def _is_same_machine(context: NodeContext, node: Node) -> bool:
 
 @dataclass(slots=True)
 class _Refill:
-    """Checks a drained node at intervals. It ignores an API server that does not answer."""
+    """Checks a drained node at intervals. It ignores an API server that does not respond."""
 
     context: NodeContext
     next_check: Deadline | None = None

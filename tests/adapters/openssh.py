@@ -177,7 +177,7 @@ def _wait(server: Sshd) -> None:
             return
         assert server.process.poll() is None, (server.folder / "log").read_text()
         time.sleep(0.02)
-    raise AssertionError("sshd does not answer")
+    raise AssertionError("sshd does not respond")
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
     with closing(ansible.run_on_all(hosts, "echo here", timeout=3, concurrency=8)) as answers:
         found = dict(answers)
     assert isinstance(found["worker-1"], SshTimeoutError)
-    assert "no answer within 3 s" in str(found["worker-1"])
+    assert "no response within 3 s" in str(found["worker-1"])
     assert [found[name] for name in ("cp-1", "worker-2")] == [CommandResult(0, "here\n", "")] * 2
 
 

@@ -45,7 +45,7 @@ def read(tmp_path: Path, *events: str, head: str = "", zone: tzinfo = UTC) -> tu
         ("DTSTART;VALUE=DATE:20261224\r\nSTATUS:CANCELLED", ()),
         ("DTSTART;VALUE=DATE:20201224", ()),
         ("DTSTART:20261224T100000Z", ()),
-        # times of a timezone, of none, and of UTC; parts of minutes are frozen whole
+        # times of a time zone, of none, and of UTC; parts of minutes are frozen whole
         (
             "DTSTART;TZID=America/New_York:20261127T000000\r\nDURATION:PT4H",
             ("2026-11-27T05:00..2026-11-27T09:00",),
@@ -191,7 +191,7 @@ BERLINS = "DTSTART;TZID=Europe/Berlin:20261201T220000\r\nDURATION:PT1H"
             "20261203",
             "2026-12-03T23:30..2026-12-04T00:30",
         ),
-        # a time without a timezone: by its clocks, or in UTC, whichever is later
+        # a time without a time zone: by its clocks, or in UTC, whichever is later
         (BERLINS, "20261203T220000", "2026-12-03T21:00..2026-12-03T22:00"),
         (BERLINS, "20261203T210000", "2026-12-03T21:00..2026-12-03T22:00"),
         (BERLINS, "20261203T205959", "2026-12-02T21:00..2026-12-02T22:00"),
@@ -366,7 +366,7 @@ def test_a_timezone_of_an_earlier_file_is_forgotten(tmp_path: Path) -> None:
     assert read(tmp_path, event, head=TIMEZONE) == ("2026-12-24T05:00..2026-12-24T06:00",)
     moved = TIMEZONE.replace("+0500", "+0600")
     assert read(tmp_path, event, head=moved) == ("2026-12-24T04:00..2026-12-24T05:00",)
-    with pytest.raises(UsageError, match="the timezone 'Office' is not known"):
+    with pytest.raises(UsageError, match="the time zone 'Office' is not known"):
         read(tmp_path, event)
 
 
@@ -397,7 +397,7 @@ TOKYO = ZoneInfo("Asia/Tokyo")
 def test_a_whole_day_is_one_of_the_calendars_timezone(
     head: str, begin: str, tmp_path: Path
 ) -> None:
-    """A calendar that names none is of the timezone that the caller says."""
+    """A calendar that names none is of the time zone that the caller says."""
     (freeze,) = read(tmp_path, DAY, head=head, zone=TOKYO)
     assert freeze.startswith(begin)
 

@@ -458,7 +458,7 @@ def test_credentials_that_cannot_be_renewed_end_in_an_api_error(tmp_path: Path) 
     assert caught.value.status == 401
 
 
-# A program that logs in and does not answer: it costs the wait for it once, and never a night.
+# A program that logs in and does not respond: it costs the wait for it once, and never a night.
 
 
 @pytest.fixture
@@ -481,7 +481,7 @@ def test_a_login_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     user, runs = hanging(tmp_path)
     with (
         scripted(authorization) as server,
-        pytest.raises(KubeconfigError, match="no answer within 2s"),
+        pytest.raises(KubeconfigError, match="no response within 2s"),
     ):
         connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
     # what it has started is ended with it

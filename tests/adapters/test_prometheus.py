@@ -113,7 +113,7 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     with pytest.raises(GateError, match="/api/v2/alerts answers 503: away"):
         away.active()
     other = PrometheusAlerts(prometheus, alertmanager=serve(200, b"{}"))
-    with pytest.raises(GateError, match="does not answer like Alertmanager"):
+    with pytest.raises(GateError, match="does not respond like Alertmanager"):
         other.active()
     # with no alert there is nothing to be silenced
     assert (

@@ -166,7 +166,7 @@ def test_a_command_that_has_no_end_is_ended(
 ) -> None:
     monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
-    with pytest.raises(InputError, match=r"ssh -G \S+ did not answer within 0.5 s"):
+    with pytest.raises(InputError, match=r"ssh -G \S+ did not respond within 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
     wait_until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 

@@ -141,7 +141,9 @@ def test_host_that_falls_silent_is_given_up_at_the_deadline(
         thread.start()
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         started = time.monotonic()
-        with pytest.raises(SshTimeoutError, match="no answer within 5 s while running the command"):
+        with pytest.raises(
+            SshTimeoutError, match="no response within 5 s while running the command"
+        ):
             shell.run(server.host(), command, timeout=5)
         assert time.monotonic() - started < 20
         thread.join()

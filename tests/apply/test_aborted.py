@@ -117,5 +117,8 @@ def test_abort_says_before_it_starts_that_unattended_passes_stop(
     killed_at(lab, tmp_path, "draining", *APPLY)
     told = rollout(lab, "abort", "--yes").ends(0).stdout
     before, _, after = told.partition("1 node returned: worker-1")
-    assert "unattended passes start no node until `rollout unpause --unattended`" in before
+    assert (
+        "unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
+        in before
+    )
     assert "rollout unpause --unattended" in after

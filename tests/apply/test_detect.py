@@ -336,7 +336,7 @@ OBSTACLES = {
     "worker-3": (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "sudo asks for a password"),
     "worker-6": (HostFaults(sudo=SudoFault.NO_TERMINAL), "no-sudo", "sudo wants a terminal"),
     "worker-7": (HostFaults(missing=("sudo",)), "no-sudo", "sudo is not installed"),
-    "worker-8": (HostFaults(sudo=SudoFault.HANGS), "no-sudo", "sudo did not answer in time"),
+    "worker-8": (HostFaults(sudo=SudoFault.HANGS), "no-sudo", "sudo did not respond in time"),
 }
 
 

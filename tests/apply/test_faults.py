@@ -240,7 +240,7 @@ def assert_untouched(lab: Lab) -> None:
 
 
 # Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of
-# another kind. What is not the answer that was asked for is no answer: it is waited for.
+# another kind. What is not the answer that was asked for is no response: it is waited for.
 
 
 WITH_A_LOCK = (

@@ -139,5 +139,5 @@ def test_the_summary_and_the_history_count_what_the_cluster_has_seen(
     assert {owner.partition("/")[0] for owner in owners} == {"ReplicaSet", "StatefulSet"}
     assert all(0 <= seconds < 600 for told in endings.values() for seconds in told.values())
     told = rollout(lab, "history", ended.plan["plan_id"])
-    sentence = f"{summary['pods_to_move']} pods had to move: {scores.evictions} evictions"
+    sentence = f"{summary['pods_to_move']} pods had to be evicted: {scores.evictions} evictions"
     assert sentence in told.stdout, told.stdout

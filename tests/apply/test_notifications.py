@@ -74,7 +74,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     assert "Failed: worker-2." in last["body"]
     release = f"after fixing worker-2: rollout release {staged}"
     assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
-    assert f", {len(ended.summary['not_started'])} not started" in last["title"]
+    assert f", {len(ended.summary['not_started'])} not begun" in last["title"]
 
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert note["level"] == "warning"
     assert f"Pod {blocked['pod']} ({blocked['owner']}) cannot be evicted: " in note["body"]
     assert note["next"] == "kubectl describe pdb -n shop ledger"
-    assert f"{note['node']} is held by shop/ledger for " in note["title"]
+    assert f"{note['node']} is blocked by PDB shop/ledger for " in note["title"]
     assert "needs 2 healthy, has 2" in note["body"]
 
 
@@ -114,7 +114,7 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(
     assert last["event"] == "finished"
     assert last["state"] == "interrupted"
     assert last["level"] == "warning"
-    assert f", {len(ended.summary['not_started'])} not started" in last["title"]
+    assert f", {len(ended.summary['not_started'])} not begun" in last["title"]
     assert last["next"] == "rollout resume"
     inbox.exchanges.clear()
     notified(lab, tmp_path, inbox.url, "resume", "--yes").ends(0)

@@ -118,7 +118,10 @@ def test_the_question_says_that_the_window_is_closed_and_when_it_opens(
         ExitCode.DECLINED
     )
     said = " ".join(ended.stderr.split())
-    assert "No node is started now: outside the maintenance window; the next window opens " in said
+    assert (
+        "No node can be rebooted now: outside the maintenance window; the next window opens "
+        in said
+    )
     assert f"{begin:%H:%M}" in said
 
 

@@ -129,9 +129,11 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     lab = start_lab("budget-never", nodes=6)
     plan = command("plan", "--out", "a.plan", lab=lab)
     *_, blocker, blocked = plan.stdout.splitlines()
-    assert blocked == "Blocked: apply will not start. --skip blocked leaves 2 nodes out."
+    assert (
+        blocked == "Blocked: apply will not start. To leave these 2 nodes out, use --skip blocked."
+    )
     assert blocker.startswith(
-        "✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 never allows an eviction"
+        "✘ worker-2, worker-3  PDB shop/ledger  maxUnavailable 0 never allows an eviction"
     )
     shown = command("plan", "a.plan")
     assert shown.stdout.splitlines()[-1] == blocked

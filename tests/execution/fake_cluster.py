@@ -78,7 +78,7 @@ class FakeServer(StandaloneApi):
         return answer
 
     def _struck(self, fault: ApiFault | None, call: Call) -> EndpointResponse | Watch | None:
-        """None where no answer arrives."""
+        """None where no response arrives."""
         if fault is None or fault.answer is FaultAnswer.SLOW:
             return self._computed(call)
         given = stand_in(fault)

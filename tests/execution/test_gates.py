@@ -66,7 +66,7 @@ class Alerts:
 
     def __call__(self) -> tuple[str, ...]:
         if self.away:
-            raise GateError("no answer")
+            raise GateError("no response")
         return self.names
 
 
@@ -151,7 +151,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     assert all(hold.finding and not hold.is_final for hold in held)
     assert notes.told == [
         (
-            "no node is started: outside the maintenance window; the next window opens Mon 2026-03-02"
+            "no node can be rebooted now: outside the maintenance window; the next window opens Mon 2026-03-02"
             " 22:00 GMT"
         )
     ]
@@ -211,7 +211,7 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     alerts.names = ()
     alerts.away = True
     clock.forward(seconds=10)
-    assert "no answer" in words_of(gates.ask(first))
+    assert "no response" in words_of(gates.ask(first))
     alerts.away = False
     clock.forward(seconds=10)
     assert gates.ask(first).finding is None
@@ -329,7 +329,7 @@ def test_alerts_that_cannot_be_read_are_waited_for_once_in_a_rollout() -> None:
     ends = [gates.ask(planned) for planned in (first, *others)]
     assert all(hold.is_final for hold in ends)
     assert {words_of(hold) for hold in ends} == {
-        "alerts cannot be read: no answer, even after gates.timeout 1m"
+        "alerts cannot be read: no response, even after gates.timeout 1m"
     }
 
 
@@ -348,7 +348,7 @@ def test_an_outage_after_an_answer_is_waited_for_anew() -> None:
     alerts.away = True
     clock.forward(seconds=10)
     hold = gates.ask(second)
-    assert "no answer" in words_of(hold)
+    assert "no response" in words_of(hold)
     assert not hold.is_final
 
 

@@ -446,7 +446,7 @@ def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, prov
 
 
 def ostree(current: str, answer: SourceAnswer = SourceAnswer.NOT_NEEDED) -> Sign:
-    return Sign(Source.RPM_OSTREE, answer, "rpm-ostree did not answer", current=current)
+    return Sign(Source.RPM_OSTREE, answer, "rpm-ostree did not respond", current=current)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
     ("sign", "why", "is_final"),
     [
         (ostree("a" * 64), "deployment aaaaaaaaaaaa is booted, not bbbbbbbbbbbb", True),
-        (ostree("", SourceAnswer.NONE), "rpm-ostree did not answer", False),
+        (ostree("", SourceAnswer.NONE), "rpm-ostree did not respond", False),
         # /run is new with each boot: what is there now was put there by this one
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "the file"), "still the file", True),
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NONE, "not known"), "not known", False),

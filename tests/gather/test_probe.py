@@ -259,7 +259,7 @@ def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(
     assert facts.users is None
     (ostree,) = facts.signs
     assert ostree.answer == SourceAnswer.NONE
-    assert "rpm-ostree did not answer" in ostree.detail
+    assert "rpm-ostree did not respond" in ostree.detail
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -36,9 +36,9 @@ REFUSED = {
     "0 1 30 2 *": "never runs: the month has no day 30.",
     "0 1 31 4,6 *": "never runs: the month has no day 31.",
     "TZ=Europe/Berlin 0 1 * * *": (
-        "names a timezone, which a CronJob refuses here. Use --time-zone instead."
+        "names a time zone, which a CronJob refuses here. Use --time-zone instead."
     ),
-    "CRON_TZ=UTC @daily": "names a timezone",
+    "CRON_TZ=UTC @daily": "names a time zone",
     "@reboot": "'@reboot' is not a schedule. Write one of @yearly",
     "@Daily": "'@Daily' is not a schedule.",
     "@every day": "'@every day' is not a schedule.",

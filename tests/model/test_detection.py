@@ -113,7 +113,7 @@ OWN = "node-rollout.dev/reboot-needed"
             SourceAnswer.NOT_NEEDED,
             "no annotation reboot-needed",
         ),
-        # the words are theirs; of our own another word is a mistake, and no answer
+        # the words are theirs; of our own another word is a mistake, and no response
         ({OWN: "True"}, SourceAnswer.NONE, f"its annotation {OWN} is neither true nor false"),
         # they tell of a reboot that is under way, or over
         ({marks.KURED_IN_PROGRESS: "true"}, SourceAnswer.NOT_NEEDED, "no annotation reboot-needed"),

@@ -33,16 +33,17 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(
     ended = rollout(lab, "operate", "--once", *FREEZE, "--window", open_now())
     assert ended.code == 0
     assert ended.stderr == ""
-    assert ended.stdout.startswith(f"No node is started: {why}")
+    assert ended.stdout.startswith(f"No node can be rebooted now: {why}")
     rollout(lab, *APPLY, *FREEZE).ends(4)
     planned = rollout(lab, "plan", "-o", "wide", *FREEZE).ends(0)
     assert f"Freeze: {FROZEN}: frozen; ends in " in planned.stdout
-    assert f"No node is started now: {why}{ENDS}." in rollout(lab, "status", *FREEZE).stdout
+    assert f"No node can be rebooted now: {why}{ENDS}." in rollout(lab, "status", *FREEZE).stdout
     assert_untouched(lab)
     # one that is over, or to come, keeps nobody
     later = f"{TODAY + timedelta(days=40)}..{TODAY + timedelta(days=50)}"
     assert (
-        "No node is started" not in rollout(lab, "status", "--set", f"gates.freeze={later}").stdout
+        "No node can be rebooted"
+        not in rollout(lab, "status", "--set", f"gates.freeze={later}").stdout
     )
     rollout(lab, *ONCE, "--set", f"gates.freeze={later};2020-12-20..2021-01-04").ends(0)
     assert_all_done(lab)

@@ -59,7 +59,7 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(
     assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window).ends(0)
     assert ended.stdout.startswith(
-        "No node is started: outside the maintenance window; the next window opens "
+        "No node can be rebooted now: outside the maintenance window; the next window opens "
     )
     assert ended.stdout.count("\n") == 1
     as_json = rollout(lab, *ONCE, *window)
@@ -74,7 +74,7 @@ def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_
     node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
     told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
     ended = rollout(lab, *told).ends(0)
-    why = "a person started it, so operate does not continue it: `rollout resume` continues it"
+    why = "someone started it with apply, so operate does not continue it: `rollout resume` continues it"
     assert why in ended.stdout
     assert node in lab.scoreboard().annotations_left
     assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
@@ -95,10 +95,10 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
     assert "rollout unpause --unattended" in aborted.stdout
     for _ in range(2):
         ended = rollout(lab, "operate", "--once").ends(0)
-        assert ended.stdout.startswith("No node is started: the rollout "), ended.stdout
+        assert ended.stdout.startswith("No node can be rebooted now: the rollout "), ended.stdout
         assert "was aborted by" in ended.stdout
         assert "rollout unpause --unattended" in ended.stdout
-    assert "No unattended pass starts a node" in rollout(lab, "status").stdout
+    assert "Unattended passes will not reboot any nodes" in rollout(lab, "status").stdout
     assert_untouched(lab, evictions=True)
     rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     ended = rollout(lab, *ONCE).ends(0)
@@ -130,7 +130,7 @@ def test_beside_somebody_elses_rollout_it_says_so(
     other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     ended = rollout(lab, "operate", "--once").ends(0)
-    assert ended.stdout.startswith("No node is started: a rollout is running on ")
+    assert ended.stdout.startswith("No node can be rebooted now: a rollout is running on ")
     assert "To watch it:     rollout status --watch" in ended.stdout
     other.kill()
     other.communicate()

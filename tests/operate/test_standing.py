@@ -91,7 +91,7 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Started, begi
     leader = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     node = await_down(lab)
     follower = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
-    follower.await_words("No node is started: a rollout is running on")
+    follower.await_words("No node can be rebooted now: a rollout is running on")
     leader.end(signal.SIGKILL)
     wait_until(
         lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60

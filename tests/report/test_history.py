@@ -114,7 +114,7 @@ def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:
         AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze"
     )
     assert sentence(denied).endswith(
-        "held by ValidatingAdmissionPolicy freeze · 9m00s left · shop/cart-1: no evictions"
+        "shop/cart-1: eviction blocked by ValidatingAdmissionPolicy freeze · 9m00s left · no evictions"
     )
 
 
@@ -183,14 +183,14 @@ def test_numbers_in_markdown_are_no_code() -> None:
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:7] == [
         (
-            "Run 0123456789abcdef, incomplete: 1 of 3 nodes succeeded, 1 failed, 1 not done, 1 not"
-            " started"
+            "Run 0123456789abcdef, incomplete: 1 of 3 planned nodes succeeded, 1 failed, 1 not begun,"
+            " 1 could not be rebooted"
         ),
         "cluster   127.0.0.1:6443",
-        "begun     Wed 2026-03-04 05:06:07 UTC",
+        "started   Wed 2026-03-04 05:06:07 UTC",
         "ended     Wed 2026-03-04 05:06:07 UTC, after 0s",
         "apply     by ann@laptop/12 at 05:06:07, rollout 1.2.3",
-        "versions  3975.2.0 → 4081.2.1 (1), 3975.2.0 stays (2)",
+        "versions  3975.2.0 → 4081.2.1 (1 node), 3975.2.0 unchanged (2 nodes)",
         "rules     --max-unavailable 3, --reboot-timeout 1m",
     ]
 
@@ -207,7 +207,8 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     ]
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(
-        row.endswith("ended: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told
+        row.endswith("ended: 1 succeeded, 1 failed, 1 not begun, 1 could not be rebooted")
+        for row in told
     )
 
 

@@ -62,9 +62,9 @@ def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
     for line in (
         "2 node-2, node-3 b 10 3975.2.0 → 4081.2.1 up to 2 at once",
         "· node-4 paused: paused by an annotation",
-        "✘ node-2 budget shop/cart never allows an eviction → mend its selector",
+        "✘ node-2 PDB shop/cart never allows an eviction → mend its selector",
         "! node-1 pod a/b loses its data",
-        "Blocked: apply will not start. --skip blocked leaves 1 node out.",
+        "Blocked: apply will not start. To leave this node out, use --skip blocked.",
     ):
         assert line in lines
     assert lines[-1].startswith("Plan `0123456789abcdef` for `https://127.0.0.1:6443`, made")

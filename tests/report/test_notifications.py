@@ -71,7 +71,7 @@ def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
         for pod in ("shop/a", "shop/b")
     ]
     (note,) = notes(*held)
-    assert "is held by admission webhook guard.example.com" in note.title
+    assert "is blocked by admission webhook guard.example.com" in note.title
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_hold_names_the_command_that_shows_its_reason(budgets: list[str], comm
     assert note.next == command
 
 
-FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
+FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no response")
 GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
 LEFT = NotStarted("node-3", "stopped on request")
 

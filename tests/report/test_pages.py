@@ -180,7 +180,7 @@ def test_a_page_can_be_read_without_seeing_it(page: str) -> None:
 def test_a_page_shows_all_that_was_asked_of_it() -> None:
     words = " ".join(" ".join(Page(page_of(night())).words).split())
     for text in (
-        "incomplete: 2 of 3 nodes succeeded, 1 failed",
+        "incomplete: 2 of 3 planned nodes succeeded, 1 failed",
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *(
             "drain-failed in phase draining",
@@ -192,7 +192,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
         *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was held"),
-        "15 pods had to move: 7 evictions",
+        "15 pods had to be evicted: 7 evictions",
     ):
         assert text in words, text
 

@@ -93,7 +93,10 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
 )
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
     made = replace(of_waves(""), estimate=estimate)
-    assert plan_text(made, zones={}, width=120).splitlines()[-1] == f"{sentence} 28 pods move."
+    assert (
+        plan_text(made, zones={}, width=120).splitlines()[-1]
+        == f"{sentence} 28 pods will be evicted."
+    )
 
 
 def idle(name: str, state: UpdateState, message: str = "nothing is staged") -> Exclusion:
@@ -122,8 +125,8 @@ def test_nodes_that_run_the_newest_version_are_up_to_date() -> None:
             "! node-2  rolled back from 4152.2.0, and nothing is staged now",
         ),
         (
-            idle("node-2", UpdateState.CHECK_FAILED, "no answer"),
-            "! node-2  check failed: no answer",
+            idle("node-2", UpdateState.CHECK_FAILED, "no response"),
+            "! node-2  check failed: no response",
         ),
         (idle("node-2", UpdateState.BEHIND), "Left out: node-2 (behind: the cluster has 4152.2.0)"),
         (idle("node-2", UpdateState.IDLE), "Left out: node-2 (idle)"),

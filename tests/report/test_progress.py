@@ -139,7 +139,7 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
 
 def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     shown = screen(*EVENTS[:4])
-    assert "held by shop/cart · 9m00s left · shop/cart-1: needs 2 healthy pods" in shown
+    assert "eviction blocked by PDB shop/cart · 9m00s left · needs 2 healthy pods" in shown
     assert "draining" in shown
     assert re.search(r"Wave 1 of 2 +0 of 3 done, ", shown)
 
@@ -183,7 +183,7 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     assert "and 23 more" in shown[-1]
     assert "18 draining, 5 rebooting" in shown[-1]
     assert any("node-29" in line and "draining" in line for line in shown)
-    assert any("held by shop/cart · 9m00s left" in line for line in shown)
+    assert any("blocked by PDB shop/cart · 9m00s left" in line for line in shown)
     assert any("node-0" in line and "rebooting" in line for line in shown)
 
 
@@ -319,7 +319,7 @@ LEDGER = PodBlocked(
 @pytest.mark.parametrize("width", [46, 60, 76, 80, 96, 100, 120, 200])
 def test_what_holds_a_pod_is_never_cut_where_it_matters(width: int) -> None:
     told = " ".join(blocked_lines(LEDGER, width))
-    assert told.startswith("held by shop/ledger · ")
+    assert "blocked by PDB shop/ledger · " in told
     assert "ledger-c07ba4bc-mjbwp" in told
     assert "needs 2" in told
     assert "…" not in told
@@ -353,7 +353,7 @@ def test_a_long_refusal_has_two_lines() -> None:
     refused = structs.replace(LEDGER, needs=None, has=None, message="the webhook says no " * 20)
     lines = blocked_lines(refused, 80)
     assert len(lines) == 2
-    assert lines[0].startswith("held by shop/ledger · ledger-c07ba4bc-mjbwp · the webhook")
+    assert lines[0].startswith("ledger-c07ba4bc-mjbwp: blocked by PDB shop/ledger · the webhook")
 
 
 @pytest.mark.parametrize("revert", [False, True])

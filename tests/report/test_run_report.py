@@ -74,7 +74,7 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     assert second.seconds == 88
     assert not second.released
     (row,) = hold_table(told).rows
-    assert row[0] == "shop/ledger"
+    assert row[0] == "PDB shop/ledger"
     assert row[3] == "1m28s"
     assert row[-1] == "1"
 
@@ -120,7 +120,9 @@ def test_the_pods_that_were_not_evicted_are_accounted_for() -> None:
     )
     gone = "2 gone before the drain reached them"
     untouched = "5 on nodes that were not drained"
-    assert dict(facts(told))["Pods"] == f"10 pods had to move: 3 evictions; {untouched}; {gone}"
+    assert (
+        dict(facts(told))["Pods"] == f"10 pods had to be evicted: 3 evictions; {untouched}; {gone}"
+    )
 
 
 def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:

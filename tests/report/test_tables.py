@@ -298,11 +298,13 @@ def test_findings_that_are_alike_are_one_line() -> None:
     assert len(lines) == 8
     assert lines[0].startswith("✘ ssh")
     assert (
-        "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot"
+        "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: 300 findings, for example worker-1: cannot"
         " connect" in lines[0]
     )
     assert lines[1].strip() == "fix: Is it up?"
-    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[2]
+    assert (
+        "worker-1, worker-2, worker-3: 3 findings, for example its clock is 40 s ahead" in lines[2]
+    )
     assert "worker-9: its clock is stopped" in lines[4]
     assert lines[-1] == "300 checks passed (-v lists them), 4 warnings, 300 failed."
 
@@ -317,7 +319,7 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     every = doctor_text(good, every=True).splitlines()
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
-    bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
+    bad = (*good, failed(CheckName.SSH, "worker-9", "does not respond", "Is it up?"))
     told = doctor_text(
         bad, follow_up=FollowUp("", "rollout doctor", lead="After fixing what failed")
     ).splitlines()

@@ -145,7 +145,7 @@ def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(
     folder = shared_folder(home, 0o777)
     file = folder / "own"
     file.write_text("")
-    assert_refused(use(home, file), USES[use], f"the folder {folder} may be written by others")
+    assert_refused(use(home, file), USES[use], f"the directory {folder} may be written by others")
 
 
 def test_in_a_sticky_folder_only_files_of_the_user_are_obeyed(home: Path) -> None:
@@ -154,7 +154,7 @@ def test_in_a_sticky_folder_only_files_of_the_user_are_obeyed(home: Path) -> Non
     file.write_text("")
     assert as_config(home, file).code == 0
     os.chown(file, 65534, 65534)
-    words = ("rollout.toml belongs to nobody, in a folder that others may write",)
+    words = ("rollout.toml belongs to nobody, in a directory that others can write to",)
     assert_refused(as_config(home, file), ExitCode.USAGE, *words)
 
 
@@ -180,7 +180,9 @@ def test_a_link_is_followed_and_its_folders_are_judged(tmp_path: Path) -> None:
     (tmp_path / "first").symlink_to("shared/link")
     (tmp_path / "shared").chmod(0o777)
     for link in (by_others, tmp_path / "first"):
-        with pytest.raises(PermissionError, match=r"the folder .*shared may be written by others"):
+        with pytest.raises(
+            PermissionError, match=r"the directory .*shared may be written by others"
+        ):
             read_input(link, trust=Trust.OPERATOR)
 
 
@@ -244,7 +246,7 @@ def test_signers_that_others_may_replace_prove_nothing(tmp_path: Path) -> None:
     )
     tmp_path.chmod(0o777)
     why = why_not_signed(document, tmp_path / "signers", "staging")
-    assert f"the folder {tmp_path} may be written by others" in why
+    assert f"the directory {tmp_path} may be written by others" in why
     (tmp_path / "signers").unlink()
     os.mkfifo(tmp_path / "signers")
     assert "it is a named pipe" in why_not_signed(document, tmp_path / "signers", "staging")

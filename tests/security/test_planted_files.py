@@ -85,7 +85,7 @@ def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_
     for place, said in (
         (
             link,
-            f"the link {link}, which lies in a folder that everybody may write, belongs to nobody",
+            f"the link {link}, in a directory that everybody can write to, belongs to nobody",
         ),
         (folders / "victim", "belongs to nobody"),
         (theirs(file), f"^.Errno 13. {file}, which lies in .* belongs to nobody"),
@@ -249,7 +249,7 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
         ended = invoked(victim.parent, lab.environment, words)
         assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
         assert (
-            f"the link {link}, which lies in a folder that everybody may write, belongs to nobody"
+            f"the link {link}, in a directory that everybody can write to, belongs to nobody"
             in ended.stderr
         )
     assert victim.stat().st_mode & 0o777 == 0o644
@@ -336,7 +336,7 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
     ended = invoked(home, variables, flags).ends(ExitCode.USAGE)
-    assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
+    assert "ansible.cfg of the current directory is refused: the directory" in ended.stderr
     assert not marker.exists()
     invoked(home, {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}, flags)
     assert marker.exists()

@@ -88,7 +88,7 @@ def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> No
 
 
 def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: Lab) -> None:
-    """While the cluster does not answer; the process itself still says that it is well."""
+    """While the cluster does not respond; the process itself still says that it is well."""
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
     asked_as = Client(lab, workers(lab)[0]).id
     try:

@@ -93,7 +93,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
     if "timedout" in result:
         period = result["timedout"].get("period") if isinstance(result["timedout"], dict) else None
         within = f" within {period} s" if period else ""
-        return SshTimeoutError(f"no answer{within} while running the command")
+        return SshTimeoutError(f"no response{within} while running the command")
     status = result.get("rc")
     if not isinstance(status, int):
         why = str(result.get("msg") or result.get("exception") or "no reason given")

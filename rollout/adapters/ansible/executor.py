@@ -51,7 +51,7 @@ class AnsibleExecutor:
 
         Raises:
             SshUnreachableError: no connection, or it broke, perhaps after the command had run.
-            SshTimeoutError: no answer within `timeout` seconds.
+            SshTimeoutError: no response within `timeout` seconds.
             SshAuthError: the host refuses user or key.
             HostKeyError: the host's key is unknown, or has changed.
             SshError: Ansible could not run the command.
@@ -121,7 +121,7 @@ class AnsibleExecutor:
                 if answered and answered.host in waiting:
                     yield waiting.pop(answered.host), answered.answer
             for _, name in sorted(waiting.items()):
-                yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
+                yield name, SshUnreachableError(f"Ansible gave no response: {run.last_output}")
         finally:
             run.end()
 
@@ -184,7 +184,7 @@ class CommandQueue:
         except TimeoutError:
             # A command that has not started is replaced. One that has started may still complete.
             _write_command(commands.folder, turn, "true", 1)
-            return SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s")
+            return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
         """Tell every host that there are no more commands, and end the run."""

@@ -118,7 +118,7 @@ def read_inventory(
             folder=settings.folder,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"inventory {path}: ansible-inventory does not answer: {error}"
+        message = f"inventory {path}: ansible-inventory does not respond: {error}"
         raise InventoryError(message) from error
     hint = f"Try: ansible-inventory -i {path} --list"
     stderr = program.stderr.decode(errors="replace")

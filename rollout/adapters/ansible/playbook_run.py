@@ -178,7 +178,7 @@ class AnsiblePlaybooks:
         for occasion, file in files.items():
             if not file.is_file():
                 key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
-                hint = "Paths are those of the current folder."
+                hint = "Paths are relative to the current directory."
                 raise InputError(f"{key} {file}: no such file", hint=hint)
             try:
                 check_input(file, trust=Trust.OWNER)

@@ -169,9 +169,9 @@ class AnsibleSettings:
             reason = distrust(here)
             if reason:
                 raise UsageError(
-                    f"ansible.cfg of the current folder is refused: {reason}",
+                    f"ansible.cfg of the current directory is refused: {reason}",
                     hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it:"
-                    " run rollout in another folder.",
+                    " run rollout in another directory.",
                 )
             return here
         home = Path(self.environment.get("HOME", "/"))

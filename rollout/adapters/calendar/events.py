@@ -44,7 +44,7 @@ _OTHERS = frozenset(
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Times are clamped to these, so that no timezone moves one outside the range of `datetime`.
+# Times are clamped to these, so that no time zone moves one outside the range of `datetime`.
 _FIRST = datetime(1, 1, 3, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -54,7 +54,7 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event. Times without a timezone are in the calendar's timezone."""
+    """An event. Times without a time zone are in the calendar's timezone."""
 
     block: Block
     zones: Zones
@@ -106,7 +106,7 @@ class CalendarEvent:
 
     @property
     def zone(self) -> tzinfo:
-        """The timezone of its occurrences."""
+        """The time zone of its occurrences."""
         own = self.start.tzinfo if isinstance(self.start, datetime) else None
         return own or self.zones.of_calendar
 
@@ -174,7 +174,7 @@ class CalendarEvent:
                 self._check_form(line, begin)
                 until = _add_clamped(begin, end) if isinstance(end, timedelta) else end
                 if bool(begin.tzinfo) != bool(until.tzinfo):
-                    line.refuse("one end of a period has a timezone, the other has none")
+                    line.refuse("one end of a period has a time zone, the other has none")
                 if until <= begin:
                     line.refuse("a period ends before it begins")
                 ends = periods.setdefault(_local_time(begin, self.zone), [])
@@ -205,7 +205,7 @@ class CalendarEvent:
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
         own = self.start.tzinfo if isinstance(self.start, datetime) else None
         if own and isinstance(value, datetime) and not value.tzinfo:
-            line.refuse("it has no timezone, and DTSTART has one")
+            line.refuse("it has no time zone, and DTSTART has one")
         return value
 
     @cached_property
@@ -230,7 +230,7 @@ class CalendarEvent:
         first = _instant(self.start, self.zone)
         end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
-            # It may have a timezone of its own.
+            # It may have a time zone of its own.
             end = _instant(self._date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
@@ -260,11 +260,11 @@ class CalendarEvent:
 
     def _check_zone(self, line: ContentLine, zone: str) -> None:
         if not self.zones.has(zone):
-            line.refuse(f"the timezone {zone!r} is not known")
+            line.refuse(f"the time zone {zone!r} is not known")
         if "Z" in line.value:
-            line.refuse("it is in UTC and in a timezone at once")
+            line.refuse("it is in UTC and in a time zone at once")
         if re.fullmatch(_DATE, line.value.split(",")[0]):
-            line.refuse("a date has no timezone")
+            line.refuse("a date has no time zone")
 
 
 def _read(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:
@@ -282,7 +282,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the zone's time on the clock, without a timezone; for a day, its midnight."""
+    """Return the zone's time on the clock, without a time zone; for a day, its midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:

@@ -1,9 +1,9 @@
 """Read the events of the next two years from an iCalendar file (RFC 5545), as freezes.
 
-All-day events and times without a timezone are in the calendar's own timezone, or else in `zone`.
+All-day events and times without a time zone are in the calendar's own time zone, or else in `zone`.
 Overlapping events are one freeze. Anything that is not understood is an error, because a freeze
 would be missing. Reading takes a bounded time: rules end with the year 9999, and the CPU time is
-checked with each timezone, event and occurrence.
+checked with each time zone, event and occurrence.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ def read_calendar(
 ) -> tuple[str, ...]:
     """Return the events around and after `now`, in the form of `gates.freeze`.
 
-    `zone` is the timezone of a calendar that names none. `UsageError` if a file is invalid.
+    `zone` is the time zone of a calendar that names none. `UsageError` if a file is invalid.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)

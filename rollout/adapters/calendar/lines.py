@@ -88,7 +88,7 @@ class Patience:
     def check(self, block: Block) -> None:
         """Raise `CalendarError` for this block if the time is over."""
         if time.thread_time() > self.end:
-            block.refuse("the calendar takes too long: it has too many events or timezones")
+            block.refuse("the calendar takes too long: it has too many events or time zones")
 
 
 def read_calendar_block(content: bytes) -> Block:

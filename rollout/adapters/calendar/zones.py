@@ -1,4 +1,4 @@
-"""The timezones of an iCalendar file: from the IANA database, Windows or the file itself."""
+"""The time zones of an iCalendar file: from the IANA database, Windows or the file itself."""
 
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -16,13 +16,13 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The timezones that a file may name. `of_calendar` is the default for times and days."""
+    """The time zones that a file may name. `of_calendar` is the default for times and days."""
 
     of_calendar: tzinfo
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
-        """Return whether the timezone is known."""
+        """Return whether the time zone is known."""
         from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
 
         name = name.strip("/")
@@ -34,9 +34,9 @@ class Zones:
 
 
 def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
-    """Return the timezones of a calendar; `CalendarError` for a definition that is not understood.
+    """Return the time zones of a calendar; `CalendarError` for a definition that is not understood.
 
-    `default` is the calendar's timezone if it names none. Outlook only defines the timezone of its
+    `default` is the calendar's time zone if it names none. Outlook only defines the time zone of its
     events, so the only definition in a file is the calendar's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
@@ -53,12 +53,12 @@ def _zone(line: ContentLine, zones: Zones) -> tzinfo:
     name = line.value.strip().strip("/")
     zone = tzp.timezone(name) if zones.has(name) else None
     if zone is None:
-        line.refuse(f"the timezone {name!r} is not known")
+        line.refuse(f"the time zone {name!r} is not known")
     return zone
 
 
 def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
-    """Register the timezones of this file with icalendar, and forget those of another file."""
+    """Register the time zones of this file with icalendar, and forget those of another file."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
@@ -67,17 +67,17 @@ def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
         patience.check(block)
         line = block.one("TZID")
         if line is None:
-            block.refuse("a timezone without TZID")
+            block.refuse("a time zone without TZID")
         _check_parts(block)
         name = line.value.strip("/")
         if _is_in_database(name):
             continue
         if name in names:
-            line.refuse("the timezone is defined twice")
+            line.refuse("the time zone is defined twice")
         try:
             Timezone.from_ical(block.text())
         except _INVALID_DEFINITION as error:
-            why = f"the timezone {line.value!r} is not understood: {error}"
+            why = f"the time zone {line.value!r} is not understood: {error}"
             raise CalendarError(block.number, why) from error
         names.add(name)
     return frozenset(names)
@@ -86,16 +86,16 @@ def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
 def _check_parts(block: Block) -> None:
     for part in block.blocks:
         if part.name not in _PARTS:
-            part.refuse("a timezone has no such part")
+            part.refuse("a time zone has no such part")
         for name in ("DTSTART", "TZOFFSETFROM", "TZOFFSETTO"):
             if part.one(name) is None:
-                part.refuse(f"a part of a timezone without {name}")
+                part.refuse(f"a part of a time zone without {name}")
         for rule in part.all("RRULE"):
             read_rule(rule, ("YEARLY",))
         for rule in part.all("EXRULE"):
             rule.refuse("it is not understood")
     if not block.blocks:
-        block.refuse("a timezone without STANDARD or DAYLIGHT")
+        block.refuse("a time zone without STANDARD or DAYLIGHT")
 
 
 def _is_in_database(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Check successful answers of the API server, and translate exchanges that brought no answer.
+"""Check successful answers of the API server, and translate exchanges that brought no response.
 
 A proxy or a login page answers 200 as well, and a connection may break in the middle of an answer.
 This must not be taken for an empty list or a completed change, so every body must be JSON of the
@@ -48,8 +48,12 @@ _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str]
     (http.NameResolutionError, "the host name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
     (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
-    (http.ConnectTimeoutError, "no connection to {server}: it did not answer in time", _REACH_HINT),
-    ((http.ReadTimeoutError, TimeoutError), "{server} did not answer {request} in time", ""),
+    (
+        http.ConnectTimeoutError,
+        "no connection to {server}: it did not respond in time",
+        _REACH_HINT,
+    ),
+    ((http.ReadTimeoutError, TimeoutError), "{server} did not respond {request} in time", ""),
     (_BROKEN, "the connection to {server} broke during {request}: {cause}", ""),
     (Exception, "{request} at {server} failed: {cause}", _REACH_HINT),
 )

@@ -163,7 +163,7 @@ class Programs:
             # A stream that went to the terminal is None, which the package does not expect.
             return _process_result((stdout or "", stderr or ""), process.returncode)
         environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
-        hung = TimeoutError(f"no answer within {LOGIN_LIMIT:.0f}s")
+        hung = TimeoutError(f"no response within {LOGIN_LIMIT:.0f}s")
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
             raise hung
         try:

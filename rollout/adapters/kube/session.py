@@ -394,7 +394,7 @@ class Recovery:
         self._was_accepted = True
 
     def note_outage(self) -> None:
-        """Note that the server did not answer, or answered that it is unavailable."""
+        """Note that the server did not respond, or answered that it is unavailable."""
         self._latest_outage = time.monotonic()
 
     def judge(self, error: ApiError) -> ApiError:

@@ -195,7 +195,7 @@ class Client:
             raise InputError(f"{_CLIENT} cannot be run: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise InputError(
-                f"ssh -G {name} did not answer within {_SECONDS:.3g} s",
+                f"ssh -G {name} did not respond within {_SECONDS:.3g} s",
                 hint="Check whether its Match exec or CanonicalizeHostname hangs.",
             ) from error
         if done.returncode:

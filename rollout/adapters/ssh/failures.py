@@ -71,7 +71,7 @@ def ssh_error(
     if seconds_allowed is not None:
         address = f"the address {host.address}"
         return SshTimeoutError(
-            f"no answer within {seconds_allowed:.3g} s while {doing}{cause}",
+            f"no response within {seconds_allowed:.3g} s while {doing}{cause}",
             hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
     if host.proxy and doing == AGREEING:

@@ -37,7 +37,7 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """A Node's host and its key, or the `error` of a host that did not answer.
+    """A Node's host and its key, or the `error` of a host that did not respond.
 
     `before` holds the host's keys on file.
     """

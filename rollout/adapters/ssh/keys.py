@@ -288,7 +288,7 @@ class _AgentCertificate(HeldKey):
 
 @contextmanager
 def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none if it does not answer.
+    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none if it does not respond.
 
     An agent answers one request at a time, so each SSH connection has its own socket to it.
     """

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
-_DRY_RUN = option(None, "Change nothing: client or server, as in kubectl [server]", "MODE")
+_DRY_RUN = option(
+    None, "Do not change anything: none, client or server, as in kubectl [server]", "MODE"
+)
 # --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."

@@ -16,7 +16,7 @@ class Shell(StrEnum):
 
 
 def completion(shell: Shell = argument(..., "Shell to print the script for.", "SHELL")) -> None:
-    """Print the completion script of a shell, for commands, flags and their values.
+    """Print the completion script for a shell, with commands, flags and their values.
 
     \b
     Examples:

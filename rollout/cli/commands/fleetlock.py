@@ -46,7 +46,9 @@ fleetlock_app = typer.Typer(
 )
 @takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
 def serve(settings: Given) -> None:
-    """Serve FleetLock until SIGTERM. Hosts may reboot once their nodes are drained, as in apply.
+    """Serve FleetLock until SIGTERM.
+
+    Hosts may reboot once their nodes have been drained by the rules of apply.
 
     You can run several replicas, because all state is stored in the cluster. Does not use SSH.
 
@@ -100,8 +102,8 @@ def release(
 ) -> None:
     """Revoke the slot of a node, and uncordon the node if that is safe. Its host has to ask again.
 
-    Watches a node whose host may be about to reboot for a minute. If the node is down by then, it
-    stays cordoned.
+    If the host may be about to reboot, watches the node for a minute first. If the node is down by
+    then, it stays cordoned.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ _EXAMPLES = "Examples:"
 _MARK = "\b"
 # Longer than the description of any command.
 _LINE = 200
-_PAGES = "Write a man page for every command to this folder"
+_PAGES = "Write a man page for every command to this directory"
 
 
 def help(  # noqa: A001 - the command's name

@@ -37,7 +37,7 @@ def history(
     run: str = argument("", _RUN, "RUN", run_ids),
     check: bool = option(False, _CHECK),
 ) -> None:
-    """List the runs recorded on this machine, of all clusters, or show one as a timeline.
+    """List the runs of all clusters recorded on this machine, or show one as a timeline.
 
     \b
     Examples:

@@ -69,7 +69,8 @@ def _absolute(file: Path | None) -> str:
 
 _OUT = "File to write; default: the file of --known-hosts, else stdout"
 _FINGERPRINTS = (
-    "File with the fingerprints that the hosts' consoles print, or a folder with one file per Node"
+    "File with the fingerprints that the hosts' consoles print, or a directory with one file"
+    " per Node"
 )
 
 
@@ -80,7 +81,7 @@ def known_hosts(
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
-    """Scan the Nodes' host keys into a known_hosts file, after confirmation.
+    """Scan the host keys of the Nodes, and add them to a known_hosts file after confirmation.
 
     A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and
     other new keys if you confirm them or give --yes. Writes a changed key only if it matches a

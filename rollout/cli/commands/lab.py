@@ -41,14 +41,14 @@ _SCENARIO = option(
 _SPEED = "Simulated seconds per real second"
 _DIRECTORY = option(
     Path("rollout-lab"),
-    "Folder for the files of the lab: kubeconfig, inventory, known_hosts, key and env",
+    "Directory for the files of the lab: kubeconfig, inventory, known_hosts, key and env",
     "DIR",
     "--dir",
 )
 _FLEETLOCK = option(
     "",
-    "FleetLock server that hosts ask before they reboot, like Zincati; for the hosts that the"
-    " scenario names, else all",
+    "FleetLock server that hosts ask before they reboot, as Zincati does; used by the hosts that"
+    " the scenario lists, or else by all hosts",
     "URL",
 )
 _LIKE = option(

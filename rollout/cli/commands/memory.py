@@ -61,11 +61,11 @@ def pause(
     node: list[str] | None = _NODES,
     all: bool = option(False, "Pause all nodes, including those that join later"),
     reason: str = option(
-        "", "Reason for the pause, which status and plan show", "TEXT", parser=_reason
+        "", "Reason for the pause, shown by status and plan", "TEXT", parser=_reason
     ),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
-    """Keep rollouts from starting these nodes, or with --all any node.
+    """Keep rollouts from rebooting these nodes, or all nodes (--all).
 
     Nodes in flight still finish. Does not cordon nodes. `rollout abort` does not end a pause.
 
@@ -103,7 +103,7 @@ def unpause(
     settings: Given,
     node: list[str] | None = _NODES,
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
-    unattended: bool = option(False, "Let rollout operate start nodes again after rollout abort"),
+    unattended: bool = option(False, "Let rollout operate reboot nodes again after rollout abort"),
 ) -> None:
     """End the pause of nodes, or allow unattended passes again after an abort.
 
@@ -155,7 +155,7 @@ def _unpause_lines(
     if all_nodes and before.pause is not None:
         lines.append(f"The pause of all nodes has ended. It was: {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:
-        lines.append("Unattended passes may start nodes again.")
+        lines.append("Unattended passes may reboot nodes again.")
     if rest and not all_nodes:
         lines.append(f"Not paused by rollout: {shortened([node.name for node in rest])}.")
     if lines:
@@ -268,7 +268,7 @@ _PROVEN_VERSION = argument(
     proven_versions,
 )
 _EVIDENCE_FILE = option(
-    None, "File to write, or a folder/ for VERSION-CLUSTER.json; default: stdout", "FILE"
+    None, "File to write, or a directory/ for VERSION-CLUSTER.json; default: stdout", "FILE"
 )
 _SIGN_KEY = option(
     None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
@@ -284,8 +284,8 @@ def evidence(
 ) -> None:
     """Export proof that a version works, for other clusters to require.
 
-    Counts the nodes that rollouts rebooted into the version, verified, and that are Ready with it
-    now. Does not connect to the hosts.
+    Counts the nodes whose reboot into the version was verified, and that are now Ready and running
+    it. Does not connect to the hosts.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ def plan(
 ) -> None:
     """Show what apply would do, or show a saved plan. Changes nothing.
 
-    Shows the waves, warnings and blockers (exit code 6). -o wide shows more.
+    Shows the waves, warnings and blockers. Exits 6 if there are blockers.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ def status(
     watch: bool = option(False, "Watch the rollout until it ends", "", "--watch", "-w"),
     pending: bool = option(False, "Only pending nodes and nodes in the current rollout"),
 ) -> None:
-    """Show which nodes are pending a reboot, why the others are not, and the current rollout.
+    """Show which nodes are waiting for a reboot, why others are not, and any rollout in progress.
 
     \b
     Examples:

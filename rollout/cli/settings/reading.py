@@ -67,7 +67,9 @@ _OTHER_VARIABLES = (
 _SERVICE_VARIABLE = re.compile(
     r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-_OWN_FILE = "Name another file with --config. Only you and root may write it and its folder."
+_OWN_FILE = (
+    "Name another file with --config. It and its directory must be writable only by you or root."
+)
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
@@ -293,7 +295,7 @@ def _hint(name: str) -> str:
     similar = nearest(name) or nearest(name.rpartition(".")[2])
     if similar:
         return f"Did you mean {similar}? {_EXAMPLE}"
-    return "See them all in docs/configuration.md."
+    return "See Configuration in the documentation of rollout."
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:

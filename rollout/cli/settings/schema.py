@@ -16,6 +16,7 @@ from typing import Annotated, get_args, get_type_hints
 from rollout.cli import terminal
 from rollout.cli.settings.values import (
     AlertLabel,
+    Annotation,
     Command,
     EvidenceSource,
     Expression,
@@ -119,7 +120,7 @@ class LockSettings(SettingsTable):
     """The Lease that keeps rollouts from running at the same time."""
 
     namespace: Namespace = setting(
-        LEASE_NAMESPACE, "Namespace of the Lease, the record and the memory"
+        LEASE_NAMESPACE, "Namespace of the Lease, the record and the failure memory"
     )
     duration: Duration = setting(Duration(30), "How long the Lease stays valid without a renewal")
 
@@ -135,12 +136,12 @@ class NodesSettings(SettingsTable):
     selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
     node: tuple[NodeName, ...] = flag((), "Only this node; repeatable")
     exclude: tuple[NodeName, ...] = flag((), "Skip this node or glob pattern; repeatable")
-    allow: tuple[Annotated[str, Setting("WORD", words=(*Allow, *RIVALS))], ...] = flag(
+    allow: tuple[Annotated[str, Setting("REFUSAL", words=(*Allow, *RIVALS))], ...] = flag(
         (),
         "Override a refusal: blocked, cordoned, held, idle, unhealthy, or a reboot coordinator such"
-        " as kured; repeatable, see docs/configuration.md",
+        " as kured; repeatable",
     )
-    skip: tuple[Skip, ...] | None = flag(None, "blocked: skip nodes that have blockers")
+    skip: tuple[Skip, ...] | None = flag(None, "Skip nodes that have blockers", metavar="blocked")
 
 
 class DetectSettings(SettingsTable):
@@ -160,7 +161,9 @@ class DetectSettings(SettingsTable):
 class SshSettings(SettingsTable):
     """How to connect to the hosts."""
 
-    executor: Executor = flag(Executor.SSH, "Connect with ssh (built in) or ansible")
+    executor: Executor = flag(
+        Executor.SSH, "Connect with ssh (built in) or ansible", metavar="ssh|ansible"
+    )
     inventory: Path | None = flag(
         None, "Ansible inventory; default: the Nodes' addresses", short="-i"
     )
@@ -178,9 +181,9 @@ class SshSettings(SettingsTable):
     known_hosts: Path | None = flag(None, "known_hosts file; default: from ssh_config")
     config: Path | None = flag(None, "ssh_config file, or none; default: as for ssh", "ssh-config")
     host_key_checking: HostKeyChecking = flag(
-        HostKeyChecking.STRICT, "Host key check: strict or accept-new"
+        HostKeyChecking.STRICT, "Host key check: strict or accept-new", metavar="MODE"
     )
-    probe_timeout: Duration = setting(Duration(60), "How long to wait for one host to answer")
+    probe_timeout: Duration = setting(Duration(60), "How long to wait for one host to respond")
     probe_concurrency: int = setting(50, "Maximum number of hosts queried at once", least=1)
 
 
@@ -190,14 +193,18 @@ class WavesSettings(SettingsTable):
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
     )
-    max_failures: Count = flag(_POLICY.max_failures, "Stop starting nodes after this many failures")
-    strategy: Strategy = flag(_POLICY.strategy, "Start nodes in waves, or rolling")
+    max_failures: Count = flag(_POLICY.max_failures, "Begin no more nodes after this many failures")
+    strategy: Strategy = flag(
+        _POLICY.strategy, "Begin nodes in waves, or rolling", metavar="STRATEGY"
+    )
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
         _POLICY.spread_by, "Keep each wave within one value of this node label, such as a zone"
     )
     control_plane: ControlPlaneOrder = flag(
-        _POLICY.control_plane, "When to reboot control-plane nodes: last, first or exclude"
+        _POLICY.control_plane,
+        "When to reboot control-plane nodes: last, first or exclude",
+        metavar="WHEN",
     )
     control_plane_selector: Selector = setting(
         _POLICY.control_plane_selector,
@@ -213,7 +220,7 @@ class WavesSettings(SettingsTable):
     settle_timeout: Pause = flag(
         _POLICY.settle_timeout, "How long to wait for evicted pods to become available elsewhere"
     )
-    soak: Pause = setting(_GATES.soak, "How long to pause between two waves")
+    soak: Pause = setting(_GATES.soak, "How long to wait between two waves")
     stop: StopMode = setting(
         StopMode.FINISH,
         "On Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet",
@@ -236,7 +243,7 @@ class DrainSettings(SettingsTable):
         " --no-delete-emptydir-data",
     )
     disable_eviction: bool = flag(
-        _DRAIN.disable_eviction, "Delete pods, bypassing disruption budgets"
+        _DRAIN.disable_eviction, "Delete pods, bypassing PodDisruptionBudgets"
     )
     pod_selector: Selector = flag(
         _DRAIN.pod_selector, "Evict only matching pods; the reboot kills others"
@@ -265,7 +272,7 @@ class DrainSettings(SettingsTable):
         " its replacement is Ready before the old pod ends",
     )
     delay: Pause = setting(
-        _POLICY.courtesy.drain_delay, "How long to pause between the cordon and the first eviction"
+        _POLICY.courtesy.drain_delay, "How long to wait between the cordon and the first eviction"
     )
     prefer_no_schedule_taint: bool = setting(
         True,
@@ -288,7 +295,7 @@ class RebootSettings(SettingsTable):
         _POLICY.ready_timeout, "How long a node may take to become Ready"
     )
     delay: Pause = setting(
-        _POLICY.courtesy.reboot_delay, "How long to pause between the drain and the reboot"
+        _POLICY.courtesy.reboot_delay, "How long to wait between the drain and the reboot"
     )
     command: Command = setting(
         "",
@@ -306,21 +313,21 @@ class RebootSettings(SettingsTable):
 
 
 class GatesSettings(SettingsTable):
-    """What may hold a node before its start, its reboot or its return."""
+    """What may hold a node before its drain, its reboot or its return."""
 
     window: tuple[Window, ...] = flag(
-        (), "Start nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"
+        (), "Begin nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Start no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
+        "Begin no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
         " year) or last fri; add HH:MM LENGTH for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
-        None, "Start no node during the events of this iCalendar file, which each pass reads again"
+        None, "Begin no node during the events of this iCalendar file, which each pass reads again"
     )
     wait_window: bool = setting(
-        False, "Wait for the next window instead of ending with nodes not started"
+        False, "Wait for the next window instead of ending while nodes remain"
     )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
     command: GateCommand = setting(
@@ -331,12 +338,12 @@ class GatesSettings(SettingsTable):
         "How long pods, alerts, unhealthy objects or the gate command may hold a node",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
-        (), "Start no node that runs a pod matching this label selector"
+        (), "Begin no node that runs a pod matching this label selector"
     )
-    before_reboot_annotations: tuple[Label, ...] = setting(
+    before_reboot_annotations: tuple[Annotation, ...] = setting(
         (), "Drain a node once its checks set these annotations to true"
     )
-    after_reboot_annotations: tuple[Label, ...] = setting(
+    after_reboot_annotations: tuple[Annotation, ...] = setting(
         (), "Uncordon a node once its checks set these annotations to true"
     )
     hook_prefix: LabelPrefix = setting(
@@ -359,7 +366,11 @@ class OutputSettings(SettingsTable):
     """The output and the journal."""
 
     format: OutputFormat = flag(
-        OutputFormat.TEXT, "Output format: text, wide, json, yaml or name", "output", short="-o"
+        OutputFormat.TEXT,
+        "Output format: text, wide, json, yaml or name",
+        "output",
+        short="-o",
+        metavar="FORMAT",
     )
     verbose: int = flag(0, "Print more: -v for stages, -vv for API requests", short="-v", least=0)
     journal: Path | None = setting(
@@ -405,7 +416,7 @@ class AlertsSettings(SettingsTable):
     """Alerts in Prometheus that hold nodes."""
 
     prometheus_url: PrometheusUrl = setting(
-        "", "Start no node while alerts fire in this Prometheus, or while it cannot be reached"
+        "", "Begin no node while alerts fire in this Prometheus, or while it cannot be reached"
     )
     alertmanager_url: PrometheusUrl = setting(
         "", "Ignore alerts that this Alertmanager has silenced"
@@ -460,7 +471,7 @@ class NotifySettings(SettingsTable):
         hidden_in="ROLLOUT_NOTIFY",
     )
     on: tuple[NotifyEvent, ...] = setting(
-        tuple(NotifyEvent), "Notify only about these events; default: all"
+        tuple(NotifyEvent), "Notify only about these events; default: all", metavar="EVENT"
     )
     held_after: Duration = setting(
         Duration(600), "Notify when an eviction has been refused for this long"
@@ -474,7 +485,7 @@ class OperateSettings(SettingsTable):
         Duration(600), "Time from the start of one pass to the start of the next"
     )
     active_deadline: Duration | None = flag(
-        None, "Maximum length of a pass: start only nodes that can finish in time"
+        None, "Maximum length of a pass: begin only nodes that can finish in time"
     )
     finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
 
@@ -484,12 +495,13 @@ class EvidenceSettings(SettingsTable):
 
     source: EvidenceSource = flag(
         "",
-        "Reboot only into versions proven in a file, folder, URL or configmap",
+        "Reboot only into versions proven in a file, directory, URL or configmap",
         "require-evidence",
     )
     cluster: Principal = setting(
         "",
-        "Cluster whose evidence is required: its cluster.name or UID, and the signing principal",
+        "Cluster whose evidence is required, by its cluster.name or UID; this is also the principal"
+        " in allowed-signers",
     )
     allowed_signers: Path | None = setting(
         None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY"
@@ -519,7 +531,9 @@ class FleetLockSettings(SettingsTable):
         (), "Selector that a node must match to use the group; repeatable"
     )
     slot_timeout: Duration = flag(
-        Duration(3600), "How long to wait for a host to come back after its reboot is granted"
+        Duration(3600),
+        "How long a host may take to ask again after its drain, and to come back after its reboot is"
+        " granted",
     )
 
 
@@ -531,23 +545,23 @@ class PoolSettings(SettingsTable):
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
     selector: Selector = setting("", "Label selector of its nodes", is_required=True)
-    after: tuple[Name, ...] = setting((), "Pools that must end before this one starts")
+    after: tuple[Name, ...] = setting((), "Pools that must be done before rollout begins this one")
     max_unavailable: Count | None = setting(None, "Maximum number of its nodes unavailable at once")
     canary: int | None = setting(None, "Reboot this many nodes first, one at a time", least=0)
     ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves, such as 1,10%,25%")
-    strategy: Strategy | None = setting(None, "Start nodes in waves, or rolling")
+    strategy: Strategy | None = setting(None, "Begin nodes in waves, or rolling")
     spread_by: Label | None = setting(None, "Keep each wave within one value of this node label")
     reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
     ready_timeout: Duration | None = setting(None, "How long a node may take to become Ready")
     window: tuple[Window, ...] = setting(
-        (), "Start its nodes only in this window, and within gates.window"
+        (), "Begin its nodes only in this window, and within gates.window"
     )
 
 
 class CriticalSettings(SettingsTable):
-    """Critical pods, evicted as if a disruption budget had this minAvailable."""
+    """Critical pods, evicted as if a PodDisruptionBudget had this minAvailable."""
 
     namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
     selector: Selector = setting("", "Label selector of the pods", is_required=True)

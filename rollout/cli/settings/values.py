@@ -277,6 +277,7 @@ _SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web"
 GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, between=";")]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
 Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
+Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
@@ -350,7 +351,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
         if get_origin(kind) is Annotated:
             kind, form = get_args(kind)
         elif issubclass(kind, Enum):
-            form = Setting("WORD", words=tuple(item.value for item in kind))
+            form = Setting("VALUE", words=tuple(item.value for item in kind))
         else:
             form = _FORMS.get(kind, Setting())
         key = item.name.replace("_", "-")

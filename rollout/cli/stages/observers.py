@@ -400,4 +400,4 @@ def deliver_changes(
         ended.set()
         thread.join(_LAST_SECONDS)
         if thread.is_alive():
-            fail(f"no answer within {_LAST_SECONDS:g}s")
+            fail(f"no response within {_LAST_SECONDS:g}s")

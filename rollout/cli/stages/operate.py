@@ -136,7 +136,7 @@ class Operation:
         if self.settings.output.as_json:
             execute.report_no_plan(why)
         else:
-            show_lines("\n".join((f"No node is started: {why}.", *details)))
+            show_lines("\n".join((f"No node can be rebooted now: {why}.", *details)))
         return ExitCode.OK
 
     def make_passes(self, ignore_signals: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class _Pass:
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = (
-            f"{heading(unfinished)}; a person started it, so operate does not continue it:"
+            f"{heading(unfinished)}; someone started it with apply, so operate does not continue it:"
             f" {ways_out(unfinished)}"
         )
         self._notify_of_waiting(unfinished, why)

@@ -47,7 +47,7 @@ def refuse_without_record(unfinished: Unfinished) -> None:
         raise BlockedError(
             f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
             " unknown and it cannot be resumed",
-            hint="rollout abort returns the started nodes, and removes an unreadable record.",
+            hint="rollout abort returns the nodes in flight, and removes an unreadable record.",
         )
 
 

@@ -60,7 +60,7 @@ _ANSWER_SECONDS = 5.0
 _PAUSE = 2.0
 _PAUSE_PER_READING = 10.0
 _LEAVE = "Ctrl-C ends this view, not the rollout"
-_AWAY = "the API server does not answer: this is how it was last seen"
+_AWAY = "the API server does not respond: this is how it was last seen"
 
 
 _Awaited = Mapping[str, Sequence[AwaitedPod]]
@@ -199,12 +199,14 @@ def why_closed(policy: Policy) -> str:
     now = wiring.now()
     closed = schedule.why_closed(now)
     if closed:
-        return f"No node is started now: {text(closed)}."
+        return f"No node can be rebooted now: {text(closed)}."
     sentences = list[str]()
     for pool in policy.pools:
         closed = schedule.in_pool(policy, pool.name).why_closed(now)
         if closed:
-            sentences.append(f"No node of the pool {pool.name} is started now: {text(closed)}.")
+            sentences.append(
+                f"No node of the pool {pool.name} can be rebooted now: {text(closed)}."
+            )
     return " ".join(sentences)
 
 
@@ -341,7 +343,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 def _read_repeatedly(
     api: ClusterApi, namespace: str, stop: StopRequest
 ) -> Iterator[_RolloutSnapshot | None]:
-    """Yield a snapshot after each pause, or None while the API server does not answer.
+    """Yield a snapshot after each pause, or None while the API server does not respond.
 
     Raises `KeyboardInterrupt` once a signal asks for the end.
     """

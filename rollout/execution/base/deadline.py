@@ -71,7 +71,7 @@ def is_passing(error: BaseException) -> bool:
 def has_answered(error: BaseException) -> bool:
     """Whether the error is passing and a server has sent it.
 
-    At the start, a server that does not answer probably has the wrong address.
+    At the start, a server that does not respond probably has the wrong address.
     """
     return is_passing(error) and isinstance(error, ApiError) and error.status != 0
 

@@ -313,6 +313,6 @@ class Evictor:
         if attempt.error is None:
             return
         if attempt.error.status:
-            # An answer may be about this pod alone; no answer is about the server.
+            # An answer may be about this pod alone; no response is about the server.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

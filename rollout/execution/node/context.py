@@ -115,7 +115,7 @@ class HostAccess(Protocol):
 
     @property
     def error(self) -> SshError | None:
-        """Why the host did not answer when it was last asked, None if it did."""
+        """Why the host did not respond when it was last asked, None if it did."""
         ...
 
     def boot_now(self) -> BootFacts | None:

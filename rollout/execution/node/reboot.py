@@ -166,7 +166,7 @@ def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, s
     try:
         result = _request_reboot(context, host, targets)
     except SshTimeoutError as error:
-        _report_wait(context, host, f"no answer to the reboot command: {error}")
+        _report_wait(context, host, f"no response to the reboot command: {error}")
         return _Request.SENT
     except (SshUnreachableError, _NotNowError) as error:
         _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
@@ -239,7 +239,7 @@ def _check_may_reboot(
 
 
 def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
-    wait = "it did not answer"
+    wait = "it did not respond"
     while not deadline.expired:
         deadline.pause(_FIRST_PAUSE)
         facts, wait = read_boot(host, deadline.remaining)
@@ -301,7 +301,7 @@ class _Doubt:
     def request_reboot(self) -> str | None:
         """Request the reboot if it may be; return why it may not, else None.
 
-        The doubt stays open if the host does not answer, or refuses as a host does that is going
+        The doubt stays open if the host does not respond, or refuses as a host does that is going
         down. `RefilledError` is raised at once, because draining does no harm to a host that was
         asked before. Other reasons are raised once the host has surely not been asked.
         """

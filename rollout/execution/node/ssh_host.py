@@ -117,7 +117,7 @@ class RolloutHosts:
 
 
 def is_host_silent(error: SshError | None) -> bool:
-    """Whether the host did not answer at all, as while it reboots."""
+    """Whether the host did not respond at all, as while it reboots."""
     return isinstance(error, SshRefusedError | SshTimeoutError)
 
 
@@ -127,7 +127,7 @@ def is_login_refused(error: SshError | None) -> bool:
 
 
 def read_boot(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
-    """Return facts of the current boot, None if there is no answer; and what to wait for.
+    """Return facts of the current boot, None if there is no response; and what to wait for.
 
     `left` is the number of seconds until a deadline. Raises `NodeFailure` if another machine
     answers, which cannot be trusted.

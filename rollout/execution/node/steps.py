@@ -196,7 +196,7 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
     """Return the progress with the version that is staged now, unless it is the same.
 
-    `WithheldError` if the node may not be rebooted into it. A host that does not answer now is
+    `WithheldError` if the node may not be rebooted into it. A host that does not respond now is
     asked again right before its reboot.
     """
     _, observation = _observe_node(context, host)

@@ -18,7 +18,7 @@ Three rules are visible in the table:
 
 1. Only `proven` leads to done, and only after `booted` and `ready`.
 2. Only a drained node's reboot is requested. The other way to rebooting is `taken-up-rebooting`:
-   the host has rebooted by itself, or a failed one does not answer.
+   the host has rebooted by itself, or a failed one does not respond.
 3. A node that is not proven is either `returned` (rollout removes its cordon and its marks) or has
    `failed`. Until its reboot is requested, it can always be returned.
 

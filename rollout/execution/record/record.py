@@ -248,8 +248,8 @@ def _unpack(packed: bytes) -> bytes:
 # Bytes. A ConfigMap holds one MiB.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
-_WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
-_WAY_OUT = "Undo what it started and remove its record: rollout abort."
+_WAYS_OUT = "Continue it: rollout resume. Undo what it began: rollout abort."
+_WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 
 @dataclass

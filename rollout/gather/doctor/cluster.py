@@ -188,19 +188,19 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
 
 
 _FIXES = {
-    ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
-    ExclusionReason.LEFT_CORDONED: "See how far its rollout has come: rollout status --run",
+    ExclusionReason.NOT_READY: "Find out why: kubectl describe node {node}",
+    ExclusionReason.LEFT_CORDONED: "Show the progress of its rollout: rollout status --run",
     ExclusionReason.CORDONED: (
-        "Once its work there is done: `kubectl uncordon {node}`; or use --allow cordoned."
+        "When that work is finished: `kubectl uncordon {node}`; or use --allow cordoned."
     ),
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
     ExclusionReason.OWN_NODE: (
-        "Run rollout from outside the cluster, or from a pod that another node takes."
+        "Run rollout from outside the cluster, or from a pod that can run on another node."
     ),
 }
-_UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
-_UNPAUSE_ALL_FIX = "Once nodes may be rebooted: rollout unpause --all"
-_RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
+_UNPAUSE_FIX = "When the node can be rebooted, run: rollout unpause {node}"
+_UNPAUSE_ALL_FIX = "When nodes can be rebooted, run: rollout unpause --all"
+_RIVAL_PAUSE_FIX = "When the node can be rebooted, run: kubectl annotate node {node} {annotation}-"
 
 
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
@@ -249,13 +249,20 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
         reported.add(blocker.node)
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
-            yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
+            yield failed(
+                CheckName.DRAIN, blocker.node, message, "Resolve it, or use --skip blocked."
+            )
     for warning in plan.warnings:
         # Held versions have a check of their own.
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
             message = f"{warning.object}: {warning.message}"
-            yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
+            yield warned(
+                CheckName.DRAIN,
+                warning.node or "cluster",
+                message,
+                "For details, run: rollout plan",
+            )
     for node in plan.nodes:
         if node.name not in reported:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

@@ -109,7 +109,7 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
 def _advice_without_engine(facts: HostFacts) -> str:
     advice = capitalize(how_to_ask(facts))
     if not advice:
-        advice = "Name what says that it needs a reboot: --set detect.sources=WORD"
+        advice = "Set what reports that it needs a reboot: --set detect.sources=SOURCE"
     return f"{advice}. Or leave it out with --exclude."
 
 

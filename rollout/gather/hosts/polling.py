@@ -46,7 +46,7 @@ def poll(
     """Return an observation of each host, in the order of `hosts`.
 
     Each host has `timeout` seconds. `on_answer` is called on the caller's thread when an answer
-    arrives. After an interrupt no further host is asked, and no answer is waited for.
+    arrives. After an interrupt no further host is asked, and no response is waited for.
     """
     addressed = {name: host for name, host in hosts.items() if host.address}
     # It begins with every name, and so keeps the order of `hosts`.
@@ -96,7 +96,7 @@ def side_by_side(
 ) -> Generator[tuple[str, T | SshError]]:
     """Yield each host's answer or failure as it arrives, with `concurrency` threads.
 
-    When the generator is closed, no further host is asked, and no answer is waited for.
+    When the generator is closed, no further host is asked, and no response is waited for.
     """
     answers = threads.side_by_side(
         hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"

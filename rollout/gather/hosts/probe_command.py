@@ -45,7 +45,7 @@ if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{
 # `sudo -l COMMAND` says whether a command is permitted and runs nothing. Only the list of all rules
 # says whether it needs a password. A client that is denied prints CURRENT_OP=(null) and exits with
 # 0, so its output counts. A scheduled shutdown is printed with the host's own time. When a command
-# takes too long (status 124), root would get no answer either. Files in /etc override those in
+# takes too long (status 124), root would get no response either. Files in /etc override those in
 # /usr, so they are printed last.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}

@@ -1,6 +1,6 @@
 """Whether a reboot is needed, from the sections of the probe, one per source.
 
-Output that is not understood is no answer, and never means that no reboot is needed. The exit
+Output that is not understood is no response, and never means that no reboot is needed. The exit
 status of update_engine's clients says nothing: `update_engine_client` prints `CURRENT_OP=(null)`
 and exits with 0 when D-Bus denies it. An answer counts if it names an operation.
 """
@@ -17,7 +17,7 @@ from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, Updat
 from rollout.model.text import excerpt, shortened
 from rollout.model.tool_output import last_line
 
-ENGINE_SILENT = "update_engine did not answer in time: the system bus or the engine is down"
+ENGINE_SILENT = "update_engine did not respond in time: the system bus or the engine is down"
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
@@ -71,7 +71,7 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
         bus_error = last_line(stderr.get("bus", ""))
         if bus_error.endswith(_NO_SUCH_SERVICE):
             return EngineTrouble.MISSING, "update_engine is not on this host"
-        why = "update_engine_client is not on this host, and D-Bus gave no answer"
+        why = "update_engine_client is not on this host, and D-Bus gave no response"
         return EngineTrouble.MISSING, _with_cause(why, bus_error)
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
@@ -80,7 +80,7 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[
         )
     causes = (last_line(stderr.get(source, "")) for source in sources)
     return EngineTrouble.OTHER, _with_cause(
-        "update_engine did not answer", next(filter(None, causes), "")
+        "update_engine did not respond", next(filter(None, causes), "")
     )
 
 
@@ -136,7 +136,7 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.REBOOT_REQUIRED
     answer = stdout.get("reboot-required", "")
     if answer not in {SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED}:
-        why = last_line(stderr.get("reboot-required", "")) or "no answer"
+        why = last_line(stderr.get("reboot-required", "")) or "no response"
         return Sign(
             source, SourceAnswer.NONE, f"whether /run/reboot-required exists is not known: {why}"
         )
@@ -159,7 +159,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
         status = msgspec.json.decode(document, type=_RpmOstreeStatus)
     except (msgspec.MsgspecError, RecursionError):
         why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
-        return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not answer: {why}")
+        return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not respond: {why}")
     has_lock_file = stdout.get("rpm-ostree-lock", "") == "locked"
     return _sign_of_deployments(status.deployments, has_lock_file=has_lock_file)
 

@@ -29,7 +29,7 @@ class SudoProblem(StrEnum):
     PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105
     NOT_ALLOWED = "the sudoers rules do not allow the user this command"
     NOT_INSTALLED = "sudo is not installed"
-    NO_ANSWER = "sudo did not answer in time"
+    NO_ANSWER = "sudo did not respond in time"
     OTHER = "sudo does not run it"
 
 
@@ -57,7 +57,7 @@ _FIXES = {
         "Install sudo there, connect as root, or reboot by a reboot.command of your own."
     ),
     SudoProblem.NO_ANSWER: (
-        "See on the host why sudo hangs: a directory server or a name server that does not answer?"
+        "See on the host why sudo hangs: a directory server or a name server that does not respond?"
     ),
     SudoProblem.OTHER: "See on the host what is wrong with sudo.",
 }

@@ -36,7 +36,7 @@ class FaultAnswer(StrEnum):
     FORBIDDEN = "forbidden"  # 403 of an admission webhook: a Status without causes
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
-    HANG = "hang"  # no answer for `delay` or until the fault ends; then the connection breaks
+    HANG = "hang"  # no response for `delay` or until the fault ends; then the connection breaks
     SLOW = "slow"  # the right answer, late
     OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
     HTML = "html"  # 200 with a page of HTML, as from a proxy

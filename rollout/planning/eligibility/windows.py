@@ -3,7 +3,7 @@
 A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its
 days and lasts so long in real time, also when the clocks change. A beginning that the clocks skip
 comes as much later; one that they repeat is its first occurrence. A window may last into the next
-day, and excludes its end. Without a timezone it is UTC, so that a saved plan means the same on
+day, and excludes its end. Without a time zone it is UTC, so that a saved plan means the same on
 every machine.
 
 DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
@@ -223,13 +223,13 @@ def _length(written: str, where: str) -> Duration:
 
 
 def check_zone(name: str, where: str = "") -> str:
-    """Return the name of a timezone; `UsageError`, with `where`, if IANA does not have it."""
+    """Return the name of a time zone; `UsageError`, with `where`, if IANA does not have it."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Write it as in the IANA database: Europe/Berlin, UTC."
         if close:
             hint = f"Did you mean {close[0]}?"
-        raise UsageError(f"{name!r}{where} is not in the IANA timezone database", hint=hint)
+        raise UsageError(f"{name!r}{where} is not in the IANA time zone database", hint=hint)
     return name
 
 

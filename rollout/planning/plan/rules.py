@@ -119,7 +119,7 @@ def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
 
 def _relaxed_selection(policy: Policy) -> Iterator[RelaxedRule]:
     if policy.include_cordoned:
-        effect = "nodes that an operator cordoned are rebooted too"
+        effect = "nodes that were cordoned manually are rebooted, too"
         yield RelaxedRule("--allow", "cordoned", effect)
     if policy.include_held:
         effect = "nodes are rebooted into versions that failed on others"

@@ -44,7 +44,7 @@ def ending_text(report: RunReport) -> str:
 def headline(report: RunReport) -> str:
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
-    succeeded = f"{report.succeeded} of {counted(report.asked_for, 'node')}"
+    succeeded = f"{report.succeeded} of {counted(report.asked_for, 'planned node')}"
     counts = outcome_counts(
         succeeded,
         failed=report.failed,
@@ -58,9 +58,9 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     server = report.cluster.removeprefix("https://")
     cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Cluster", cluster
-    yield "Begun", day(report.begun_at)
+    yield "Started", day(report.begun_at)
     has_ended = report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
-    word = "Ended" if has_ended else "Last heard of"
+    word = "Ended" if has_ended else "Last entry"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
@@ -87,7 +87,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
             "Pods",
             joined(
                 "; ",
-                f"{moved} had to move: {counted(report.evictions, 'eviction')}",
+                f"{moved} had to be evicted: {counted(report.evictions, 'eviction')}",
                 *_unmoved(report),
             ),
         )
@@ -125,8 +125,8 @@ def _versions(report: RunReport) -> str:
         steps[node.version_before, after] += 1
     texts = list[str]()
     for (before, after), number in steps.items():
-        step = f"{before or '?'} stays" if before == after else version_step(before, after)
-        texts.append(f"{step} ({number})")
+        step = f"{before or '?'} unchanged" if before == after else version_step(before, after)
+        texts.append(f"{step} ({counted(number, 'node')})")
     return ", ".join(texts)
 
 
@@ -135,7 +135,7 @@ def part_table(report: RunReport) -> ReportTable:
         (
             part.part.heading,
             elapsed(part.seconds),
-            f"{100 * part.seconds / report.seconds:.0f} %" if report.seconds else NOTHING,
+            f"{100 * part.seconds / report.seconds:.0f}%" if report.seconds else NOTHING,
             elapsed(part.median) if part.node else NOTHING,
             f"{elapsed(part.longest)} ({part.node})" if part.node else NOTHING,
         )
@@ -166,7 +166,7 @@ def wave_table(report: RunReport) -> ReportTable:
     headings = (
         "Wave",
         "Nodes",
-        "Begun",
+        "Started",
         "Took",
         "Estimated",
         "Settled in",
@@ -257,7 +257,7 @@ def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
 def outcome_text(node: NodeReport) -> str:
     if node.outcome:
         return node.outcome
-    return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
+    return f"in phase {node.phases[-1].phase}" if node.phases else "not begun"
 
 
 def failure_table(report: RunReport) -> ReportTable:
@@ -271,7 +271,7 @@ def failure_table(report: RunReport) -> ReportTable:
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
     left_over = [(("not done", why), node) for node, why in report.not_done.items()]
-    left_over += [(("not started", why), node) for node, why in report.not_started.items()]
+    left_over += [(("not begun", why), node) for node, why in report.not_started.items()]
     reasons = grouped(left_over)
     rows += [
         (shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()
