@@ -62,7 +62,7 @@ def _(finding: findings.TerminatingLate) -> Words:
 @words.register
 def _(finding: findings.LongGrace) -> Words:
     period = f"another {finding.grace}" if finding.is_terminating else finding.grace
-    timing = f"may take {period} to terminate, but the drain waits only {finding.timeout}"
+    timing = f"may take {period} to terminate, but the drain times out after {finding.timeout}"
     ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
     return Words(f"{timing}: {ways}")
 

@@ -159,7 +159,7 @@ def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, hom
     )
     told = " ".join(command("status", "--config", "pools.toml", lab=mixed).stdout.split())
     assert (
-        "No node of the pool edge is started now: outside the maintenance window; the next window opens"
+        "No node of the pool edge can be rebooted now: outside the maintenance window; the next window opens"
         in told
     )
     assert "pool rest is" not in told
