@@ -59,7 +59,7 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
 
     process = command(lab, tmp_path, *flags, "--drain-timeout", "90s", "-o", "json")
     wait_until(lambda: written() or process.poll() is not None, 60)
-    why = f"Pod shop/{name} is held back by {BUDGET}: needs 2 healthy pods and has 2 (rollout "
+    why = f"Pod shop/{name} is held back by PDB {BUDGET}: needs 2 healthy pods and has 2 (rollout "
     (event,) = written()
     assert event["message"].startswith(why)
     assert event["type"] == "Warning"

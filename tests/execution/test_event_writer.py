@@ -105,7 +105,7 @@ def test_one_of_the_pods_that_a_budget_holds_back_is_told_until_it_goes(api: Clu
     assert told["reason"] == "DrainBlocked"
     assert (
         told["message"]
-        == "Pod shop/c is held back by shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
+        == "Pod shop/c is held back by PDB shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
     )
 
 

@@ -95,11 +95,11 @@ def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_pat
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"phase": "defragmenting"}, "phase is 'defragmenting'"),
+        ({"phase": "defragmenting"}, "phase has the invalid value 'defragmenting'"),
         ({"phase": None}, "phase is missing"),
         ({"boot_id_before": None}, "boot-id-before is missing"),
         ({"run": None}, "run is missing"),
-        ({"cordoned_by_us": "perhaps"}, "cordoned-by-us is 'perhaps'"),
+        ({"cordoned_by_us": "perhaps"}, "cordoned-by-us has the invalid value 'perhaps'"),
         ({"quorum": "3"}, "node-rollout.dev/quorum is unknown to this version of rollout"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
