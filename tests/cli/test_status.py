@@ -129,12 +129,13 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     lab = start_lab("budget-never", nodes=6)
     plan = command("plan", "--out", "a.plan", lab=lab)
     blocked = plan.stdout.splitlines()[-1]
-    (blocker,) = [line for line in plan.stdout.splitlines() if line.startswith("✘")]
+    # On as many lines as the terminal needs.
+    blocker = " ".join(plan.stdout.split()).partition("✘ ")[2].removesuffix(f" {blocked}")
     assert (
         blocked == "Blocked: apply will not start. To leave these 2 nodes out, use --skip blocked."
     )
     assert blocker.startswith(
-        "✘ worker-2, worker-3  PDB shop/ledger  maxUnavailable 0 never allows an eviction"
+        "worker-2, worker-3 PDB shop/ledger maxUnavailable 0 never allows an eviction"
     )
     shown = command("plan", "a.plan")
     assert shown.stdout.splitlines()[-1] == blocked
@@ -144,10 +145,8 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     assert allowed.code == ExitCode.OK
     assert allowed.stdout.splitlines()[-1] == "    rollout apply --allow blocked"
     refused = command("apply", "--yes", lab=lab).ends(ExitCode.BLOCKED)
-    error, sentence, hint = refused.stderr.splitlines()[-3:]
-    assert error == "rollout: error: not started: blocked on 2 nodes"
-    assert sentence.strip() == blocker.removeprefix("✘ ")
-    assert hint.startswith("hint: ")
+    error = " ".join(refused.stderr.split()).partition("rollout: error: ")[2]
+    assert error.startswith(f"not started: blocked on 2 nodes {blocker} hint: ")
 
 
 def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, home: Path) -> None:
