@@ -367,6 +367,7 @@ def scratch_for(purpose: str) -> Iterator[None]:
             raise
         # Without a file name it is the error of `tempfile`, which lists the folders it has tried.
         raise InputError(
-            f"{purpose} needs a directory for temporary files, and none is writable: {error.strerror}",
+            f"{purpose} needs a directory for temporary files,"
+            f" and none is writable: {error.strerror}",
             hint="Set TMPDIR to a writable directory, or mount an emptyDir at /tmp of a container.",
         ) from error

@@ -91,8 +91,8 @@ class NodeCondition:
 class Findings:
     """What was found on a node that failed; a field is empty if there is nothing to report.
 
-    `ssh_error` is why its host last did not respond. `conditions` are the Node's conditions that are
-    not healthy. `console` is where to find the machine's console.
+    `ssh_error` is why its host last did not respond. `conditions` are the Node's conditions that
+    are not healthy. `console` is where to find the machine's console.
     """
 
     ssh_error: str = ""

@@ -40,7 +40,8 @@ _STOPS_PASSES = (
     "  unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
 )
 _PASSES_STOPPED = (
-    "Unattended passes will not reboot any nodes until the next `rollout apply`, or until you run:\n"
+    "Unattended passes will not reboot any nodes"
+    " until the next `rollout apply`, or until you run:\n"
     "    rollout unpause --unattended"
 )
 

@@ -36,8 +36,8 @@ class Zones:
 def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
     """Return the time zones of a calendar; `CalendarError` for a definition that is not understood.
 
-    `default` is the calendar's time zone if it names none. Outlook only defines the time zone of its
-    events, so the only definition in a file is the calendar's.
+    `default` is the calendar's time zone if it names none. Outlook only defines the time zone
+    of its events, so the only definition in a file is the calendar's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     zones = Zones(default, _define(blocks, patience))

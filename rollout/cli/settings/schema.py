@@ -532,8 +532,8 @@ class FleetLockSettings(SettingsTable):
     )
     slot_timeout: Duration = flag(
         Duration(3600),
-        "How long a host may take to ask again after its drain, and to come back after its reboot is"
-        " granted",
+        "How long a host may take to ask again after its drain,"
+        " and to come back after its reboot is granted",
     )
 
 

@@ -221,8 +221,8 @@ class _Pass:
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = (
-            f"{heading(unfinished)}; someone started it with apply, so operate does not continue it:"
-            f" {ways_out(unfinished)}"
+            f"{heading(unfinished)}; someone started it with apply,"
+            f" so operate does not continue it: {ways_out(unfinished)}"
         )
         self._notify_of_waiting(unfinished, why)
         return self._start_nothing(why)

@@ -249,7 +249,7 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBloc
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """`BlockedError` if the record belongs to another cluster, as after restoring its backup here."""
+    """`BlockedError` if the record belongs to another cluster, as after restoring a backup."""
     plan = unfinished.record.plan
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return
