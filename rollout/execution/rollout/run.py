@@ -400,17 +400,12 @@ def run_plan(
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
     lease = LeaseLock(cluster, lock, plan.plan_id, stop=stop, notice=report.notice)
     rest = request.inherited or Inheritance()
-    memory = RunMemory(
-        cluster,
-        lease.check,
-        report,
-        run=plan.plan_id,
-        namespace=lock.namespace,
-        failures_allowed=plan.policy.failures_allowed(request.percentage_base),
-        include_held=plan.policy.include_held,
-        retried=rest.retried,
-        unattended=request.unattended,
-        proven=request.proven,
+    memory = _memory(
+        request,
+        lock.namespace,
+        cluster=cluster,
+        check_may_act=lease.check,
+        report=report,
     )
     ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
     rule = StopRule(stop, ledger, memory.failures_allowed)
@@ -440,6 +435,29 @@ def run_plan(
         result = rollout.carry_out(is_new=request.inherited is None)
     report.finished(result)
     return result
+
+
+def _memory(
+    request: RunRequest,
+    namespace: str,
+    *,
+    cluster: PatientApi,
+    check_may_act: Guard,
+    report: Reporter,
+) -> RunMemory:
+    plan = request.plan
+    return RunMemory(
+        cluster,
+        check_may_act,
+        report,
+        run=plan.plan_id,
+        namespace=namespace,
+        failures_allowed=plan.policy.failures_allowed(request.percentage_base),
+        include_held=plan.policy.include_held,
+        retried=request.inherited.retried if request.inherited else frozenset(),
+        unattended=request.unattended,
+        proven=request.proven,
+    )
 
 
 def _engine(

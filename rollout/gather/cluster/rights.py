@@ -151,11 +151,6 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right
     slots = marks.SLOTS_NAME
     evidence = marks.EVIDENCE_NAME
     controllers = "replicasets.apps statefulsets.apps"
-    evict = Right("create", "", "pods", subresource="eviction", purpose="evict pods")
-    if policy.drain.disable_eviction:
-        evict = Right(
-            "delete", "", "pods", purpose="delete pods, bypassing their PodDisruptionBudgets"
-        )
     restart = _rights("get list patch", "deployments.apps", "restart them instead of evicting pods")
     patch_status = Right(
         verb="patch",
@@ -172,7 +167,7 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right
         *([patch_status] if policy.courtesy.conditions else []),
         *_rights("get", "pods", "check the UID of a pod before its eviction"),
         *_rights("watch", "pods", "see pods terminate"),
-        evict,
+        _pod_removal(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
         *stored(
@@ -196,6 +191,13 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right
         *events("patch", "events", "update these reports"),
         *map(_health_right, policy.gates.healthy),
     )
+
+
+def _pod_removal(policy: Policy) -> Right:
+    if policy.drain.disable_eviction:
+        purpose = "delete pods, bypassing their PodDisruptionBudgets"
+        return Right("delete", "", "pods", purpose=purpose)
+    return Right("create", "", "pods", subresource="eviction", purpose="evict pods")
 
 
 def _health_right(rule: HealthRule) -> Right:
