@@ -146,6 +146,7 @@ def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
     assert rebooted(lab) == {"worker-1"}
 
 
+@pytest.mark.exhaustive
 def test_a_copy_of_the_cluster_has_the_same_jobs(
     start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:

@@ -115,7 +115,9 @@ def test_an_abort_removes_them_although_nothing_else_is_left(
     lab = started("default", 5)
     set_condition(lab, "worker-3", "MaintenancePlanned", "True", reason=OUR_REASON)
     ended = rollout(lab, "abort", "--yes").ends(0)
-    assert "rollout's conditions are removed from 1 node: worker-3" in ended.stdout + ended.stderr
+    assert (
+        "rollout's conditions will be removed from 1 node: worker-3" in ended.stdout + ended.stderr
+    )
     assert left(lab) == {}
 
 

@@ -89,7 +89,7 @@ def test_an_unhealthy_object_holds_every_node_until_the_gates_time_is_up(
     assert ended.summary["not_started"] == ["worker-1", "worker-2"]
     assert ended.summary["kinds"]["worker-1"] == "health"
     assert ended.summary["reasons"]["worker-2"].startswith(UNHEALTHY)
-    assert f"no node is started: {UNHEALTHY}" in ended.stdout
+    assert f"no node can be rebooted now: {UNHEALTHY}" in ended.stdout
 
 
 def test_an_object_that_does_not_become_healthy_after_a_wave_ends_the_rollout(
@@ -161,7 +161,7 @@ def test_a_missing_right_is_named_before_anything_starts(
     grant_printed_roles(lab, rollout)
     right = "get cephclusters.ceph.rook.io main in namespace rook-ceph"
     refused = rollout(lab, *APPLY, *FIRST, *rule).ends(1)
-    assert f"this user may not: {right}" in " ".join(refused.stderr.split())
+    assert f"this user is not allowed to: {right}" in " ".join(refused.stderr.split())
     assert rebooted(lab) == set()
     checked = rollout(lab, "doctor", "-o", "wide", *rule)
     assert right in " ".join(checked.stdout.split())

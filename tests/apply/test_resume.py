@@ -176,7 +176,7 @@ def test_apply_does_not_replace_a_rollout_that_was_stopped(
     refused = rollout(lab, "apply", "--yes", "--node", "cp-1").ends(6)
     assert f"the rollout {run}" in refused.stderr
     assert (
-        "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it st"
+        "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it began"
         in refused.stderr
     )
     assert recorded_run(lab) == run

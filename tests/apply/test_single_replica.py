@@ -122,7 +122,7 @@ def test_a_replacement_that_never_starts_returns_the_node_and_the_others_go_on(
 ) -> None:
     node = node_of_ledger(lab)
     never_ready(lab)
-    flags = ("--drain-timeout", "20s", "--max-failures", "2")
+    flags = ("--drain-timeout", "6s", "--max-failures", "2")
     with watched(lab) as seen:
         ended = rollout(lab, *APPLY, *flags).ends(4)
     assert seen.gaps == []
