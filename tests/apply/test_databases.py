@@ -3,7 +3,8 @@ database has a primary all along.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.waiting import wait_until
 
 SCENARIO = Path(__file__).with_name("databases.yaml")
 WORKERS = {"worker-1", "worker-2", "worker-3"}
+UNSEEN_SECONDS = 0.3
 ROLE = "cnpg.io/instanceRole"
 APPLY = ("apply", "--yes", "-o", "json", *ONE_LOOK)
 OPERATE = ("operate", "--once", "-o", "json", *ONE_LOOK)
@@ -69,12 +71,27 @@ class Watch:
     """What was seen at the changes of a cluster.
 
     `gaps` are the changes at which no primary was Ready. `cordoned` are the most nodes that were
-    cordoned at once, and `emptying` the most of them that had instances of the database.
+    cordoned at once, and `emptying` the most of them that had known instances of the database. Not
+    known is an instance that lands just before the cordon, after the last look at the pods.
     """
 
     gaps: list[str] = field(default_factory=list)
     cordoned: int = 0
     emptying: int = 0
+    landed: dict[str, float] = field(default_factory=dict)
+    cordoned_at: dict[str, float] = field(default_factory=dict)
+
+    def see(self, cordoned: set[str], instances: Sequence[Json]) -> None:
+        now = time.monotonic()
+        self.cordoned = max(self.cordoned, len(cordoned))
+        self.cordoned_at = {name: self.cordoned_at.get(name, now) for name in cordoned}
+        emptying = set[str]()
+        for pod in instances:
+            node = node_name(pod)
+            landed = self.landed.setdefault(f"{pod['metadata']['uid']} on {node}", now)
+            if node in cordoned and landed < self.cordoned_at[node] - UNSEEN_SECONDS:
+                emptying.add(node)
+        self.emptying = max(self.emptying, len(emptying))
 
 
 @contextmanager
@@ -85,11 +102,9 @@ def watched(lab: Lab) -> Iterator[Watch]:
         if not any(is_ready(pod) for pod in primaries(lab)):
             watch.gaps.append(f"{change.resource.plural} {name_of(change.obj)}")
         nodes = [node for node in lab.store.items(NODES) if node["spec"].get("unschedulable")]
-        cordoned = {name_of(node) for node in nodes}
-        instances = {node_name(pod) for pod in lab.store.items(PODS, "db")}
-        watch.cordoned = max(watch.cordoned, len(cordoned))
-        watch.emptying = max(watch.emptying, len(cordoned & instances))
+        watch.see({name_of(node) for node in nodes}, lab.store.items(PODS, "db"))
 
+    watch.see(set(), lab.call(lambda: lab.store.items(PODS, "db")))
     lab.call(lambda: lab.store.subscribe(look))
     yield watch
     lab.call(lambda: lab.store.unsubscribe(look))
