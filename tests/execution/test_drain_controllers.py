@@ -155,6 +155,18 @@ def test_a_node_that_the_database_has_left_keeps_no_other_waiting(
     assert busy_beside(api, "n2") is None
 
 
+def test_a_pod_that_still_terminates_keeps_the_next_node_waiting(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_database(server)
+    mark(server, NODE, Phase.DRAINING)
+    terminating = {"deletionTimestamp": "2026-03-01T12:00:00Z", "finalizers": ["lab/held"]}
+    replica = {"labels": {"role": "replica"}, **terminating}
+    change(server, PODS, "shop-1", "default", metadata=replica)
+    change(server, PODS, "shop-2", "default", metadata={"labels": {"role": "primary"}})
+    assert busy_beside(api, "n2") == ControllerMoving("Cluster default/shop", NODE)
+
+
 def test_nodes_that_give_way_are_named_only_if_no_other_is_busy(
     server: StandaloneApi, api: ClusterApi
 ) -> None:

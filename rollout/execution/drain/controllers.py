@@ -26,10 +26,12 @@ def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> Contro
         return None
     others.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
-    pods = _moving_pods(api, name)
+    pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
     own = NodeControllers.of(pods, index)
     for other in others:
-        shared = own.keys & NodeControllers.of(_moving_pods(api, other.name), index).keys
+        # One that terminates counts: it has no replacement yet.
+        leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
+        shared = own.keys & NodeControllers.of(leaving, index).keys
         awaited = shared & _awaited(api, pods, index) if shared else shared
         if awaited:
             return ControllerMoving(controller_in(min(awaited)), other.name)
@@ -43,10 +45,6 @@ def gives_way(node: Node, name: str) -> bool:
 
 def _is_in_flight(node: Node) -> bool:
     return has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
-
-
-def _moving_pods(api: ClusterApi, node: str) -> list[Pod]:
-    return [pod for pod in read_node_pods(api, node) if is_replaced(pod)]
 
 
 def _awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
