@@ -63,7 +63,7 @@ def apply(
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import cluster, execute, refusals, screens
+    from rollout.cli.stages import cluster, execute, refusals
     from rollout.cli.stages.prepare import prepare_fresh
 
     file = _one_file(file, filename)
@@ -85,9 +85,6 @@ def apply(
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
             raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))
-        # `_show` has printed these notes, except with -o json or for a saved plan.
-        if settings.output.as_json or file is not None:
-            warn(*screens.held_notes(prepared.plan))
         if asks:
             _ask(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
@@ -111,13 +108,18 @@ def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[
 def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
     from rollout.cli import wiring
     from rollout.cli.stages import screens
+    from rollout.cli.stages.request import Saved
 
     request = fresh.prepared.request
-    if request.settings.output.as_json:
+    as_json = request.settings.output.as_json
+    if as_json:
         warn(*screens.relaxed_notes(request))
     else:
         place = wiring.cluster_place(request.settings, api)
         show(screens.run_text(fresh.prepared, fresh.snapshot, place))
+    # The screen of a fresh plan has these notes.
+    if as_json or isinstance(request.origin, Saved):
+        warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
         warn(screens.replacement_text(fresh.replaced, asks=may_decline))
 

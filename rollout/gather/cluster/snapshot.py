@@ -95,12 +95,8 @@ def read_snapshot(
     def read_all(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
         return _read(api, path, shape, project, kept=kept)
 
-    def read_attached() -> tuple[VolumeAttachment, ...]:
-        return read_all(ATTACHMENTS, wire.WireAttachment, decode.attachment)
-
-    def read_bound() -> tuple[PersistentVolume | None, ...]:
-        return read_all(VOLUMES, wire.WireVolume, decode.volume)
-
+    read_attached = partial(read_all, ATTACHMENTS, wire.WireAttachment, decode.attachment)
+    read_bound = partial(read_all, VOLUMES, wire.WireVolume, decode.volume)
     identity = start(lambda: read_identity(api))
     coordinators = start(lambda: read_coordinators(api))
     nodes = start(lambda: read_all(NODES, wire.WireNode, decode.node))
