@@ -5,10 +5,11 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import (
     SettingsFile,
     SettingValues,
@@ -19,36 +20,18 @@ from rollout.cli.settings.reading import (
 )
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.schema import settings as every_setting
-from rollout.cli.settings.values import NODE_PREFIXES, Setting, default_text
+from rollout.cli.settings.setting import Setting
+from rollout.cli.settings.values import NODE_PREFIXES, default_text
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
-from rollout.model.quantity import LONGEST
 from rollout.model.text import is_object_name
 
-T = TypeVar("T")
-Suggestions = Callable[[typer.Context, str], list[str]]
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
     **dict.fromkeys(("waves", "drain", "reboot", "gates", "evidence"), "Rules"),
     "ssh": "SSH",
     "output": "Output and settings",
 }
-
-
-def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
-    """Declare an option of one command, named like its parameter; `others` are typer's."""
-    declared: T = typer.Option(
-        default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
-    )
-    return declared
-
-
-def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:
-    """Declare an argument of one command; with the default `...` it is required."""
-    has_default = default not in (..., None, "")
-    return typer.Argument(
-        default, metavar=metavar, help=help, show_default=has_default, autocompletion=suggest
-    )
 
 
 NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
@@ -230,35 +213,3 @@ def _suggestions(setting: Setting) -> Callable[..., list[str]] | None:
     if not setting.words:
         return None
     return lambda incomplete: [word for word in setting.words if word.startswith(incomplete)]
-
-
-class PlainValue:
-    """Reads a parameter's text by its type. typer would load pydantic, which takes 0.15 s."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value; `typer.BadParameter` names the parameter."""
-        declared = param.type_descriptor.parameter_info
-        kind = param.type_descriptor.annotation
-        setting = Setting(
-            kind=get_args(kind)[0] if get_origin(kind) is list else kind,
-            parse=declared.parser,
-            words=param.type_descriptor.choices or (),
-            least=declared.min,
-            most=LONGEST if declared.max is None else declared.max,
-        )
-        is_list = param.multiple or param.nargs == -1
-        items = (value or ()) if is_list else [value]
-        texts = [item for item in items if isinstance(item, str)]
-        if value != param.default and not all(text.strip(" ,;") for text in texts):
-            # Otherwise an empty --node would select all nodes.
-            why = "it is empty; was a shell variable unset?"
-            raise typer.BadParameter(why, ctx=ctx, param=param)
-        try:
-            if is_list:
-                return [setting.read(text) for text in texts]
-            return setting.read(value) if texts and kind is not bool else value
-        except UsageError as error:
-            why = f"{error.message}. {error.hint}"
-            raise typer.BadParameter(why, ctx=ctx, param=param) from error
-        except ValueError as error:
-            raise typer.BadParameter(str(error), ctx=ctx, param=param) from error

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rollout.cli.flags import PlainValue
+from rollout.cli.options import PlainValue
 from rollout.cli.program import with_program_name
 
 _ARGUMENTS = "Arguments"

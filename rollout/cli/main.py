@@ -12,10 +12,9 @@ import typer
 
 from rollout import __version__
 from rollout.cli.failures import invoke
-from rollout.cli.flags import option
 from rollout.cli.loading import CONTEXT, CommandList, Commands
+from rollout.cli.options import option
 from rollout.cli.program import COMMANDS, PROGRAM, program_name
-from rollout.cli.settings.reading import unknown_variables
 from rollout.cli.terminal import prepare_streams, warn
 
 # At the end, where a terminal of 24 lines still shows it.
@@ -57,7 +56,11 @@ def root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    warn(*unknown_variables(os.environ))
+    if any(name.startswith("ROLLOUT_") for name in os.environ):
+        # The names are in the schema of the settings, which takes longer to load than help does.
+        from rollout.cli.settings.reading import unknown_variables
+
+        warn(*unknown_variables(os.environ))
 
 
 def root_command() -> Any:

@@ -17,7 +17,6 @@ from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, Ste
 from rollout.model.text import capitalize, excerpt, printable
 from rollout.model.timestamps import elapsed
 from rollout.report.console import print_above, share_console
-from rollout.report.plan_screen import usual_reboot
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import (
     blocked_lines,
@@ -26,6 +25,7 @@ from rollout.report.sentences import (
     phases,
     sentence,
     sign,
+    usual_reboot,
     wave_title,
 )
 

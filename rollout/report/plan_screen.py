@@ -22,7 +22,6 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.model.quantity import Duration
 from rollout.model.text import (
     counted,
     grouped,
@@ -399,11 +398,6 @@ def estimate_text(plan: RolloutPlan) -> str:
         time = _in_words(longest)
         parts.append(f"Drains wait up to {time} for {counted(awaited, 'pod')} to complete.")
     return " ".join(parts)
-
-
-def usual_reboot(estimate: TimeEstimate) -> str:
-    seconds = estimate.usual_reboot
-    return f", usually {Duration(seconds)}" if seconds else ""
 
 
 def rough_duration(seconds: float) -> str:

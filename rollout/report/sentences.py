@@ -6,7 +6,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import assert_never
 
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import RolloutPlan, TimeEstimate
 from rollout.model.progress import (
     Activity,
     EvictedPod,
@@ -29,6 +29,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
+from rollout.model.quantity import Duration
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
@@ -259,3 +260,8 @@ def findings_text(findings: Findings) -> Iterable[str]:
         yield joined(": ", state, printable(alike.reason), printable(alike.message))
     if findings.console:
         yield f"console: {printable(findings.console)}"
+
+
+def usual_reboot(estimate: TimeEstimate) -> str:
+    seconds = estimate.usual_reboot
+    return f", usually {Duration(seconds)}" if seconds else ""

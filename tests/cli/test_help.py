@@ -120,6 +120,28 @@ def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
     assert loaded(tmp_path / "helped", "--help").isdisjoint(CLIENTS)
 
 
+# How many modules each line may load, Python's own among them: an eighth more than it does now.
+MOST_MODULES = {("--help",): 205, ("--version",): 205, ("status", "--help"): 290}
+
+
+@pytest.mark.parametrize("words", MOST_MODULES)
+def test_help_loads_few_modules(words: tuple[str, ...], tmp_path: Path) -> None:
+    modules = loaded(tmp_path / "modules", *words)
+    assert len(modules) <= MOST_MODULES[words]
+    ours = {module for module in modules if module.startswith("rollout.")}
+    assert not any(module.startswith(("rollout.execution", "rollout.report")) for module in ours)
+    if "status" not in words:
+        # The schema loads the model, and takes as long as all else.
+        assert ours.isdisjoint({"rollout.cli.settings.schema", "rollout.model.policy"})
+
+
+def test_status_does_not_load_what_builds_plans(tmp_path: Path) -> None:
+    # The kubeconfig is read after everything else has been loaded.
+    modules = loaded(tmp_path / "modules", "status", KUBECONFIG=str(tmp_path / "missing"))
+    assert "rollout.cli.stages.status" in modules
+    assert "rollout.planning.plan.build" not in modules
+
+
 def test_help_teaches_without_pythons_words(command: Command) -> None:
     """Arguments by their names alone; the flags that examples have; where else a flag may stand; an
     example each.

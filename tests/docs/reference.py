@@ -11,7 +11,8 @@ from typing import Any
 
 from rollout.cli.main import root_command
 from rollout.cli.settings.schema import LISTS, settings, settings_in
-from rollout.cli.settings.values import Setting, default_text
+from rollout.cli.settings.setting import Setting
+from rollout.cli.settings.values import default_text
 from rollout.errors import ExitCode
 from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.gather.cluster.rights import Right, apply_rights

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout.cli.settings.schema import LISTS, settings, settings_in
-from rollout.cli.settings.values import Setting, default_text
+from rollout.cli.settings.setting import Setting
+from rollout.cli.settings.values import default_text
 from rollout.model.quantity import Count
 
 NAME = "settings"

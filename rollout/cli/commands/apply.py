@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollout.cli import consent
-from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, option, takes
+from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import MetricsSettings
@@ -64,6 +65,7 @@ def apply(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, refusals
+    from rollout.cli.stages.lock import lock_watch_unless_held
     from rollout.cli.stages.prepare import prepare_fresh
 
     file = _one_file(file, filename)
@@ -76,7 +78,7 @@ def apply(
     connections = cluster.connect(settings)
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
-        watch = refusals.lock_watch_unless_held(api, request.namespace)
+        watch = lock_watch_unless_held(api, request.namespace)
         # A stopped rollout is replaced only if the operator sees that first.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-from rollout.cli.flags import argument
+from rollout.cli.options import argument
 from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import show
 

@@ -8,7 +8,8 @@ import typer
 
 from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
-from rollout.cli.flags import NODE_ARGUMENTS, option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.schema import NotifySettings
 from rollout.cli.stages.cluster import (
@@ -20,8 +21,8 @@ from rollout.cli.stages.cluster import (
     with_patience,
 )
 from rollout.cli.stages.hosts import Targets, ask_hosts
+from rollout.cli.stages.lock import is_holder_alive, lock_snapshot
 from rollout.cli.stages.prepare import inputs_of, make_plan
-from rollout.cli.stages.refusals import is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from rollout import __version__
-from rollout.cli.flags import argument, option
+from rollout.cli.options import argument, option
 from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import say, show
 from rollout.errors import UsageError

@@ -11,7 +11,8 @@ import typer
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
 from rollout.adapters.local_files import check_target, output_file, write_whole
-from rollout.cli.flags import argument, option, takes
+from rollout.cli.flags import takes
+from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.suggestions import run_ids

@@ -11,7 +11,8 @@ import typer
 
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli import consent, wiring
-from rollout.cli.flags import NODE_ARGUMENTS, YES, option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, YES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import OutputFormat

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rollout.adapters.input_files import read_input
-from rollout.cli.flags import argument, option, takes
+from rollout.cli.flags import takes
+from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor

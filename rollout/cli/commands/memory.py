@@ -14,7 +14,8 @@ from rollout.adapters.local_files import (
     write_whole,
 )
 from rollout.cli import wiring
-from rollout.cli.flags import LINES, argument, option, takes
+from rollout.cli.flags import LINES, takes
+from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import future_time, node_name, one_line
 from rollout.cli.stages.cluster import read_nodes, with_patience

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import typer
 
-from rollout.cli.flags import LINES, option, takes
+from rollout.cli.flags import LINES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip

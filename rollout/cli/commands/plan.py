@@ -6,7 +6,8 @@ from pathlib import Path
 import typer
 
 from rollout.adapters.local_files import check_target, output_file
-from rollout.cli.flags import NODES, PLAN_OR_NODES, option, takes
+from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, Given
 from rollout.cli.settings.values import future_time, node_name
 from rollout.cli.suggestions import node_names

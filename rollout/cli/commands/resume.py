@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollout.cli import consent
-from rollout.cli.flags import LINES, YES, option, takes
+from rollout.cli.flags import LINES, YES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ExitCode
@@ -59,13 +60,14 @@ def resume(
       rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import cluster, execute, refusals, resumption
+    from rollout.cli.stages import cluster, execute, resumption
+    from rollout.cli.stages.lock import lock_watch_unless_held
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     connections = cluster.connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
-    watch = None if force_unlock else refusals.lock_watch_unless_held(api, namespace)
+    watch = None if force_unlock else lock_watch_unless_held(api, namespace)
     unfinished = _find(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
@@ -157,8 +159,9 @@ def abort(
       rollout abort --yes --wait 5m
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import observers, refusals
+    from rollout.cli.stages import observers
     from rollout.cli.stages.cluster import connect, find_unfinished
+    from rollout.cli.stages.lock import lock_snapshot, lock_watch_unless_held
     from rollout.report.columns import wrap
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -166,7 +169,7 @@ def abort(
     connections = connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
-    watch = None if force_unlock else refusals.lock_watch_unless_held(api, namespace)
+    watch = None if force_unlock else lock_watch_unless_held(api, namespace)
     unfinished = find_unfinished(api, namespace, deferred=True)
     if unfinished is None and not _has_slots(connections, namespace):
         output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")
@@ -174,7 +177,7 @@ def abort(
     if not yes:
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
-        lock = refusals.lock_snapshot(api, namespace)
+        lock = lock_snapshot(api, namespace)
         show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
     if not yes:
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))

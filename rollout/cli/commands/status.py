@@ -1,6 +1,7 @@
 """`rollout status`."""
 
-from rollout.cli.flags import NODE_ARGUMENTS, NODES, option, takes
+from rollout.cli.flags import NODE_ARGUMENTS, NODES, takes
+from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, Given
 from rollout.cli.settings.schema import OutputFormat
 from rollout.errors import UsageError

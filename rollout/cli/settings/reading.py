@@ -19,7 +19,7 @@ from rollout.cli.settings.schema import (
     settings,
     settings_in,
 )
-from rollout.cli.settings.values import Setting
+from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
 from rollout.model.text import shell_word

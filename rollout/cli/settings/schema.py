@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
 from rollout.cli import terminal
+from rollout.cli.settings.setting import Setting
 from rollout.cli.settings.values import (
     AlertLabel,
     Annotation,
@@ -40,7 +41,6 @@ from rollout.cli.settings.values import (
     Resource,
     Seconds,
     Selector,
-    Setting,
     SettingsTable,
     Textfile,
     Time,

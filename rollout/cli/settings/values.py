@@ -6,7 +6,6 @@ what they need beyond the model themselves, because help and completion do not.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from configparser import RawConfigParser
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -22,18 +21,17 @@ from typing import (
 )
 
 from rollout.adapters.gate_command import split_command
+from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
 from rollout.model.gates import is_matcher
 from rollout.model.object_reference import ObjectReference
-from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import check_label_name, parse_selector
 from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility import windows
 
 T = TypeVar("T")
-BOOLEANS = RawConfigParser.BOOLEAN_STATES
-_NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
@@ -189,84 +187,6 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
     return time
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting, such as `drain.timeout`, its `name`.
-
-    `kind` is the type of the value, or of each item of a list. `metavar` stands for the value in
-    help, `parse` reads it, and `words` are its only values, if there are any. `between` separates
-    the items of a list in one text. `check` refuses a list as a whole. `hidden_in` is the variable
-    of a secret, which has no flag, and whose value no message shows. `is_required`: each table of a
-    list must have it. `least` and `most` limit a number.
-    """
-
-    metavar: str = ""
-    parse: Callable[[str], Any] | None = None
-    words: Sequence[str] = ()
-    between: str = ","
-    kind: Any = str
-    name: str = ""
-    is_list: bool = False
-    default: Any = None
-    help: str = ""
-    flag: str = ""
-    short: str = ""
-    hidden_in: str = ""
-    check: Callable[[Sequence[str]], object] | None = None
-    least: int | None = None
-    most: int = LONGEST
-    is_required: bool = False
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether the setting has no flag, and no message shows its value."""
-        return bool(self.hidden_in)
-
-    @property
-    def variable(self) -> str:
-        """The environment variable, or an empty text."""
-        if self.is_secret or not self.flag:
-            return self.hidden_in
-        return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
-
-    def read(self, value: Any) -> Any:
-        """Return the value of a text, or of a value in TOML; `ValueError` if it is not one."""
-        if not self.is_list:
-            return self._read_item(value)
-        items: dict[Any, None] = {}
-        for item in value if isinstance(value, list) else [value]:
-            texts = [part.strip() for part in _text(item).split(self.between)]
-            items |= dict.fromkeys(self._read_item(text) for text in texts if text)
-        if self.check is not None:
-            self.check(tuple(items))
-        return tuple(items)
-
-    def _read_item(self, value: Any) -> Any:
-        if self.kind is bool:
-            boolean = value if isinstance(value, bool) else BOOLEANS.get(str(value).lower())
-            if boolean is None:
-                raise ValueError("it is neither true nor false")
-            return boolean
-        text = _text(value)
-        if self.parse is not None:
-            return self.parse(text)
-        if self.kind in _NUMBERS:
-            return self._number(text.strip())
-        if self.words and text not in self.words:
-            raise ValueError(f"{text!r} is not one of {', '.join(self.words)}")
-        return self.kind(text)
-
-    def _number(self, text: str) -> Any:
-        if not _NUMBERS[self.kind].fullmatch(text):
-            raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
-        number = self.kind(text)
-        if self.least is not None and number < self.least:
-            raise ValueError(f"{number} is too small: at least {self.least}")
-        if number > self.most:
-            raise ValueError(f"{number} is too large: at most {self.most}")
-        return number
-
-
 _ALERT_LABEL = "the name of an alert's label. Write it as node, or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", one_line)]
@@ -331,12 +251,6 @@ class SettingsTable:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - as any
-    return str(value)
 
 
 def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[str, Setting]]:

@@ -32,13 +32,13 @@ from rollout.cli.stages.cluster import (
 from rollout.cli.stages.evidence import remember_proven
 from rollout.cli.stages.forecast import forecast_end
 from rollout.cli.stages.hosts import ask_hosts
+from rollout.cli.stages.lock import lock_watch, lock_watch_unless_held
 from rollout.cli.stages.observers import (
     RepeatFilter,
     measure_pass,
     notify_of_failed_pass,
 )
 from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan, prepare_fresh
-from rollout.cli.stages.refusals import lock_watch, lock_watch_unless_held
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.stages.resumption import prepare_resumption
 from rollout.cli.stages.selection import select

@@ -14,7 +14,7 @@ from rollout.cli.signals import delay_interrupts, interrupted_by_signals
 from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
-from rollout.cli.stages.refusals import has_ended_here, is_holder_alive, lock_snapshot
+from rollout.cli.stages.lock import has_ended_here, is_holder_alive, lock_snapshot
 from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
@@ -47,7 +47,7 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrap
-from rollout.report.plan_screen import usual_reboot
+from rollout.report.sentences import usual_reboot
 from rollout.report.status import FollowUp, Way, status_document, status_text
 from rollout.wording import text
 from rollout.wording.drain import awaited_text

@@ -1,0 +1,83 @@
+"""Who holds the lock, and whether that process is alive."""
+
+import socket
+
+from rollout.adapters.journal import is_being_written, journal_of, read_journal
+from rollout.cli import wiring
+from rollout.cli.stages.cluster import with_patience
+from rollout.cli.terminal import say
+from rollout.errors import ApiError
+from rollout.execution.lease import (
+    HolderState,
+    LeaseSnapshot,
+    LeaseState,
+    LeaseWatch,
+    await_sign,
+    locked_error,
+    read_lease,
+)
+from rollout.model.text import is_run_id
+from rollout.ports import ClusterApi
+
+
+def has_ended_here(lease: LeaseState) -> bool:
+    """Whether the process that holds the lock ran on this machine and has certainly ended.
+
+    Only the random word in the journal identifies it, because two containers can have the same
+    process IDs. A process keeps its journal open for as long as it lives.
+    """
+    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
+        return False
+    path = journal_of(lease.run)
+    try:
+        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+    except OSError:
+        return False
+    return (
+        bool(begun)
+        and begun[-1].get("process") == lease.process
+        and is_being_written(path) is False
+    )
+
+
+def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
+    """Return who holds the lock, as read once. An old renewal does not prove that they are gone."""
+    lease = with_patience(read_lease, api, namespace)
+    return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
+
+
+def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
+    state = await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
+    return state is HolderState.ALIVE
+
+
+def lock_watch() -> LeaseWatch:
+    return LeaseWatch(wiring.system_clock(), has_ended_here)
+
+
+def lock_watch_unless_held(
+    api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
+) -> LeaseWatch | None:
+    """Return a watch that knows the Lease, for taking the lock later.
+
+    A caller's own `watch` is updated. None if this user may not read the Lease: then the lock is
+    not checked here.
+
+    Raises:
+        LockedError: a living process holds the lock.
+    """
+    watch = watch or lock_watch()
+    try:
+        state = await_sign(
+            watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time
+        )
+    except ApiError as error:
+        if not error.is_forbidden:
+            raise
+        # The check of the rights, or taking the lock, reports this right.
+        return None
+    if state is HolderState.ALIVE:
+        seen = lock_snapshot(api, namespace)
+        raise locked_error(seen.lease, namespace, age=seen.age if seen.one_clock else None)
+    return watch
