@@ -50,10 +50,10 @@ class NodeSilences:
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        # By node; empty for a silence that could not be created.
+        # By node.
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
-        self._is_alertmanager_away = False
+        self._is_failing = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="silences", daemon=True)
@@ -86,21 +86,24 @@ class NodeSilences:
         with self._lock:
             if self._ended.is_set() or (renewing and node not in self._in_flight):
                 return
-            silence_id = self._ids.setdefault(node, "")
-            if self._is_alertmanager_away and not renewing:
+            silence_id = self._ids.get(node, "")
+            if self._is_failing and not renewing:
                 # Other nodes do not wait for Alertmanager. The next renewal tries again.
                 return
             try:
                 self._ids[node] = self._post(node, silence_id)
-                self._is_alertmanager_away = False
+                self._is_failing = False
             except ExchangeError as error:
-                if error.status == _NOT_FOUND:
-                    # Alertmanager has lost the silence, so a new one is posted next time.
-                    self._ids[node] = ""
-                if not self._is_alertmanager_away:
-                    what = "alerts of nodes that reboot are not silenced"
-                    self._say(f"warning: {what}: Alertmanager {error}")
-                self._is_alertmanager_away = True
+                self._note_failure(node, error)
+
+    def _note_failure(self, node: str, error: ExchangeError) -> None:
+        if error.status == _NOT_FOUND:
+            # Alertmanager has lost the silence, so a new one is posted next time.
+            self._ids.pop(node, None)
+        if not self._is_failing:
+            what = "alerts of nodes that reboot are not silenced"
+            self._say(f"warning: {what}: Alertmanager {error}")
+        self._is_failing = True
 
     def _post(self, node: str, silence_id: str) -> str:
         now = self._clock.now()

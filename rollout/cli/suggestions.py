@@ -39,7 +39,7 @@ def held_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _ask(context, _rebooted_into))
+    return _starting_with(incomplete, _ask(context, _versions_of_last_results))
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
@@ -135,7 +135,7 @@ def _failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
     return reversed(list(read_memory(api, namespace).versions))
 
 
-def _rebooted_into(api: "ClusterApi", _namespace: str) -> Iterable[str]:
+def _versions_of_last_results(api: "ClusterApi", _namespace: str) -> Iterable[str]:
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import last_result
 

@@ -78,11 +78,12 @@ class NodeEvents:
         self._phases: dict[str, Phase] = {}
         # The pod that each node's drain was first reported to wait for.
         self._blocked_pods: dict[str, str] = {}
-        # None is the end.
-        self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._written: set[str] = set()
-        self._last_moment = float("inf")
-        # No exit waits for this thread: its request may never be answered.
+        # None ends the thread.
+        self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._written_names: set[str] = set()
+        # Set on exit.
+        self._give_up_at = float("inf")
+        # A daemon: the process ends without it if its request is never answered.
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
 
     def __enter__(self) -> Self:
@@ -90,8 +91,8 @@ class NodeEvents:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._last_moment = self.clock.monotonic() + self.closing_seconds
-        self._waiting.put(None)
+        self._give_up_at = self.clock.monotonic() + self.closing_seconds
+        self._queued_events.put(None)
         self._writer.join(self.closing_seconds)
 
     def notify(self, event: StepEvent) -> None:
@@ -169,11 +170,11 @@ class NodeEvents:
             "firstTimestamp": time,
             "lastTimestamp": time,
         }
-        self._waiting.put(event)
+        self._queued_events.put(event)
 
     def _write_all(self) -> None:
         while True:
-            event = self._waiting.get()
+            event = self._queued_events.get()
             if event is None:
                 return
             try:
@@ -191,13 +192,13 @@ class NodeEvents:
 
     @property
     def _has_time(self) -> bool:
-        return self.clock.monotonic() < self._last_moment
+        return self.clock.monotonic() < self._give_up_at
 
     def _write(self, event: dict[str, Any]) -> None:
         name = event["metadata"]["name"]
         path = f"{EVENTS}/{name}"
         news = {field: event[field] for field in ("message", "lastTimestamp")}
-        if name in self._written:
+        if name in self._written_names:
             # An Event that has expired is created again.
             with suppress(ApiNotFoundError):
                 self.api.patch(path, news)
@@ -207,7 +208,7 @@ class NodeEvents:
         except ApiConflictError:
             # An earlier process of this run has created it, or an answer was lost.
             self.api.patch(path, news)
-        self._written.add(name)
+        self._written_names.add(name)
 
 
 def _end_message(result: NodeFinished, node: PlannedNode) -> str:

@@ -20,7 +20,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class HostKeyRow:
-    """One key of a host. `before` are its fingerprints in the file, `error` why it has no key."""
+    """A host and its key. `before` are its fingerprints in the file, `error` why it has no key."""
 
     node: str
     host: str

@@ -20,6 +20,7 @@ from rollout.model.progress import (
     PodsEvicted,
     WaveStarted,
 )
+from rollout.model.quantity import Count
 from rollout.model.text import printable, shortened
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.candidates import requested_nodes
@@ -142,15 +143,19 @@ class _Process:
         return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
     def read_limits(self, plan: RolloutPlan | None) -> None:
+        """Take the limits of a plan, except a percentage of a number of nodes that is unknown."""
         if plan is None:
             return
         policy = plan.policy
+        # Without it, only limits that are no percentage are computed, which do not use it.
         selected = self.selected or 0
-        is_known = self.selected is not None
-        if is_known or not policy.max_unavailable.is_share:
-            self.limit = AwayLimit.of(policy, selected, requested_nodes(plan), ())
-        if is_known or not policy.max_failures.is_share:
+        if self._can_compute(policy.max_unavailable):
+            self.limit = AwayLimit.of(policy, selected, asked_for=requested_nodes(plan), nodes=())
+        if self._can_compute(policy.max_failures):
             self.most_failures = policy.failures_allowed(selected)
+
+    def _can_compute(self, limit: Count) -> bool:
+        return self.selected is not None or not limit.is_share
 
 
 class _Check:
@@ -282,19 +287,22 @@ class _Check:
         if node.outcome is not None and line.node not in process.in_flight:
             self._add(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
+        # The last step of a node that is proven is to done.
         is_proven = node.phase is Phase.DONE
-        if line.succeeded != is_proven or (edge is Edge.PROVEN) != is_proven:
+        ends_proven = edge is Edge.PROVEN
+        if not (line.succeeded == ends_proven == is_proven):
             self._add(
                 Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)
             )
         elif edge in (Edge.RETURNED, Edge.FAILED):
-            self._check_end(number, line, edge)
+            # These moves have no step of their own.
+            self._check_last_move(number, line, edge)
         node.outcome = line.outcome
         process.in_flight.discard(line.node)
         if line.succeeded:
             self._succeeded.add(line.node)
 
-    def _check_end(self, number: int, line: NodeFinished, edge: Edge) -> None:
+    def _check_last_move(self, number: int, line: NodeFinished, edge: Edge) -> None:
         self.move_count += 1
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)

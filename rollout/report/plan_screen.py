@@ -118,13 +118,13 @@ def brief_text(
     height: int | None = None,
     where: str = "",
     next_step: str = "",
-    whole: str = "",
+    whole_command: str = "",
     control_plane: Container[str] = (),
 ) -> str:
     """Render a plan above a question, in at most `height` lines, or whole without a `width`.
 
     If it is too long, waves share rows, but those of the `control_plane` have their own, and
-    `whole` is the command that shows everything.
+    `whole_command` shows everything. `next_step` is only shown if nothing is asked.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
@@ -133,21 +133,27 @@ def brief_text(
     relaxed = _relaxed_flags(plan)
     estimate = estimate_text(plan)
 
-    def text(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
+    def layout(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
         lines = [wrap(line, width) for line in (relaxed, *notes, estimate, *last) if line]
         return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
 
-    complete = text(_wave_rows(plan, zones, width), findings)
-    if height is None or complete.count("\n") < height:
-        return complete
+    roomy = layout(_wave_rows(plan, zones, width), findings)
+    if height is None or _line_count(roomy) <= height:
+        return roomy
     notes = findings[:_BRIEF_FINDINGS]
     more = len(findings) - len(notes)
     if more:
         notes.append(f"! {counted(more, 'more finding')}")
-    last = ("This is not all of the plan. To see all of it:", f"    {whole}") if whole else ()
-    room = height - text((), notes, *last).count("\n") - 1
+    last = tuple[str, ...]()
+    if whole_command:
+        last = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
+    room = height - _line_count(layout((), notes, *last))
     rows = _wave_rows(plan, zones, width, most=room, control_plane=control_plane)
-    return text(rows, notes, *last)
+    return layout(rows, notes, *last)
+
+
+def _line_count(text: str) -> int:
+    return text.count("\n") + 1
 
 
 def consequence(plan: RolloutPlan) -> str:
@@ -413,13 +419,13 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Say that no node is planned, and that there is nothing to do only if each node was judged."""
-    missing = excluded_by_trouble(plan.excluded)
+    """Say that no node is planned; `Nothing to do` only if no node is left out by a problem."""
+    in_trouble = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
-    if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
+    if not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
-    lead = "No node is planned" if missing else "Nothing to do: no node is planned"
-    return f"{joined('; ', lead, absence_counts(missing, left_out))}."
+    lead = "No node is planned" if in_trouble else "Nothing to do: no node is planned"
+    return f"{joined('; ', lead, absence_counts(in_trouble, left_out))}."
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:

@@ -214,7 +214,7 @@ WHOLE = "rollout plan -l pool=web --max-unavailable 3 -o wide"
 
 def before_the_question(made: RolloutPlan, height: int | None) -> list[str]:
     text = brief_text(
-        made, zones={}, width=80, height=height, whole=WHOLE, control_plane=CONTROL_PLANE
+        made, zones={}, width=80, height=height, whole_command=WHOLE, control_plane=CONTROL_PLANE
     )
     return text.splitlines()
 

@@ -152,11 +152,11 @@ class AnsibleSettings:
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read in the user's current folder.
+        """The file that Ansible would read: of ANSIBLE_CONFIG, the current folder, home or /etc.
 
-        It can run programs. Ansible ignores a file in a folder that anybody may write, unless
-        ANSIBLE_CONFIG names it, as rollout does. So a file in the current folder must meet the rule
-        for rollout's own settings. `UsageError` if it does not.
+        Its settings can run programs. Ansible ignores the file of a folder that anybody may write,
+        but not once ANSIBLE_CONFIG names it, and rollout passes it on in ANSIBLE_CONFIG. So the
+        file of the current folder is checked here. `UsageError` if it is refused.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:

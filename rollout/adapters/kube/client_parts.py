@@ -57,6 +57,10 @@ def client_parts() -> SimpleNamespace:
 
 @cache
 def _load() -> SimpleNamespace:
+    """Import the parts behind empty packages, or with the whole package if that fails.
+
+    If something else has imported the package already, empty ones would save nothing.
+    """
     if _PACKAGE in sys.modules:
         return _import_parts()
     try:

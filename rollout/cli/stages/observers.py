@@ -365,30 +365,31 @@ def name_of(settings: Settings, server: str) -> str:
 def deliver_changes(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Within this context deliver whenever the generation changes, and once at the end.
+    """Within this context deliver each new generation; at the end, one that is not delivered yet.
 
-    The first failure prints a warning, which names the `place`, without any secret. The
-    `generation` is 0 if there is nothing yet.
+    A failed delivery is tried again. The first failure prints a warning, which names the `place`,
+    without any secret. The `generation` is 0 if there is nothing yet.
     """
     clock = wiring.system_clock()
     ended = threading.Event()
-    reasons = list[str]()
+    has_warned = False
 
     def fail(why: str) -> None:
-        if not reasons:
+        nonlocal has_warned
+        if not has_warned:
             say(f"warning: the metrics do not reach {place}: {why}")
-        reasons.append(why)
+        has_warned = True
 
     def run() -> None:
-        known = 0
+        delivered = 0
         is_last = False
         while not is_last:
             is_last = clock.wait(ended, _EVERY_SECONDS)
-            now = generation()
+            current = generation()
             try:
-                if now != known:
+                if current != delivered:
                     deliver()
-                    known = now
+                    delivered = current
             except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
                 fail(str(error))
 

@@ -48,7 +48,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: st
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
         where=place,
         next_step=next_without_waves(run.plan, settings),
-        whole=settings.repeated(whole),
+        whole_command=settings.repeated(whole),
         control_plane=frozenset(control_plane),
     )
 

@@ -63,11 +63,11 @@ _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not respond: this is how it was last seen"
 
 
-_Awaited = Mapping[str, Sequence[AwaitedPod]]
+_AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
-def _awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _Awaited:
-    """Return the pods that drains wait for until they complete, by node."""
+def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
+    """Return the pods that drains wait for until they complete, as far as they can be read."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -81,7 +81,7 @@ def _awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _Awaited:
     return awaited
 
 
-def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _Awaited) -> Mapping[str, str]:
+def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> Mapping[str, str]:
     """Return by node how long its host has been down, or which pods its drain waits for."""
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
@@ -113,25 +113,38 @@ def rollout_beside(
     if unfinished is None:
         return FollowUp(), {}
     sentence = f"{capitalize(wording.heading(unfinished, word))}."
-    beside = _way_on(unfinished, word, sentence)
-    waits = _waits(api, unfinished, _awaited_pods(api, unfinished))
+    beside = _follow_up(unfinished, word, sentence)
+    waits = _waits(api, unfinished, _awaited_by_node(api, unfinished))
     return beside, wording.under_way(unfinished, waits)
 
 
-def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
+def _follow_up(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
+    """Return the sentence with the command that continues the rollout, or shows how."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
         after_abort = wording.ways_after_abort(unfinished)
         return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
     failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.given_back]
-    if unfinished.blocks or not failed or wording.is_of_fleetlock(unfinished):
-        goes_on = word is RunWord.INTERRUPTED or (
-            word is RunWord.ENDED and bool(unfinished.untouched_nodes)
-        )
-        by_hand = goes_on and not (unfinished.record.unattended or unfinished.record.problem)
-        command = "rollout resume" if by_hand else "rollout status --run"
-        return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
+    if failed and not unfinished.blocks and not wording.is_of_fleetlock(unfinished):
+        return _follow_up_after_failures(unfinished, failed, sentence)
+    command = "rollout resume" if _is_resumed_by_hand(unfinished, word) else "rollout status --run"
+    return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
+
+
+def _is_resumed_by_hand(unfinished: Unfinished, word: RunWord) -> bool:
+    """Return false if `operate` continues it, or if its record cannot be read."""
+    record = unfinished.record
+    if record.unattended or record.problem:
+        return False
+    if word is RunWord.ENDED:
+        return bool(unfinished.untouched_nodes)
+    return word is RunWord.INTERRUPTED
+
+
+def _follow_up_after_failures(
+    unfinished: Unfinished, failed: Sequence[str], sentence: str
+) -> FollowUp:
     if unfinished.record.problem:
         return FollowUp(sentence, "rollout abort")
     names = shortened(failed, 3)
@@ -235,7 +248,7 @@ class _RolloutSnapshot:
     last: LastRun | None
     alive: bool | None
     waits: Mapping[str, str]
-    awaited: _Awaited
+    awaited: _AwaitedByNode
 
     @property
     def is_over(self) -> bool:
@@ -259,7 +272,7 @@ def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     lease = read_lease(api, namespace)
     lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    awaited = _awaited_pods(api, unfinished) if unfinished else {}
+    awaited = _awaited_by_node(api, unfinished) if unfinished else {}
     waits = _waits(api, unfinished, awaited) if unfinished else {}
     return _RolloutSnapshot(
         unfinished,

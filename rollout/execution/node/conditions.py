@@ -173,6 +173,7 @@ class NodeConditions:
 
     def _report(self, error: RolloutError) -> None:
         """Report each kind of error once, because it usually concerns all nodes."""
+        # A rollout that has lost its lock reports that itself.
         if isinstance(error, FencedError) or type(error) in self._reported:
             return
         self._reported.add(type(error))

@@ -81,12 +81,13 @@ def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Ca
 
 def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
     _await_registered(context, progress)
-    known = {
+    old_marks = {
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
         marks.READY_BEFORE: ready_before_reboot(context),
     }
-    mark_again(context, phase, known)
+    mark_again(context, phase, old_marks)
+    # In earlier phases, a later step waits for Ready. Here, that step is over.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
@@ -96,8 +97,8 @@ def ready_before_reboot(context: NodeContext) -> str | None:
     return before.annotations.get(marks.READY_BEFORE) if before else None
 
 
-def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) -> None:
-    """Cordon and mark the new Node, unless it is marked. `known` are marks of the old one."""
+def mark_again(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
+    """Cordon and mark the new Node, unless it is marked. `old_marks` are kept from the old one."""
 
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
@@ -106,7 +107,7 @@ def mark_again(task: NodeTask, phase: Phase, known: Mapping[str, str | None]) ->
         is_our_cordon = not (node.unschedulable or task.planned.cordoned)
         annotations = {
             **marks_of_run(task, phase),
-            **known,
+            **old_marks,
             marks.CORDONED_BY_US: "true" if is_our_cordon else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}

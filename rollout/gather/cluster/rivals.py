@@ -117,11 +117,12 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    deployments, unseen = read_if_allowed(lambda: _deployments(api), _UNSEEN)
-    daemon_sets, also_unseen = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
-    rivals = (*deployments, *daemon_sets)
-    active = tuple(item for item in rivals if _has_work(api, item))
-    return active, (*unseen, *also_unseen)
+    """Return the coordinators that may reboot nodes, and warnings if not all may be listed."""
+    deployments, warnings = read_if_allowed(lambda: _deployments(api), _UNSEEN)
+    daemon_sets, more_warnings = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
+    found = (*deployments, *daemon_sets)
+    active = tuple(coordinator for coordinator in found if _has_work(api, coordinator))
+    return active, (*warnings, *more_warnings)
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:

@@ -84,7 +84,7 @@ class RollingQueue:
         closed = self._used_up
         begun = self._number - len(self._waiting)
         for index, (place, mask, name) in enumerate(self._waiting):
-            if not mask & closed and not self._is_barred(name):
+            if not mask & closed and not self._exceeds_capacity(name):
                 yield index, name
                 continue
             # Of the nodes that come before this one, all that do not wait have begun.
@@ -95,9 +95,10 @@ class RollingQueue:
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
 
-    def _is_barred(self, name: str) -> bool:
+    def _exceeds_capacity(self, name: str) -> bool:
         for key, need in self._needs(name).items():
             used = self._used[key]
+            # A node that exceeds the capacity by itself begins when no other uses the key.
             if used and used + need > self._rules.capacity[key]:
                 return True
         return False

@@ -104,7 +104,9 @@ class _StatefulSetOrder:
 class PodFlow:
     """The pods of the rollout's nodes as they move.
 
-    `permits` is how many pods of each budget may be away; `residents` has the pods by node and UID.
+    `permits` is how many pods of each budget may be away. `handovers` is after how many seconds
+    another controller opens a budget that waits for that. `residents` are the pods that leave, by
+    node and UID.
     `surging` are the pods, by UID, that end once their replacement is ready, with how often pods
     start one after another until then.
     `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
