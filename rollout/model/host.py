@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Sign, Source, SourceAnswer
 from rollout.model.rivals import SelfReboot
+from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks, service_text
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
@@ -116,13 +118,15 @@ class UpdateStatus:
 
     `new_version` is empty if the engine does not say, as after a restart with a pending update.
     `message` says how far a download is, or why the operation is unknown, and `trouble` which kind
-    of failure that is.
+    of failure that is. `last_checked` is when the update server last answered, by the host's clock;
+    None if it has not since the engine started.
     """
 
     operation: UpdateOperation
     new_version: str = ""
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
+    last_checked: datetime | None = None
 
     @property
     def needs_reboot(self) -> bool:
@@ -153,51 +157,6 @@ class LoggedInUser:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitState:
-    """A systemd unit; states are systemd's own words, empty if systemd did not report them.
-
-    `wanted`: another unit starts it, such as the boot target. A distribution may link it in /usr,
-    and systemd then reports the unit as disabled. `problem` is why systemd cannot load it.
-    """
-
-    load: str = ""
-    active: str = ""
-    file: str = ""
-    wanted: bool = False
-    problem: str = ""
-
-    @property
-    def masked(self) -> bool:
-        """Whether the unit is masked, so that nothing can start it."""
-        return "masked" in (self.load, self.file) or self.file == "masked-runtime"
-
-    @property
-    def stays_masked(self) -> bool:
-        """Whether the unit is masked after the next boot too, which removes masks in /run."""
-        return self.masked and self.file != "masked-runtime"
-
-    @property
-    def stays_on(self) -> bool:
-        """Whether the next boot starts the unit, as far as systemd reports."""
-        return self.wanted or self.file != "disabled"
-
-    @property
-    def missing(self) -> bool:
-        """Whether the host has no such unit."""
-        return self.load == "not-found"
-
-    @property
-    def runs(self) -> bool:
-        """Whether the unit runs, or is about to."""
-        return self.active in ("active", "activating", "reloading")
-
-    @property
-    def known(self) -> bool:
-        """Whether systemd reported anything about the unit."""
-        return bool(self.load and self.active)
-
-
-@dataclass(frozen=True, slots=True)
 class HostFacts:
     """What one probe found on a host that answered.
 
@@ -213,6 +172,7 @@ class HostFacts:
       update_engine, which is in `update`. `shows` are sources that the host has and that were not
       asked.
     * `units` are update-engine and locksmithd, if the probe asked for them.
+    * `checks` is how the host looks for updates.
     """
 
     host: Host
@@ -235,6 +195,7 @@ class HostFacts:
     users: tuple[LoggedInUser, ...] | None = None
     shows: tuple[Source, ...] = ()
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
+    checks: UpdateChecks = NO_CHECKS
 
     @property
     def lacks_engine(self) -> bool:
@@ -269,7 +230,10 @@ class HostFacts:
                 detail = f"{detail} ({update.message})"
             return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
+        engine, _ = self.units
         detail = update.message or "update_engine gave no status"
+        if engine.check_state.is_off:
+            detail = service_text("update-engine", engine.check_state)
         return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
 
     @property
@@ -324,6 +288,7 @@ class UpdateState(StrEnum):
     BEHIND = "behind"
     ROLLED_BACK = "rolled-back"
     CHECK_FAILED = "check-failed"
+    NOT_CHECKING = "not-checking"
     UPDATING = "updating"
     IDLE = "idle"
 
@@ -334,13 +299,19 @@ class UpdateStanding:
 
     `newest_version` is the newest version that the cluster runs or has staged for hosts like this
     one, empty if unknown. `rolled_back_from` and `rolled_back_at` (RFC 3339) are set only for a
-    rolled-back host.
+    rolled-back host. `behind`: it runs an older version than the newest, and has not staged one.
+    `checks` is whether `check_unit` looks for updates, and `last_checked` (RFC 3339) when it last
+    did, empty if unknown.
     """
 
     state: UpdateState
     newest_version: str = ""
     rolled_back_from: str = ""
     rolled_back_at: str = ""
+    behind: bool = False
+    checks: CheckState = CheckState.UNKNOWN
+    check_unit: str = ""
+    last_checked: str = ""
 
     @property
     def is_current(self) -> bool:

@@ -67,6 +67,16 @@ class ClusterFamilies:
             "1 if the node has to be rebooted for an update, otherwise 0.",
             "node",
         )
+        self.last_check = gauge(
+            "host_last_check_timestamp_seconds",
+            "Unix time at which the host last checked for updates; 0 if it no longer does. Missing"
+            " while an update is staged.",
+            "node",
+        )
+        self.hosts_behind = gauge(
+            "hosts_behind",
+            "Hosts that run an older version than the newest in the cluster, and have staged none.",
+        )
         self.version_held = gauge(
             "version_held", "1 for each held version, which no node may reboot into.", "version"
         )

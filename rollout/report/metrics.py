@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from rollout import __version__
 from rollout.errors import ExitCode
-from rollout.model.host import HostFacts, HostObservation
+from rollout.model.host import HostFacts, HostObservation, UpdateStanding
 from rollout.model.memory import Memory
 from rollout.model.progress import (
     NodeFinished,
@@ -25,6 +25,8 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
+from rollout.model.timestamps import parse_timestamp
+from rollout.model.update_checks import CheckState
 from rollout.planning.eligibility.memory import why_held
 from rollout.report.metric_families import Families, Family
 from rollout.report.run_view import NodeView, RunView
@@ -95,6 +97,19 @@ class Metrics(Collector):
             for node, observation in sorted(observations.items()):
                 if isinstance(observation, HostFacts) and not observation.detection.unanswered:
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
+
+    def observe_updates(self, standings: Mapping[str, UpdateStanding]) -> None:
+        """Set when each host last looked for updates, and how many hosts are behind."""
+        with self._changing() as families:
+            families.cluster.last_check.clear()
+            for node, standing in sorted(standings.items()):
+                checked = parse_timestamp(standing.last_checked)
+                if standing.checks.is_off or (standing.checks is CheckState.STALE and not checked):
+                    families.cluster.last_check(node).set(0)
+                elif checked:
+                    families.cluster.last_check(node).set(checked.timestamp())
+            behind = sum(standing.behind for standing in standings.values())
+            families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:
         if memory.problem:

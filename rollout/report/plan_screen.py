@@ -32,12 +32,13 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
-from rollout.model.timestamps import elapsed
+from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.planning.plan.explanation import Explanation, PodFate
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
 from rollout.report.sentences import absence_counts, extent
+from rollout.wording.updates import check_trouble
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -54,7 +55,12 @@ _MOST_NAMED = 8
 # Notes of waves that share a row. If there are more, only -o wide shows them.
 _MOST_NOTES = 3
 # Nodes that are up to date need no word, and the others are shown as findings.
-_WITHOUT_WORD = (UpdateState.UP_TO_DATE, UpdateState.ROLLED_BACK, UpdateState.CHECK_FAILED)
+_WITHOUT_WORD = (
+    UpdateState.UP_TO_DATE,
+    UpdateState.ROLLED_BACK,
+    UpdateState.CHECK_FAILED,
+    UpdateState.NOT_CHECKING,
+)
 _SEE = " → rollout doctor"
 _IN_THE_TABLE = "--max-unavailable"
 # Findings that are shown of a plan that is too long for its terminal.
@@ -211,6 +217,9 @@ def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
             yield sentence, exclusion.node
         elif update and update.state is UpdateState.CHECK_FAILED:
             yield f"check failed: {exclusion.message}", exclusion.node
+        elif update and update.state is UpdateState.NOT_CHECKING:
+            trouble = check_trouble(update, parse_timestamp(plan.created_at))
+            yield f"does not get its updates: {trouble}", exclusion.node
 
 
 def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:

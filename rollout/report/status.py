@@ -26,6 +26,7 @@ from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.wording import cause
 from rollout.wording.nodes import trouble
+from rollout.wording.updates import check_trouble
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
@@ -248,6 +249,8 @@ def _next_step(
     commands = [follow_up.command for follow_up in follow_ups if follow_up.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
+    if any(status.update and status.update.checks.is_trouble for status in statuses):
+        commands.append("rollout doctor")
     rolled_back = rolled_back_versions(statuses)
     if any(_may_find_an_update(status, rolled_back) for status in statuses):
         commands.append("rollout check-update")
@@ -327,7 +330,7 @@ def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    if status.update and status.reason in ("", ExclusionReason.NO_UPDATE):
+    if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
             return explanation
@@ -342,16 +345,21 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
 
 
 def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
+    trouble = check_trouble(update, now)
     match update.state:
         case UpdateState.ROLLED_BACK:
             ago = ""
             if now and update.rolled_back_at:
                 ago = f"{elapsed(seconds_since(update.rolled_back_at, now))} ago"
-            return joined(", ", f"from {update.rolled_back_from}", ago)
+            return joined("; ", joined(", ", f"from {update.rolled_back_from}", ago), trouble)
         case UpdateState.BEHIND:
-            return f"the cluster has {update.newest_version}"
+            # What keeps the host from finding the update comes before the update.
+            newer = "" if update.checks.is_off else f"the cluster has {update.newest_version}"
+            return joined("; ", newer, trouble)
         case UpdateState.CHECK_FAILED:
-            return message
+            return joined("; ", message, trouble)
+        case UpdateState.NOT_CHECKING:
+            return trouble
         case UpdateState.UP_TO_DATE | UpdateState.UPDATING | UpdateState.IDLE:
             return ""
 

@@ -163,3 +163,31 @@ def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, hom
         in told
     )
     assert "pool rest is" not in told
+
+
+def test_a_host_that_does_not_get_its_updates_says_why(
+    command: Command, start_lab: StartLab
+) -> None:
+    """One lags behind, one is masked, one has failed, and the checks of two fail."""
+    lab = start_lab("behind", nodes=9)
+    text = command("status", lab=lab).ends(ExitCode.OK).stdout
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines() if line}
+    assert rows["worker-1"] == "up to date 4152.2.0"
+    assert rows["worker-2"] == "behind 4081.2.0 the cluster has 4152.2.0"
+    assert rows["worker-3"] == "behind 4081.2.0 the cluster has 4152.2.0; last checked 9 days ago"
+    assert rows["worker-4"] == "behind 4081.2.0 update-engine is masked"
+    assert rows["worker-5"] == "not checking 4152.2.0 last checked 9 days ago"
+    assert rows["worker-6"] == "not checking 4152.2.0 update-engine has failed"
+    assert text.endswith("Next:\n    rollout doctor\n")
+    told = json.loads(command("status", "-o", "json", lab=lab).stdout)["nodes"]
+    assert [row["node"] for row in told if row["behind"]] == ["worker-2", "worker-3", "worker-4"]
+    ages = {row["node"]: row["last_checked"] for row in told}
+    nine_days_ago = datetime.now(UTC) - timedelta(days=9)
+    assert abs(datetime.fromisoformat(ages["worker-3"]) - nine_days_ago) < timedelta(hours=12)
+    assert ages["worker-4"] == ""
+    patient = command("status", "--set", "detect.max-check-age=240h", lab=lab).stdout
+    assert "last checked" not in patient
+    doctor = command("doctor", lab=lab).ends(ExitCode.ERROR).stdout
+    assert "unmask update-engine" in doctor
+    assert "worker-2: its version is older than 4152.2.0" in doctor
+    assert "journalctl -u update-engine" in doctor

@@ -13,7 +13,8 @@ from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
 from rollout.gather.hosts.sudo import wants_password
-from rollout.model.host import Host, HostFacts, UnitState, UpdateOperation, UpdateStatus
+from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.update_checks import UnitState
 from rollout.ports import CommandResult
 from tests.scripted_api import Kubeconfig, scripted
 

@@ -3,6 +3,7 @@ others.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,8 @@ from rollout.model.host import (
     UpdateState,
     UpdateStatus,
 )
+from rollout.model.update_checks import CheckState, UnitState, UpdateChecks
+from rollout.planning.eligibility import versions
 from rollout.planning.eligibility.versions import KnownVersions
 from tests.planning.builders import NEW, OLD, facts, node
 
@@ -42,7 +45,7 @@ def test_hosts_of_one_version_are_up_to_date() -> None:
 
 def test_a_host_that_runs_less_than_another_is_behind() -> None:
     found = standings(running("a", OLD), running("b", NEW))
-    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW)
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW, behind=True)
     assert found["b"].state is UpdateState.UP_TO_DATE
 
 
@@ -52,7 +55,7 @@ def test_a_host_that_runs_less_than_another_has_staged_is_behind() -> None:
 
 def test_versions_are_compared_as_numbers() -> None:
     found = standings(running("a", "4081.2.9"), running("b", "4081.2.10"))
-    assert found["a"] == UpdateStanding(UpdateState.BEHIND, "4081.2.10")
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, "4081.2.10", behind=True)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_versions_without_an_order_are_not_called_newer_or_older() -> None:
 def test_without_an_order_a_staged_version_is_newer_than_the_one_it_replaces() -> None:
     staged = facts("b", running_version="v1", os_id="other", group="")
     found = standings(running("a", "v1", "", "other"), staged)
-    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW)
+    assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW, behind=True)
 
 
 def test_nightly_builds_of_one_version_are_not_compared() -> None:
@@ -188,3 +191,59 @@ def test_a_number_that_no_version_has_is_not_computed_with(version: str) -> None
         UpdateState.IDLE,
         UpdateState.UP_TO_DATE,
     ]
+
+
+RUNNING = UnitState("loaded", "active", "enabled")
+MASKED = UnitState("masked", "inactive", "masked")
+FAILED = UnitState("loaded", "failed", "enabled")
+DAY = 86_400.0
+
+
+def checked(version: str, service: UnitState, silence: float | None = None) -> HostFacts:
+    checks = UpdateChecks("update-engine", service, silence=silence)
+    return replace(running("a", version), checks=checks)
+
+
+@pytest.mark.parametrize(
+    ("service", "silence", "checks"),
+    [
+        (RUNNING, 3600.0, CheckState.WORKING),
+        (RUNNING, 2 * DAY, CheckState.WORKING),
+        (RUNNING, 2 * DAY + 1, CheckState.STALE),
+        (RUNNING, None, CheckState.WORKING),
+        (RUNNING, -5 * DAY, CheckState.WORKING),
+        (MASKED, None, CheckState.MASKED),
+        (MASKED, 9 * DAY, CheckState.MASKED),
+        (FAILED, None, CheckState.FAILED),
+        (UnitState("loaded", "inactive", "disabled"), None, CheckState.STOPPED),
+        (UnitState(), None, CheckState.UNKNOWN),
+        (UnitState("not-found", "inactive"), None, CheckState.UNKNOWN),
+    ],
+)
+def test_only_a_host_that_looks_for_updates_is_up_to_date(
+    service: UnitState, silence: float | None, checks: CheckState
+) -> None:
+    newest = standings(checked(NEW, service, silence), running("b", NEW))["a"]
+    assert newest.checks is checks
+    is_current = checks in (CheckState.WORKING, CheckState.UNKNOWN)
+    assert newest.state is (UpdateState.UP_TO_DATE if is_current else UpdateState.NOT_CHECKING)
+    assert not newest.behind
+    older = standings(checked(OLD, service, silence), running("b", NEW))["a"]
+    assert (older.state, older.behind, older.checks) == (UpdateState.BEHIND, True, checks)
+
+
+def test_how_long_a_host_may_go_without_a_check_is_a_setting() -> None:
+    host = checked(NEW, RUNNING, 3 * DAY)
+    known = KnownVersions.of([node("a")], {"a": host})
+    assert known.standing(node("a"), host, 3 * DAY).is_current
+    assert not known.standing(node("a"), host, 3 * DAY - 1).is_current
+
+
+def test_a_host_that_waits_for_its_reboot_is_not_behind() -> None:
+    observations: dict[str, HostObservation] = {
+        "a": facts("a"),
+        "b": running("b", NEW),
+        "c": running("c", OLD),
+    }
+    found = versions.standings([node(name) for name in observations], observations, DAY)
+    assert {name: standing.behind for name, standing in found.items()} == {"b": False, "c": True}

@@ -58,7 +58,7 @@ def expressions(content: Any) -> Iterator[tuple[str, str]]:
 
 def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has() -> None:
     alerts = rules()
-    assert len(alerts) == 8
+    assert len(alerts) == 10
     for alert in alerts:
         labels = answered(alert["expr"])
         texts = " ".join(alert["annotations"].values())

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from rollout.cli.stages.observers import deliver_changes
 from rollout.cli.wiring import HURRIED_VARIABLE
+from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
@@ -21,6 +22,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
 )
+from rollout.model.update_checks import CheckState
 from rollout.report.metrics import Metrics, PassResult
 from tests.report.builders import AT, plan
 
@@ -179,3 +181,22 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
         capsys.readouterr().err
         == "warning: the metrics do not reach there: no response within 0.1s\n"
     )
+
+
+def test_when_each_host_last_checked_and_how_many_are_behind() -> None:
+    metrics = Metrics("here")
+    checked = "2026-03-01T12:00:00Z"
+    behind = UpdateStanding(
+        UpdateState.BEHIND, behind=True, checks=CheckState.STALE, last_checked=checked
+    )
+    masked = replace(behind, checks=CheckState.MASKED)
+    booted = UpdateStanding(UpdateState.UP_TO_DATE, checks=CheckState.WORKING)
+    never = UpdateStanding(UpdateState.NOT_CHECKING, checks=CheckState.STALE)
+    metrics.observe_updates({"a": behind, "b": masked, "c": booted, "d": never})
+    at = datetime.fromisoformat(checked).timestamp()
+    found = [value(metrics, "host_last_check_timestamp_seconds", node=node) for node in "abcd"]
+    assert found == [at, 0, None, 0]
+    assert value(metrics, "hosts_behind") == 2
+    metrics.observe_updates({"a": booted})
+    assert value(metrics, "host_last_check_timestamp_seconds", node="a") is None
+    assert value(metrics, "hosts_behind") == 0

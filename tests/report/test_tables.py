@@ -10,6 +10,7 @@ from rollout.gather.doctor.checks import Check, CheckName, failed, passed, sort_
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import Memory, VersionFailures
 from rollout.model.progress import Phase
+from rollout.model.update_checks import CheckState
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.report.doctor import doctor_text
@@ -99,6 +100,26 @@ ROLLED_BACK = UpdateStanding(
             "check failed  3975.2.0  the server sent no update",
         ),
         (UpdateStanding(UpdateState.IDLE), "idle        3975.2.0"),
+        (
+            replace(BEHIND, checks=CheckState.STALE, last_checked="2026-02-20T10:00:00Z"),
+            "behind 3975.2.0 the cluster has 4081.2.1; last checked 9 days ago",
+        ),
+        (
+            replace(BEHIND, checks=CheckState.MASKED, check_unit="update-engine"),
+            "behind 3975.2.0 update-engine is masked",
+        ),
+        (
+            UpdateStanding(
+                UpdateState.NOT_CHECKING, checks=CheckState.FAILED, check_unit="zincati"
+            ),
+            "not checking 3975.2.0 zincati has failed",
+        ),
+        (
+            UpdateStanding(
+                UpdateState.NOT_CHECKING, checks=CheckState.STALE, check_unit="update-engine"
+            ),
+            "not checking 3975.2.0 update-engine has not completed a check since it started",
+        ),
     ],
 )
 def test_a_host_that_is_not_up_to_date_says_what_it_is(update: UpdateStanding, row: str) -> None:
@@ -111,6 +132,12 @@ def test_a_host_that_is_not_up_to_date_says_what_it_is(update: UpdateStanding, r
 def test_hosts_that_are_behind_can_be_told_to_look_for_an_update() -> None:
     text = status_text([FINE, replace(FINE, node="node-2", update=BEHIND)])
     assert text.endswith("2 nodes: 1 up to date, 1 behind\nNext:\n    rollout check-update")
+
+
+def test_hosts_that_find_no_updates_need_a_fix_before_they_look_for_one() -> None:
+    stale = replace(BEHIND, checks=CheckState.STALE, last_checked="2026-02-20T10:00:00Z")
+    text = status_text([FINE, replace(FINE, node="node-2", update=stale)])
+    assert text.endswith("Next:\n    rollout doctor")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
+from rollout.planning.eligibility.versions import standings
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
@@ -147,6 +148,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         if policy.pools:
             yield from _pool_checks(policy, selected)
         own_command = bool(settings.reboot.command)
+        compared = standings(nodes, targets.observations, settings.detect.max_check_age)
         on_hosts: list[Check] = []
         for node in selected:
             unsupported = why_unsupported(node)
@@ -154,7 +156,9 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
                 yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
             else:
                 answer = targets.observations.get(node.name)
-                on_hosts += host_checks(node.name, answer, own_command=own_command)
+                on_hosts += host_checks(
+                    node.name, answer, compared.get(node.name), own_command=own_command
+                )
         yield from on_hosts
         stage = CheckName.DRAIN
         outlook.beside, _ = rollout_beside(api, namespace, nodes)

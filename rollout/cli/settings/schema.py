@@ -66,6 +66,7 @@ from rollout.model.policy import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import RIVALS
+from rollout.model.update_checks import LONGEST_SILENCE
 
 _POLICY = Policy()
 _DRAIN = DrainPolicy()
@@ -155,6 +156,10 @@ class DetectSettings(SettingsTable):
     )
     command: Command = setting(
         "", "Command that exits 0 if the host needs a reboot; runs as the SSH user for at most 15 s"
+    )
+    max_check_age: Duration = setting(
+        Duration(LONGEST_SILENCE),
+        "How long a host may go without checking for updates before status reports it",
     )
 
 

@@ -21,14 +21,14 @@ from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.rollout.ledger import Aborted
-from rollout.model.cluster import ClusterIdentity
+from rollout.model.cluster import ClusterIdentity, ClusterSnapshot
 from rollout.model.host import HostObservation
-from rollout.model.memory import Memory
 from rollout.model.notification import Note, NotifyEvent, render_note
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import timestamp
+from rollout.planning.eligibility.versions import standings
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
@@ -347,11 +347,15 @@ def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
 
 
 def observe_cluster(
-    metrics: "Metrics | None", observations: Mapping[str, HostObservation], memory: Memory
+    metrics: "Metrics | None",
+    observations: Mapping[str, HostObservation],
+    snapshot: ClusterSnapshot,
+    longest_silence: float,
 ) -> None:
     if metrics:
         metrics.observe_hosts(observations)
-        metrics.observe_memory(memory)
+        metrics.observe_updates(standings(snapshot.nodes, observations, longest_silence))
+        metrics.observe_memory(snapshot.memory)
 
 
 def name_of(settings: Settings, server: str) -> str:

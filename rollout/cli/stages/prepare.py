@@ -82,6 +82,7 @@ def inputs_of(
         own_node=targets.own_node,
         unattended=request.unattended,
         proven=proven,
+        longest_silence=request.settings.detect.max_check_age,
     )
 
 
@@ -135,7 +136,7 @@ def prepare_fresh(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )
     targets = ask_hosts(connections, request, snapshot.nodes)
-    observe_cluster(metrics, targets.observations, snapshot.memory)
+    observe_cluster(metrics, targets.observations, snapshot, request.settings.detect.max_check_age)
     return FreshRun(prepare(request, snapshot, targets, proven), snapshot, replaced)
 
 

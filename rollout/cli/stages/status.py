@@ -167,7 +167,14 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
     now = api.server_time()
     rollout, stages = rollout_beside(api, request.namespace, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
-    inputs = EligibilityInputs(now, memory, proven=proven, own=targets.own_node, versions=versions)
+    inputs = EligibilityInputs(
+        now,
+        memory,
+        proven=proven,
+        own=targets.own_node,
+        versions=versions,
+        longest_silence=settings.detect.max_check_age,
+    )
     statuses = node_statuses(
         targets.among(nodes),
         targets.hosts,

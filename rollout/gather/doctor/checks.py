@@ -33,6 +33,7 @@ class CheckName(StrEnum):
     SUDO = "sudo"
     SHUTDOWN = "shutdown"
     UPDATE_ENGINE = "update-engine"
+    UPDATE_CHECK = "update-check"
     UPDATE_STATUS = "update-status"
     DETECT = "detect"
     LOCKSMITHD = "locksmithd"

@@ -13,12 +13,15 @@ from rollout.model.host import (
     HostObservation,
     ProbeFailure,
     ProbeFailureKind,
-    UnitState,
+    UpdateStanding,
+    UpdateState,
 )
 from rollout.model.reboot_request import how_to_ask
 from rollout.model.rivals import SELF_REBOOTS, Rival
 from rollout.model.text import capitalize
+from rollout.model.update_checks import CheckState, UnitState, service_text
 from rollout.wording import cause
+from rollout.wording.updates import check_trouble
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
 _KINDS = {
@@ -52,9 +55,17 @@ _FIXES = {
 
 
 def host_checks(
-    node: str, observation: HostObservation | None, *, own_command: bool = False
+    node: str,
+    observation: HostObservation | None,
+    standing: UpdateStanding | None = None,
+    *,
+    own_command: bool = False,
 ) -> Iterator[Check]:
-    """Check one node's host; `own_command`: it is rebooted by the operator's own command."""
+    """Check one node's host.
+
+    `standing` is how it compares with the others, None if it waits for its reboot. `own_command`:
+    it is rebooted by the operator's own command.
+    """
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
         yield failed(CheckName.SSH, node, cause(NoHost()), fix)
@@ -64,6 +75,8 @@ def host_checks(
     else:
         yield from _answered(node, observation, own_command=own_command)
         yield from _units(node, observation)
+        if standing:
+            yield from _update_check(node, standing)
 
 
 def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
@@ -127,7 +140,11 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     # A source that the host lacks is no failure if the others have answered.
     is_judged = not facts.detection.unanswered
+    engine, _ = facts.units
     for sign in facts.detection.signs:
+        if sign.source is Source.UPDATE_ENGINE and engine.check_state.is_off:
+            # An engine that does not run cannot answer. The check of its unit names the fix.
+            continue
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
         if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
@@ -175,7 +192,7 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
         return failed(
             name,
             node,
-            f"update-engine is {unit.active}",
+            service_text("update-engine", unit.check_state),
             "sudo systemctl enable --now update-engine",
         )
     if not unit.stays_on:
@@ -187,6 +204,30 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
             fix,
         )
     return passed(name, node, "update-engine is unmasked, enabled and running")
+
+
+def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
+    """Check that the host looks for updates, and that it finds what the others have."""
+    name = CheckName.UPDATE_CHECK
+    unit = standing.check_unit
+    trouble = check_trouble(standing, None)
+    if standing.checks is CheckState.STALE:
+        fix = (
+            f"On the host: journalctl -u {unit}. Then check its proxy, and SERVER in"
+            f" /etc/flatcar/update.conf, and try again: rollout check-update"
+        )
+        yield warned(name, node, f"it does not get its updates: {trouble}", fix)
+    elif standing.checks.is_off and unit != CheckName.UPDATE_ENGINE:
+        fix = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
+        yield warned(name, node, f"{trouble}: no update will be staged", fix)
+    elif standing.checks is CheckState.WORKING:
+        when = f", most recently at {standing.last_checked}" if standing.last_checked else ""
+        yield passed(name, node, f"{unit} checks for updates{when}")
+    is_updating = standing.state is UpdateState.UPDATING
+    if standing.behind and not (is_updating or standing.checks.is_trouble):
+        message = f"its version is older than {standing.newest_version}, which the cluster has"
+        fix = "See whether the update server offers it now: rollout check-update"
+        yield warned(name, node, message, fix)
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import not_run, parse_assignments, split_sections
+from rollout.gather.hosts.answer import not_run, parse_assignments, split_sections, word
+from rollout.gather.hosts.checks import unit_state, update_checks
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import (
     RUNNING,
@@ -25,7 +26,6 @@ from rollout.model.host import (
     HostObservation,
     ProbeFailure,
     ProbeFailureKind,
-    UnitState,
     UpdateOperation,
     UpdateStatus,
 )
@@ -92,7 +92,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
     return HostFacts(
         host=host,
         update=_update_status(answers, complaints, probe),
-        os_id=_word(parse_assignments(answers.get("release", "")).get("ID", "")),
+        os_id=word(parse_assignments(answers.get("release", "")).get("ID", "")),
         running_version=boot.version,
         group="",
         boot_id=boot.boot_id,
@@ -106,7 +106,6 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
 
 # The units in the order of the probe.
 _LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
-_WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
@@ -146,12 +145,14 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
         reboot_refusal = _refusal(host, problem, complaints, by_rules=wants_a_password)
         reboot_fix = sudo_fix(problem, host.user)
+    update = _update_status(answers, complaints, probe)
+    engine = unit_state(answers, complaints, "update-engine")
     return HostFacts(
         host=host,
-        update=_update_status(answers, complaints, probe),
-        os_id=_word(os_release.get("ID", "")),
+        update=update,
+        os_id=word(os_release.get("ID", "")),
         running_version=running_version(os_release),
-        group=_word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
+        group=word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=_runs(answers, _LOCKSMITHD),
@@ -166,22 +167,8 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         signs=host_signs(answers, complaints, probe.sources),
         users=parse_logins(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
-        units=(
-            _unit(answers, complaints, "update-engine"),
-            _unit(answers, complaints, "locksmithd"),
-        ),
-    )
-
-
-def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    lines = (line.partition("=") for line in answers.get(name, "").splitlines())
-    properties = {key: value.strip() for key, _, value in lines}
-    return UnitState(
-        load=_word(properties.get("LoadState", "")),
-        active=_word(properties.get("ActiveState", "")),
-        file=_word(properties.get("UnitFileState", "")),
-        wanted=bool(properties.get("WantedBy")),
-        problem=last_line(complaints.get(name, "")),
+        units=(engine, unit_state(answers, complaints, "locksmithd")),
+        checks=update_checks(answers, complaints, update, engine),
     )
 
 
@@ -212,10 +199,6 @@ def _rebootmgr_strategy(text: str) -> str:
         if key.strip() == "strategy":
             strategy = value.strip()
     return strategy
-
-
-def _word(text: str) -> str:
-    return text if _WORD.fullmatch(text) else ""
 
 
 def _sudo_problem(answers: Mapping[str, str], complaints: Mapping[str, str]) -> SudoProblem | None:

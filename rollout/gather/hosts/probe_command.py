@@ -10,6 +10,7 @@ seconds apart.
 """
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
@@ -101,6 +102,7 @@ if [ -r /run/systemd/shutdown/scheduled ]
 then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
 mark users
 {USERS_SECTION}
+mark clock; echo "NOW=$(date +%s)"; cat /proc/uptime
 """.strip()
 
 BOOT_SECTIONS = """
@@ -140,10 +142,14 @@ mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
-_SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
-_UNITS = f"""
-mark update-engine; run 5 {_SHOW} update-engine.service
-mark locksmithd; run 5 {_SHOW} locksmithd.service
+_SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
+_SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
+_ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_SINCE} update-engine.service"
+_LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
+# Either of them stages the updates of rpm-ostree.
+_RPM_OSTREE_UNITS = f"""
+mark zincati-unit; run 5 {_SHOW} zincati.service
+mark rpm-ostreed-automatic; run 5 {_SHOW} -p LastTriggerUSec rpm-ostreed-automatic.timer
 """.strip()
 
 _END = """
@@ -154,7 +160,7 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked. `detect_command` is the operator's; `units` asks for units, too."""
+    """What a host is asked. `detect_command` is the operator's; `units` adds those for doctor."""
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
@@ -162,12 +168,20 @@ class Probe:
 
     @property
     def command(self) -> str:
-        units = (_UNITS,) if self.units else ()
-        return "\n".join((_BEGINNING, *units, *self._asked, _END))
+        return "\n".join((_BEGINNING, *self._unit_sections, *self._asked, _END))
 
     @property
     def last_question(self) -> str:
         return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._asked, _END))
+
+    @property
+    def _unit_sections(self) -> Iterator[str]:
+        if self.units or Source.UPDATE_ENGINE in self.sources:
+            yield _ENGINE_UNIT
+        if Source.RPM_OSTREE in self.sources:
+            yield _RPM_OSTREE_UNITS
+        if self.units:
+            yield _LOCKSMITHD_UNIT
 
     @property
     def _asked(self) -> tuple[str, ...]:

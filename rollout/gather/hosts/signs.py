@@ -7,10 +7,12 @@ and exits with 0 when D-Bus denies it. An answer counts if it names an operation
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, exit_status, parse_assignments
+from rollout.gather.hosts.checks import epoch_time
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
@@ -23,7 +25,8 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
 _BUS_TEXT = r'(?:[^"\\]|\\.)*'
 _BUS_REPLY = re.compile(
-    rf'xdssx \S+ (?P<progress>\S+) "(?P<operation>{_BUS_TEXT})" "(?P<version>{_BUS_TEXT})" \S+'
+    r"xdssx (?P<checked>\S+) (?P<progress>\S+)"
+    rf' "(?P<operation>{_BUS_TEXT})" "(?P<version>{_BUS_TEXT})" \S+'
 )
 _FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
@@ -37,9 +40,11 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
         reply = _BUS_REPLY.search(stdout.get(source, ""))
         operation = values.get("CURRENT_OP", _NULL)
         if operation not in ("", _NULL):
-            return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
+            status = _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
+            return replace(status, last_checked=epoch_time(values.get("LAST_CHECKED_TIME", "")))
         if reply and reply["operation"]:
-            return _status(reply["operation"], reply["version"], reply["progress"])
+            status = _status(reply["operation"], reply["version"], reply["progress"])
+            return replace(status, last_checked=epoch_time(reply["checked"]))
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 

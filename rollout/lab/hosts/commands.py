@@ -161,6 +161,11 @@ def _scheduled_shutdown(session: ShellSession) -> str:
     return "".join(f"{text}NOW={now}\n" for text in texts)
 
 
+def _clock(session: ShellSession) -> str:
+    now = int(session.machine.clock.now().timestamp())
+    return f"NOW={now}\n{''.join(_read_files(session, '/proc/uptime'))}"
+
+
 def _staging_signs(session: ShellSession) -> str:
     out = "reboot-required\n" if _read_files(session, _REBOOT_REQUIRED) else ""
     return out + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
@@ -188,6 +193,7 @@ def _rpm_ostree_lock(session: ShellSession) -> str:
 # How sections are answered that need a shell.
 _TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "update-conf": _update_conf,
+    "clock": _clock,
     "shows": _staging_signs,
     "shutdown": _scheduled_shutdown,
     "reboot-required": _reboot_required,

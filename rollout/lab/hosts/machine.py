@@ -33,6 +33,14 @@ _ALWAYS_ON: Final = (
 )
 
 
+class UnitFault(StrEnum):
+    """Why a unit does not run, from the start and after each boot."""
+
+    MASKED = "masked"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
 @dataclass(slots=True)
 class Unit:
     """One unit: whether it runs now, and whether a boot starts it."""
@@ -41,6 +49,18 @@ class Unit:
     active: bool
     enabled: bool
     masked: bool = False
+    failed: bool = False
+
+    @property
+    def state(self) -> str:
+        """The ActiveState of systemd."""
+        if self.active:
+            return "active"
+        return "failed" if self.failed else "inactive"
+
+
+# All units become active so many microseconds after the boot.
+_UNITS_BEGIN: Final = "8000000"
 
 
 class Units:
@@ -54,6 +74,14 @@ class Units:
             runs = bool(settings.locksmithd)
             self._units[UPDATE_ENGINE] = Unit(UPDATE_ENGINE, active=True, enabled=True)
             self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=runs, enabled=runs, masked=not runs)
+        for name, fault in settings.units.items():
+            self._units[name] = Unit(
+                name,
+                active=False,
+                enabled=fault is UnitFault.FAILED,
+                masked=fault is UnitFault.MASKED,
+                failed=fault is UnitFault.FAILED,
+            )
 
     def find(self, name: str) -> Unit | None:
         """Return the unit of this name; a name without a suffix means a service."""
@@ -63,10 +91,12 @@ class Units:
         """Return the properties that `systemctl show` prints."""
         unit = self.find(name)
         if unit is None:
-            return {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
+            missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
+            return {**missing, "ActiveEnterTimestampMonotonic": "0"}
         properties = {
             "LoadState": "loaded",
-            "ActiveState": "active" if unit.active else "inactive",
+            "ActiveState": unit.state,
+            "ActiveEnterTimestampMonotonic": _UNITS_BEGIN if unit.active else "0",
             "UnitFileState": "enabled" if unit.enabled else "disabled",
         }
         if unit.masked:
@@ -81,11 +111,10 @@ class Units:
     def boot(self) -> None:
         """Start the enabled units, and no others."""
         for unit in self._units.values():
-            unit.active = unit.enabled and not unit.masked
+            unit.active = unit.enabled and not (unit.masked or unit.failed)
 
 
 _VERSION: Final = "4081.2.0"
-_LAST_CHECK: Final = timedelta(minutes=15)
 _STEP_SECONDS: Final = 3
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
 # Folders of the simulated host that a boot empties.
@@ -125,11 +154,15 @@ class EngineState(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The update of a host: `to` is the version that is staged or available."""
+    """The update of a host: `to` is the version that is staged or available.
+
+    `checked_days_ago` is when the update server last answered; None if it never has.
+    """
 
     state: EngineState = EngineState.STAGED
     to: str | None = "4152.2.0"
     progress: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.42
+    checked_days_ago: Annotated[float, msgspec.Meta(ge=0, le=1000)] | None = 0.01
 
     def __post_init__(self) -> None:
         """Require a version unless the engine is idle."""
@@ -150,7 +183,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     from then on. `address_of` names the host whose address the kubelet reports as its own. `files`
     exist from the start, and `boot_files` are written by every boot. `commands` are answers to
     lines that the lab does not know. `agent`: FLUO's agent runs and withdraws its reboot request
-    after a reboot.
+    after a reboot. `units` (such as `update-engine.service`) do not run.
     """
 
     version: str | None = None
@@ -170,6 +203,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     commands: Mapping[str, HostCommand] = {}
     agent: bool | None = None
     zincati: ZincatiHost | None = None
+    units: Mapping[str, UnitFault] = {}
 
 
 class HostEvent(StrEnum):
@@ -334,7 +368,9 @@ class Machine:
 
 
 def _engine(update: Update, now: datetime) -> UpdateEngine:
-    checked = int((now - _LAST_CHECK).timestamp())
+    checked = 0
+    if update.checked_days_ago is not None:
+        checked = int((now - timedelta(days=update.checked_days_ago)).timestamp())
     is_staged = update.state in (EngineState.STAGED, EngineState.STAGED_FORGOTTEN)
     if update.to is not None and is_staged:
         engine = UpdateEngine.with_staged(update.to, checked=checked)

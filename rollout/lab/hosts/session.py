@@ -82,6 +82,11 @@ def _update_conf(line: str) -> Callable[[Machine], str | None]:
     return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
 
 
+def _uptime(machine: Machine) -> str:
+    seconds = (machine.clock.now() - machine.booted_at).total_seconds()
+    return f"{seconds:.2f} 0.00\n"
+
+
 def _scheduled_shutdown(machine: Machine) -> str | None:
     """Return what logind writes about a scheduled shutdown; times are microseconds."""
     delay = machine.faults.shuts_down_after_seconds
@@ -100,6 +105,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
     "/usr/share/flatcar/update.conf": _update_conf(f"SERVER={_UPDATE_SERVER}"),
     "/etc/flatcar/update.conf": _update_conf("REBOOT_STRATEGY=off"),
     "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
+    "/proc/uptime": _uptime,
     "/run/reboot-required": _reboot_required,
     "/run/systemd/shutdown/scheduled": _scheduled_shutdown,
 }

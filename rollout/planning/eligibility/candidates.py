@@ -250,10 +250,15 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
+    """Return how a host without a staged update compares; None if it may have one."""
     facts = candidate.facts
-    if facts is None or facts.detection.needs_reboot or facts.detection.unanswered:
+    if facts is None or facts.detection.needs_reboot:
         return None
-    return candidate.inputs.versions.standing(candidate.node, facts)
+    # A service that does not run cannot say, but neither does it stage anything.
+    if facts.detection.unanswered and not facts.checks.state().is_off:
+        return None
+    inputs = candidate.inputs
+    return inputs.versions.standing(candidate.node, facts, inputs.longest_silence)
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:

@@ -10,6 +10,7 @@ from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode, PlanWarning
 from rollout.model.policy import Selection
+from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import all_paused, why_held, why_resting
@@ -24,7 +25,8 @@ class EligibilityInputs:
     `now` is the API server's time, if known; `failures_allowed` are those of a version.
     `unattended`: nodes that rest are left out. `retried` nodes are tried whatever is remembered.
     `proven` is what another cluster has proved, None if it need not. `own` is the node under this
-    process. `versions` are those that the cluster knows of.
+    process. `versions` are those that the cluster knows of. A host that has not looked for updates
+    for `longest_silence` seconds is not up to date.
     """
 
     now: datetime | None = None
@@ -37,6 +39,7 @@ class EligibilityInputs:
     proven: Proven | None = None
     own: OwnNode | None = None
     versions: KnownVersions = NO_VERSIONS
+    longest_silence: float = LONGEST_SILENCE
 
 
 def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:

@@ -24,6 +24,7 @@ from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.reboot_request import sources_not_asked
 from rollout.model.text import joined, natural_key
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import Candidate, update_standing, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.memory import resting_until
@@ -38,6 +39,7 @@ class NodeState(StrEnum):
     BEHIND = "behind"
     ROLLED_BACK = "rolled back"
     CHECK_FAILED = "check failed"
+    NOT_CHECKING = "not checking"
     IDLE = "idle"
     UPDATE_AVAILABLE = "update available"
     DOWNLOADING = "downloading"
@@ -79,6 +81,7 @@ _OF_UPDATES = {
     UpdateState.BEHIND: NodeState.BEHIND,
     UpdateState.ROLLED_BACK: NodeState.ROLLED_BACK,
     UpdateState.CHECK_FAILED: NodeState.CHECK_FAILED,
+    UpdateState.NOT_CHECKING: NodeState.NOT_CHECKING,
     UpdateState.UPDATING: NodeState.DOWNLOADING,
     UpdateState.IDLE: NodeState.IDLE,
 }
@@ -153,7 +156,8 @@ class NodeStatus:
     `progress` are its parts. `judged`: it is known whether it needs a reboot; `shows` are sources
     that it could be asked by as well. `message` explains `reason`, and ends with `fix` in
     parentheses; `note` is what `state` does not say. `update` is set for a host without a staged
-    update.
+    update. `behind`: it runs an older version than the newest in the cluster, and has not staged
+    one. `last_checked` is when it last looked for updates (RFC 3339), empty if unknown.
     """
 
     node: str
@@ -185,6 +189,8 @@ class NodeStatus:
     progress: str = ""
     fix: str = ""
     note: str = ""
+    behind: bool = False
+    last_checked: str = ""
     state: NodeState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -200,6 +206,12 @@ class NodeStatus:
         return self.update is not None and self.update.state is UpdateState.ROLLED_BACK
 
     @property
+    def is_judged_by_its_version(self) -> bool:
+        """Whether the version says how the node stands, and nothing else about it matters more."""
+        of_updates = ("", ExclusionReason.NO_UPDATE, ExclusionReason.UNKNOWN_STATUS)
+        return self.update is not None and self.reason in of_updates
+
+    @property
     def is_rebooting(self) -> bool:
         return self.phase == Phase.REBOOTING
 
@@ -213,6 +225,8 @@ def _state(status: NodeStatus) -> NodeState:
         return NodeState(status.phase)
     if status.error and status.reason in _BEFORE_ITS_HOST:
         return NodeState.UNREACHABLE
+    if status.is_judged_by_its_version:
+        return _update_state(status)
     if status.reason and status.reason != ExclusionReason.NO_UPDATE:
         return _OF_REASONS[status.reason]
     if status.needs_reboot:
@@ -260,6 +274,8 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     finding = why_excluded(candidate)
     detection = facts.detection if facts else Detection()
     failures = inputs.memory.nodes.get(node.name)
+    update = update_standing(candidate)
+    last_checked = facts.checks.last if facts else None
     is_judged = facts is not None and not detection.unanswered
     if finding and finding.kind is ExclusionReason.UNSUPPORTED:
         # rollout does not reboot such a node, so nothing about it is unknown.
@@ -289,7 +305,9 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         message=text(finding) if finding else "",
         fix=fix(finding) if finding else "",
         note=_brief_note(observation, finding),
-        update=update_standing(candidate),
+        update=update,
+        behind=update is not None and update.behind,
+        last_checked=whole_second(last_checked) if last_checked else "",
         pause=_pause(candidate),
         under_way=str(under_way or ""),
         phase=under_way.phase if under_way else "",

@@ -8,7 +8,7 @@ stable).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import Node
 from rollout.model.host import (
@@ -20,6 +20,8 @@ from rollout.model.host import (
 )
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
+from rollout.model.timestamps import whole_second
+from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +102,60 @@ class KnownVersions:
         # Versions without an order: what a staged update replaces is older than the update.
         return _only(present - self.replaced.get(stream, frozenset[str]()))
 
-    def standing(self, node: Node, facts: HostFacts) -> UpdateStanding:
+    def standing(
+        self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
+    ) -> UpdateStanding:
+        """Return how the host compares; it may go without a check for so many seconds."""
         newest = self.newest(facts)
-        operation = facts.update.operation
+        compared = _compare(facts, newest)
+        checks = facts.checks.state(longest_silence)
+        standing = UpdateStanding(
+            _update_state(facts.update.operation, compared, checks),
+            newest,
+            behind=compared is UpdateState.BEHIND and not facts.detection.needs_reboot,
+            checks=checks,
+            check_unit=facts.checks.unit,
+            last_checked=whole_second(facts.checks.last) if facts.checks.last else "",
+        )
         result = last_result(node)
-        if operation in _UPDATING:
-            return UpdateStanding(UpdateState.UPDATING, newest)
-        if _is_rolled_back(result, facts):
-            at = result.get("at", "")
-            return UpdateStanding(
-                UpdateState.ROLLED_BACK, newest, rolled_back_from=result["from"], rolled_back_at=at
-            )
-        if operation is UpdateOperation.REPORTING_ERROR:
-            return UpdateStanding(UpdateState.CHECK_FAILED, newest)
-        return UpdateStanding(_compare(facts, newest), newest)
+        if standing.state is UpdateState.UPDATING or not _is_rolled_back(result, facts):
+            return standing
+        return replace(
+            standing,
+            state=UpdateState.ROLLED_BACK,
+            rolled_back_from=result["from"],
+            rolled_back_at=result.get("at", ""),
+        )
 
 
 NO_VERSIONS = KnownVersions()
+
+
+def standings(
+    nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
+) -> Mapping[str, UpdateStanding]:
+    """Return by node name how the hosts without a pending reboot compare with the others."""
+    nodes = tuple(nodes)
+    known = KnownVersions.of(nodes, observations)
+    found: dict[str, UpdateStanding] = {}
+    for node in nodes:
+        facts = observations.get(node.name)
+        if isinstance(facts, HostFacts) and not facts.detection.needs_reboot:
+            found[node.name] = known.standing(node, facts, longest_silence)
+    return found
+
+
+def _update_state(
+    operation: UpdateOperation, compared: UpdateState, checks: CheckState
+) -> UpdateState:
+    if operation in _UPDATING:
+        return UpdateState.UPDATING
+    if operation is UpdateOperation.REPORTING_ERROR:
+        return UpdateState.CHECK_FAILED
+    if compared is UpdateState.BEHIND or not checks.is_trouble:
+        return compared
+    # A host that finds no updates is not up to date, whatever the others run.
+    return UpdateState.NOT_CHECKING
 
 
 def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:

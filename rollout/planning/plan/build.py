@@ -26,6 +26,7 @@ from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
+from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedIn
 from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget
@@ -86,7 +87,8 @@ class PlanInputs:
     earlier runs took. `own_node` is the node that this process runs on. `unattended`: no one
     confirms this plan. `retried` are nodes to try again although they failed. `taken_up` are nodes
     that an earlier process has started, which do not count as away. `proven` are the versions that
-    another cluster has proved; None if no proof is required.
+    another cluster has proved; None if no proof is required. `longest_silence` is how many seconds
+    a host may go without looking for updates.
     """
 
     snapshot: ClusterSnapshot
@@ -101,6 +103,7 @@ class PlanInputs:
     retried: frozenset[str] = frozenset()
     taken_up: frozenset[str] = frozenset()
     proven: Proven | None = None
+    longest_silence: float = LONGEST_SILENCE
 
     @property
     def eligibility(self) -> EligibilityInputs:
@@ -115,6 +118,7 @@ class PlanInputs:
             proven=self.proven,
             own=self.own_node,
             versions=KnownVersions.of(self.snapshot.nodes, self.observations),
+            longest_silence=self.longest_silence,
         )
 
     @property

@@ -46,6 +46,7 @@ FILES = (
     "/usr/share/flatcar/update.conf",
     "/etc/flatcar/update.conf",
     "/proc/sys/kernel/random/boot_id",
+    "/proc/uptime",
     "/run/systemd/shutdown/scheduled",
     "/run/reboot-required",
 )
@@ -92,7 +93,13 @@ def make_machine(
     locksmithd: bool = False,
     commands: Mapping[str, HostCommand] | None = None,
 ) -> Machine:
-    settings = HostSettings(faults=faults, locksmithd=locksmithd, commands=commands or {})
+    settings = HostSettings(
+        faults=faults,
+        locksmithd=locksmithd,
+        commands=commands or {},
+        # A file that is written down does not change with the time.
+        files={"/proc/uptime": "100.00 90.00\n"},
+    )
     rng = random.Random(1)  # noqa: S311 - repeatable on purpose
     return Machine("worker-1", "127.0.0.2", settings, clock=LabClock(1000), rng=rng)
 

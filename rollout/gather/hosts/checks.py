@@ -1,0 +1,87 @@
+"""Read how a host looks for updates: the state of its service, and when it last did."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from rollout.gather.hosts.answer import parse_assignments, word
+from rollout.model.host import UpdateOperation, UpdateStatus
+from rollout.model.tool_output import last_line
+from rollout.model.update_checks import NO_CHECKS, UnitState, UpdateChecks
+
+# The latest time that Python has.
+_EPOCH = re.compile(r"[0-9]{1,11}")
+_MICROSECONDS = re.compile(r"[0-9]{1,18}")
+_UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
+# systemd writes times in the time zone of the host. Names of other zones are ambiguous.
+_SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
+
+
+def epoch_time(text: str) -> datetime | None:
+    """Return the time of seconds since 1970; None for 0, and for what is not such a number."""
+    seconds = int(text) if _EPOCH.fullmatch(text) else 0
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def unit_state(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
+    """Return the unit whose properties are in the section of this name."""
+    properties = _properties(answers.get(name, ""))
+    began = properties.get("ActiveEnterTimestampMonotonic", "")
+    has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
+    return UnitState(
+        load=word(properties.get("LoadState", "")),
+        active=word(properties.get("ActiveState", "")),
+        file=word(properties.get("UnitFileState", "")),
+        wanted=bool(properties.get("WantedBy")),
+        problem=last_line(complaints.get(name, "")),
+        since_boot=int(began) / 1e6 if has_begun else None,
+    )
+
+
+def update_checks(
+    answers: Mapping[str, str],
+    complaints: Mapping[str, str],
+    update: UpdateStatus,
+    engine: UnitState,
+) -> UpdateChecks:
+    """Return the checks of update_engine, or else those of the service that drives rpm-ostree."""
+    clock = answers.get("clock", "")
+    now = epoch_time(parse_assignments(clock).get("NOW", ""))
+    if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
+        silence = None
+        # An engine that has staged an update does not check again before the reboot.
+        if not (update.needs_reboot or update.operation is UpdateOperation.UNKNOWN):
+            ran = _seconds_of_run(engine, clock)
+            silence = _seconds_between(update.last_checked, now) if update.last_checked else ran
+        return UpdateChecks("update-engine", engine, last=update.last_checked, silence=silence)
+    zincati = unit_state(answers, complaints, "zincati-unit")
+    timer = unit_state(answers, complaints, "rpm-ostreed-automatic")
+    if timer.exists and (timer.runs or not zincati.exists):
+        last = _systemd_time(answers.get("rpm-ostreed-automatic", ""))
+        silence = _seconds_between(last, now)
+        return UpdateChecks("rpm-ostreed-automatic.timer", timer, last=last, silence=silence)
+    return UpdateChecks("zincati", zincati) if zincati.exists else NO_CHECKS
+
+
+def _properties(section: str) -> Mapping[str, str]:
+    lines = (line.partition("=") for line in section.splitlines())
+    return {key: value.strip() for key, _, value in lines}
+
+
+def _seconds_between(since: datetime | None, until: datetime | None) -> float | None:
+    return (until - since).total_seconds() if since and until else None
+
+
+def _seconds_of_run(unit: UnitState, clock: str) -> float | None:
+    uptime = _UPTIME.search(clock)
+    if uptime is None or unit.since_boot is None or not unit.runs:
+        return None
+    return int(uptime[1]) - unit.since_boot
+
+
+def _systemd_time(section: str) -> datetime | None:
+    text = _properties(section).get("LastTriggerUSec", "")
+    try:
+        return datetime.strptime(text, _SYSTEMD_TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None

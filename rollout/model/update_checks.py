@@ -1,0 +1,122 @@
+"""The service that looks for updates on a host, and when it last did."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+# update_engine checks every 45 minutes, and waits at most four hours after a server error.
+LONGEST_SILENCE: Final = 2 * 86_400.0
+
+
+class CheckState(StrEnum):
+    """Whether a host looks for updates; enumerated values."""
+
+    WORKING = "working"
+    MASKED = "masked"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the service does not run, or will not after the next boot."""
+        return self in (CheckState.MASKED, CheckState.STOPPED, CheckState.FAILED)
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether the host finds no new updates."""
+        return self.is_off or self is CheckState.STALE
+
+
+def service_text(unit: str, state: CheckState) -> str:
+    """Return a clause that says why the service is off."""
+    return f"{unit} has failed" if state is CheckState.FAILED else f"{unit} is {state}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A systemd unit; states are systemd's own words, empty if systemd did not report them.
+
+    `wanted`: another unit starts it, such as the boot target. A distribution may link it in /usr,
+    and systemd then reports the unit as disabled. `problem` is why systemd cannot load it.
+    `since_boot` is how many seconds after the boot it became active, None if it did not.
+    """
+
+    load: str = ""
+    active: str = ""
+    file: str = ""
+    wanted: bool = False
+    problem: str = ""
+    since_boot: float | None = None
+
+    @property
+    def masked(self) -> bool:
+        """Whether the unit is masked, so that nothing can start it."""
+        return "masked" in (self.load, self.file) or self.file == "masked-runtime"
+
+    @property
+    def stays_masked(self) -> bool:
+        """Whether the unit is masked after the next boot too, which removes masks in /run."""
+        return self.masked and self.file != "masked-runtime"
+
+    @property
+    def stays_on(self) -> bool:
+        """Whether the next boot starts the unit, as far as systemd reports."""
+        return self.wanted or self.file != "disabled"
+
+    @property
+    def missing(self) -> bool:
+        """Whether the host has no such unit."""
+        return self.load == "not-found"
+
+    @property
+    def exists(self) -> bool:
+        """Whether systemd reported that the host has the unit."""
+        return self.known and not self.missing
+
+    @property
+    def runs(self) -> bool:
+        """Whether the unit runs, or is about to."""
+        return self.active in ("active", "activating", "reloading")
+
+    @property
+    def known(self) -> bool:
+        """Whether systemd reported anything about the unit."""
+        return bool(self.load and self.active)
+
+    @property
+    def check_state(self) -> CheckState:
+        """Return what the unit alone says about the checks."""
+        if not self.exists:
+            return CheckState.UNKNOWN
+        if self.masked:
+            return CheckState.MASKED
+        if self.active == "failed":
+            return CheckState.FAILED
+        return CheckState.WORKING if self.runs else CheckState.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateChecks:
+    """The service that looks for updates on a host, named by its `unit`, empty if unknown.
+
+    `last` is when it last reached the update server; None if it has not since it started, or does
+    not say. `silence` is how many seconds passed since then, or since it started, by the host's own
+    clock; None if unknown.
+    """
+
+    unit: str = ""
+    service: UnitState = UnitState()
+    last: datetime | None = None
+    silence: float | None = None
+
+    def state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
+        """Return whether the host looks for updates; it may be silent for so many seconds."""
+        state = self.service.check_state
+        is_late = self.silence is not None and self.silence > longest_silence
+        return CheckState.STALE if is_late and not state.is_off else state
+
+
+NO_CHECKS: Final = UpdateChecks()
