@@ -164,7 +164,7 @@ def test_a_wrong_option_is_named_whatever_commands_of_the_configuration_print(
 def test_a_command_that_has_no_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.config._SECONDS", 0.5)
+    monkeypatch.setattr("rollout.adapters.ssh.openssh._SECONDS", 0.5)
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
     with pytest.raises(InputError, match=r"ssh -G \S+ did not respond within 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
@@ -245,7 +245,7 @@ def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path)
 def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Path) -> None:
     path = tmp_path / "config"
     said = list[str]()
-    path.write_text("Host 10.0.0.7\n  Port 2222\n")
+    path.write_text("Match originalhost 10.0.0.7 exec true\n  Port 2222\n")
     hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
     found = with_ssh_config(hosts, path, said.append)
     assert {name for name, host in found.items() if host.port != 22} == {"n7"}

@@ -1,8 +1,8 @@
 """How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
 
-`ssh -G` evaluates the configuration, one process per host (6 ms of CPU). It resolves names and runs
-the commands of `Match exec`. Names that a shell could misread are refused first. Flags and the
-inventory take precedence.
+`ssh -G` evaluates the configuration, one process (6 ms of CPU) for all hosts that it cannot tell
+apart. It resolves names and runs the commands of `Match exec`. Names that a shell could misread are
+refused first. Flags and the inventory take precedence.
 
 An option that rollout's own SSH does not support is refused if it would lead to another host or log
 in in another way. OpenSSH's client makes the connections to jump hosts.
@@ -13,7 +13,6 @@ import os
 import pwd
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,8 +22,15 @@ from tempfile import NamedTemporaryFile
 
 from rollout.adapters.input_files import read_input
 from rollout.adapters.local_files import scratch_for
-from rollout.adapters.programs import run_program
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
+from rollout.adapters.ssh.openssh import (
+    FILE_LISTS,
+    NO_VALUE,
+    NOBODY,
+    PROGRAM,
+    Client,
+    Settings,
+)
 from rollout.errors import InputError
 from rollout.model.host import (
     DEFAULT_SSH_PORT,
@@ -34,20 +40,17 @@ from rollout.model.host import (
     Identities,
     is_address,
 )
-from rollout.model.tool_output import last_line
 
 # If these were ignored, rollout would connect, log in or check host keys in another way than ssh.
 _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
 )
-_FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _FOLLOWED = (
-    *(*_FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
+    *(*FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF = ("none", "no", "internal")
-_NONE = "none"
 # From this number of hosts on, it takes seconds.
 _MANY = 200
 _UNSUPPORTED_HINT = (
@@ -60,20 +63,10 @@ _SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
-# By keyword in lower case: the values that differ from the default.
-Settings = Mapping[str, tuple[str, ...]]
-
-_CLIENT = "ssh"
 _OWN = Path("~/.ssh/config")
 _SYSTEM = Path("/etc/ssh/ssh_config")
 # Means no file, as in `ssh -F none`.
 NO_FILE = Path("none")
-# With more dots than CanonicalizeHostname completes.
-_NOBODY = "no.such.host.of.rollout.invalid"
-_SECONDS = 15.0
-_LONGEST = 300
-# ssh prints lists of files without quotes. Each file starts like a path.
-_NEXT_FILE = re.compile(r" (?=[/~])")
 
 
 def with_ssh_config(
@@ -92,7 +85,7 @@ def with_ssh_config(
         unconfigured[name] = replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
     if files is None:
         return unconfigured
-    if shutil.which(_CLIENT) is None:
+    if shutil.which(PROGRAM) is None:
         if path is not None:
             message = f"--ssh-config {path} needs OpenSSH's client, which is not installed"
             raise InputError(message, hint=_NO_CLIENT)
@@ -101,15 +94,15 @@ def with_ssh_config(
     addressed = {name: host for name, host in hosts.items() if host.address}
     for host in addressed.values():
         _check_words(host)
-    if len(addressed) >= _MANY:
-        announce(f"ssh evaluates {files} for {len(addressed)} hosts, which may take seconds")
     text = files.text().encode(errors="surrogateescape")
+    if not addressed:
+        return unconfigured
     with scratch_for("ssh"), NamedTemporaryFile() as file:
         # Not a pipe: with `Match final` ssh reads its configuration twice.
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
-        return unconfigured | _configure(addressed, client, files)
+        return unconfigured | _configure(addressed, client, files, announce)
 
 
 @dataclass(frozen=True)
@@ -161,61 +154,6 @@ def _account_home() -> Path:
         return NO_FILE
 
 
-class Client:
-    """Runs `ssh -G`. Safe to use from many threads.
-
-    Messages of ssh name `original` instead of the temporary `file`.
-    """
-
-    def __init__(self, file: Path, original: str) -> None:
-        self._file = file
-        self._original = original
-        self._defaults = dict(self._run(_NOBODY, user="", port=0, file=_NONE))
-        # A host's name is never a default, and the default user is rollout's.
-        for keyword in ("hostname", "user"):
-            self._defaults.pop(keyword, None)
-
-    def ask(self, name: str, user: str, port: int) -> Settings:
-        """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed on.
-
-        `InputError` with ssh's message if it cannot read them.
-        """
-        settings = self._run(name, user, port, file=str(self._file)).items()
-        return {name: value for name, value in settings if self._defaults.get(name) != value}
-
-    def _run(self, name: str, user: str, port: int, file: str) -> Settings:
-        words = [_CLIENT, "-G", "-T", "-F", file]
-        if user:
-            words += ["-l", user]
-        if port:
-            words += ["-p", str(port)]
-        try:
-            done = run_program([*words, "--", name], seconds=_SECONDS)
-        except OSError as error:
-            raise InputError(f"{_CLIENT} cannot be run: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise InputError(
-                f"ssh -G {name} did not respond within {_SECONDS:.3g} s",
-                hint="Check whether its Match exec or CanonicalizeHostname hangs.",
-            ) from error
-        if done.returncode:
-            printed = done.stderr.decode(errors="replace").replace(str(self._file), self._original)
-            message = last_line(printed, _LONGEST) or f"exit status {done.returncode}"
-            hint = "Fix the configuration, or ignore it: --ssh-config none."
-            raise InputError(f"ssh -G {name}: {message}", hint=hint)
-        return _settings(done.stdout.decode(errors="surrogateescape"))
-
-
-def _settings(printed: str) -> Settings:
-    settings: dict[str, tuple[str, ...]] = {}
-    for line in printed.splitlines():
-        keyword, _, value = line.partition(" ")
-        settings[keyword] = (*settings.get(keyword, ()), value)
-    for keyword in _FILE_LISTS:
-        settings[keyword] = tuple(_NEXT_FILE.split(" ".join(settings.get(keyword, ()))))
-    return settings
-
-
 def _check_words(host: Host) -> None:
     if not is_address(host.address):
         message = f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
@@ -225,14 +163,23 @@ def _check_words(host: Host) -> None:
         raise InputError(message)
 
 
-def _configure(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
-    logins = {(host.user, host.port) for host in hosts.values()}
-    defaults = {(user, port): client.ask(_NOBODY, user, port) for user, port in logins}
+def _configure(
+    hosts: Mapping[str, Host],
+    client: Client,
+    files: ConfigFiles,
+    announce: Callable[[str], None],
+) -> dict[str, Host]:
+    logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
+    client.learn_patterns(*next(iter(logins)))
+    defaults = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
+    questions = client.questions(host.address for host in hosts.values())
+    if questions >= _MANY:
+        announce(f"ssh evaluates {files} for {questions} hosts, which may take seconds")
 
     def configure(host: Host) -> Host:
         name, settings = _ask_for_host(host, client, defaults[host.user, host.port])
         for keyword in _REFUSED:
-            if _value(settings, keyword, _NONE) not in _OFF:
+            if _value(settings, keyword, NO_VALUE) not in _OFF:
                 message = f"{files} sets {keyword} for {host.name}, which is not supported"
                 raise InputError(message, hint=_UNSUPPORTED_HINT)
         try:
@@ -264,7 +211,7 @@ def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
     """Whether a name's settings differ from the `defaults`: those of a name that no host has."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
-        expected = [value.replace(_NOBODY, name).lower() for value in defaults.get(keyword, ())]
+        expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]
         if values != expected:
             return True
     return False
@@ -308,7 +255,7 @@ def _known_hosts(settings: Settings) -> HostKeyFiles | None:
 
     `ssh -G` has replaced their tokens, so that a remaining % is part of the name.
     """
-    if not any(keyword in settings for keyword in _FILE_LISTS):
+    if not any(keyword in settings for keyword in FILE_LISTS):
         return None
     return HostKeyFiles(
         _expand_home(settings.get("userknownhostsfile", USUAL_FILES.own)),
@@ -317,7 +264,7 @@ def _known_hosts(settings: Settings) -> HostKeyFiles | None:
 
 
 def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(str(Path(file).expanduser()) for file in files if file != _NONE)
+    return tuple(str(Path(file).expanduser()) for file in files if file != NO_VALUE)
 
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
@@ -339,7 +286,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     files = tuple(_file(file, tokens) for file in settings.get("identityfile", ()))
     return Identities(
         # `none` alone stays in the list: then not even the default files are tried.
-        files=tuple(file for file in files if file != _NONE) or files[:1],
+        files=tuple(file for file in files if file != NO_VALUE) or files[:1],
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_value(settings, "identitiesonly") in ("yes", "true"),
     )
@@ -349,7 +296,7 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
     """Return the agent's socket; None for that of SSH_AUTH_SOCK, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
-    if value == _NONE:
+    if value == NO_VALUE:
         return ""
     if re.fullmatch(r"\$\w+", value):
         return os.environ.get(value[1:], "")
@@ -359,18 +306,18 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    jump = _value(settings, "proxyjump", _NONE)
-    command = _value(settings, "proxycommand", _NONE)
-    if jump == command == _NONE:
+    jump = _value(settings, "proxyjump", NO_VALUE)
+    command = _value(settings, "proxycommand", NO_VALUE)
+    if jump == command == NO_VALUE:
         return ()
     for word in (tokens["n"], host.address, host.user):
         if not _SAFE.fullmatch(word):
             raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
-    if jump == _NONE:
+    if jump == NO_VALUE:
         return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
     *through, last = (hop.strip() for hop in _expand(jump, tokens).split(","))
     chain = ("-J", ",".join(through)) if through else ()
     # ssh's command line takes a jump host with a port as a URI.
     hop = last if last.startswith("ssh://") else f"ssh://{last}"
     target = f"[{host.address}]:{host.port}"
-    return (_CLIENT, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)
+    return (PROGRAM, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)

@@ -1,0 +1,130 @@
+"""Which host names an OpenSSH configuration may treat differently, so that ssh is asked about few.
+
+ssh decides what a line means. This module only finds names of which every line means the same: they
+match the same wildcards, and no line names them. A line that may depend on the name in any other
+way, or that is not understood, makes ssh be asked about every name.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from itertools import chain
+
+# Two names of the same kind get the same answer. A name that is its own kind is asked about alone.
+Kind = str | tuple[bool, ...]
+
+_LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
+_QUOTED = re.compile(r'"[^"]*"')
+# After these, and before the end of the line, a criterion of Match has one argument. Others, such
+# as exec, may depend on the host in any way.
+_CRITERIA = {"localnetwork", "localuser", "sessiontype", "command", "tagged", "user", "version"}
+_HOST_CRITERIA = {"host", "originalhost"}
+_CRITERIA_ALONE = {"all", "canonical", "final"}
+_OFF = ("no", "none")
+# ssh -G prints these with their tokens. rollout expands the tokens of the first two by itself.
+_EXPANDED_HERE = {"identityfile", "proxycommand"}
+_EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
+_TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
+# ssh rewrites upper-case letters and numeric addresses, such as 10.1. These names stay as they are.
+_NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
+_COMPATIBLE = "::"
+# What separates names in a value, such as user@host:22 or ssh://[::1]:22.
+_SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
+
+
+@dataclass(frozen=True)
+class HostPatterns:
+    """The wildcards for names in a configuration, and all its `words` in lower case."""
+
+    wildcards: tuple[re.Pattern[str], ...]
+    words: frozenset[str]
+
+    def kind_of(self, name: str) -> Kind:
+        """Return which wildcards match a name, or the name if a line may name it."""
+        if not _is_kept(name) or name in self.words:
+            return name
+        return tuple(wildcard.fullmatch(name) is not None for wildcard in self.wildcards)
+
+
+def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
+    """Return what the texts of all files tell names apart by; None if every name may differ."""
+    patterns = dict[str, None]()
+    for line in chain.from_iterable(text.split("\n") for text in texts):
+        found = _patterns_of_line(line)
+        if found is None:
+            return None
+        patterns |= dict.fromkeys(found)
+    wildcards = [pattern for pattern in patterns if "*" in pattern or "?" in pattern]
+    words = frozenset[str]()
+    for separators in _SEPARATORS:
+        words = words.union(*(separators.split(text.lower()) for text in texts))
+    return HostPatterns(tuple(_compiled(wildcard) for wildcard in wildcards), words)
+
+
+def _is_kept(name: str) -> bool:
+    if _NAME.fullmatch(name):
+        return True
+    try:
+        return str(ip_address(name)) == name and not name.startswith(_COMPATIBLE)
+    except ValueError:
+        return False
+
+
+def _compiled(wildcard: str) -> re.Pattern[str]:
+    shape = re.escape(re.sub(r"\*+", "*", wildcard)).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.compile(shape, re.IGNORECASE)
+
+
+def _patterns_of_line(line: str) -> Sequence[str] | None:
+    """Return the patterns for names in a line; None if it may depend on names in another way."""
+    line = line.rstrip(" \t\r\f")
+    if not line or line.lstrip(" \t").startswith("#"):
+        return ()
+    parts = _LINE.fullmatch(line)
+    if parts is None:
+        return None
+    keyword = parts[1].lower()
+    value = parts[2]
+    if keyword == "host":
+        return _patterns(value.split())
+    if keyword == "match":
+        return _patterns_of_match(value.replace("=", " ").split())
+    return None if _is_of_name(keyword, value) else ()
+
+
+def _is_of_name(keyword: str, value: str) -> bool:
+    """Whether what `ssh -G` prints of this option may depend on the name."""
+    if keyword.startswith("canonical"):
+        # ssh asks DNS about the name.
+        return value.lower() not in _OFF
+    if keyword == "hostname":
+        # Otherwise ssh may print the name of a host that no line names.
+        return not _is_kept(value.lower())
+    if keyword in _EXPANDED_LATER or "%" not in value:
+        return False
+    return keyword not in _EXPANDED_HERE or _TOKENS.fullmatch(value) is None
+
+
+def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
+    rest = iter(words)
+    patterns = list[str]()
+    for word in rest:
+        criterion = word.lower().removeprefix("!")
+        if criterion in _CRITERIA_ALONE:
+            continue
+        argument = next(rest, "")
+        if criterion in _HOST_CRITERIA:
+            inner = argument[1:-1] if _QUOTED.fullmatch(argument) else argument
+            patterns += inner.split(",")
+        elif criterion not in _CRITERIA or _patterns([argument]) is None:
+            return None
+    return _patterns(patterns)
+
+
+def _patterns(words: Iterable[str]) -> Sequence[str] | None:
+    """Return the words as patterns; None if quotes or backslashes may join or change them."""
+    unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
+    if any(character in word for word in unquoted for character in "\"'\\"):
+        return None
+    return [word.removeprefix("!") for word in unquoted]
