@@ -81,7 +81,7 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
 def test_a_part_begins_after_the_waves_before_it_however_large_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rollout.planning.play.simulation._LARGE", -1)
+    monkeypatch.setattr("rollout.planning.play.simulation._MOST_PLAYED", -1)
     nodes = [node(f"w-{number}", labels={"pool": "ab"[number % 2]}) for number in range(4)]
     pools = (Pool("a", "pool=a"), Pool("b", "pool=b", after=("a",), strategy=Strategy.ROLLING))
     first, *_, last = planned(inputs(nodes), Policy(max_unavailable=Count(2), pools=pools)).waves

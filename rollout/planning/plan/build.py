@@ -67,7 +67,7 @@ from rollout.planning.layout.sharing import (
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import with_id
 from rollout.planning.play.pace import HANDOVER_SECONDS, NO_PAST, Pace, Past
-from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
+from rollout.planning.play.simulation import Simulator, drain_timeout, slowest_ending
 from rollout.wording import cause
 from rollout.wording.warnings import warning
 from rollout.wording.waves import because, limit_note, note
@@ -289,7 +289,7 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
         group = list(waves)
         parts += roll_parts(group, simulator.limits) if is_rolling else group
     limited = [without_crowding(part, simulator.leaving, scheduler) for part in parts]
-    ordered = tuple(slow_first(part, simulator.seconds(part)) for part in limited)
+    ordered = tuple(slow_first(part, simulator.seconds_away(part)) for part in limited)
     return replace(layout, waves=ordered, lower_bound=len(ordered))
 
 
@@ -452,7 +452,9 @@ def _limits(
     for item in drainable:
         allowed |= dict.fromkeys(sorted(item.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
-    deadline = min((timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST)
+    deadline = min(
+        (drain_timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST
+    )
     rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
     return WaveLimits(size, allowed, rates, rounds)
 

@@ -76,7 +76,7 @@ class Pace:
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
         runs = [last_run_seconds(node) for node in nodes]
-        ordered = replace(
+        sorted_past = replace(
             past,
             drains=tuple(sorted(past.drains)),
             reboots=tuple(sorted(past.reboots)),
@@ -84,7 +84,7 @@ class Pace:
             endings=tuple(sorted(past.endings)),
         )
         return cls(
-            past=ordered,
+            past=sorted_past,
             node_runs=tuple(sorted(seconds for seconds in runs if seconds is not None)),
             usual_settle=round(mean(past.settles)) if past.settles else _START_SECONDS,
             starts=_starts_of(pods),
@@ -110,16 +110,18 @@ class Pace:
         Owners that have no past count like any pod with this grace period.
         """
         uids = list(owners)
-        known = [self.endings[uid] for uid in uids if uid in self.endings]
-        longest = max(known, default=0)
-        if uids and len(known) == len(uids):
+        past_endings = [self.endings[uid] for uid in uids if uid in self.endings]
+        longest = max(past_endings, default=0)
+        if uids and len(past_endings) == len(uids):
             return min(grace + _CALL_SECONDS, longest)
         return max(longest, self.ending(grace))
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
+        """Return how fast a budget lets the pods of these owners, kinds by UID, go."""
         ending = self.ending_of(owners, grace)
         starting = self.starting(owners)
-        turn = starting if REPLACED_AT_ONCE.issuperset(owners.values()) else ending + starting
+        are_replaced_at_once = REPLACED_AT_ONCE.issuperset(owners.values())
+        turn = starting if are_replaced_at_once else ending + starting
         return Rate(permits, ending, turn)
 
     def starting(self, owners: Iterable[str]) -> int:
@@ -140,8 +142,8 @@ class Pace:
             return _slowest(self.past.reboots, nodes)
         if not self.node_runs:
             return _REBOOT_SECONDS
-        whole = _slowest(self.node_runs, nodes)
-        return max(whole - drain, whole // 2)
+        node_run = _slowest(self.node_runs, nodes)
+        return max(node_run - drain, node_run // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
         """Return how long the wave takes at least to settle after its nodes are back.
@@ -188,16 +190,18 @@ class Pace:
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
 
 
-def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
-    if not past:
+def _endings_of(
+    pods: Iterable[Pod], past_by_owner: Mapping[str, Sequence[float]]
+) -> Mapping[str, int]:
+    if not past_by_owner:
         return {}
     endings = dict[str, int]()
     for pod in pods:
         if pod.owner is None or pod.owner.uid in endings:
             continue
-        key = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
-        if key in past:
-            endings[pod.owner.uid] = round(median_low(past[key]))
+        owner = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
+        if owner in past_by_owner:
+            endings[pod.owner.uid] = round(median_low(past_by_owner[owner]))
     return endings
 
 
@@ -214,9 +218,9 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], number: int) -> int:
-    """Return the likely slowest of `number` steps: the median of `past`, which is sorted, for one.
+    """Return how long the slowest of `number` steps likely takes; `past` is sorted.
 
-    For many steps it is about the longest.
+    This is the median for one step, and about the longest for many.
     """
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])

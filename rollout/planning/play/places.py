@@ -41,33 +41,35 @@ class PodPlaces:
         Waiting nodes join if they can. The pods of the wave's nodes are moved.
         """
         demands = wave.demands
-        late = list[NodeDemand]()
+        still_waiting = list[NodeDemand]()
         if waiting:
-            demands, late = join_wave(demands, waiting, wave.own(limits))
+            demands, still_waiting = join_wave(demands, waiting, wave.own(limits))
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
-        warnings = self._leave(names)
+        warnings = self._move_pods(names)
         while crowded := self._crowded(names, warnings):
             kept = [name for name in names if name not in crowded]
             if not kept:
+                # Half of the nodes may have room without the other half.
                 half = (len(names) + 1) // 2
                 kept = names[:half]
             refused |= {name: crowded[name] for name in names if name not in kept}
             names = kept
-            warnings = self._leave(names)
-        self._note(names, warnings)
-        late += [demand for demand in demands if demand.name in refused]
+            warnings = self._move_pods(names)
+        self._note_moves(names, warnings)
+        still_waiting += [demand for demand in demands if demand.name in refused]
         fitting = tuple(demand for demand in demands if demand.name in names)
-        return replace(wave, demands=fitting, refused=refused), late
+        return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        self._note([name], self._leave([name]))
+        """Note where the pods of the node would go now; they stay where they are."""
+        self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 
     def put_back(self, names: Sequence[str]) -> None:
         self.flow.scheduler.put_back({name: self._pods(name) for name in names})
 
-    def _note(self, names: Sequence[str], warnings_of: _WarningsOf) -> None:
+    def _note_moves(self, names: Sequence[str], warnings_of: _WarningsOf) -> None:
         for name in names:
             self.arrivals[name] = sum(pod.node != name for pod in self._pods(name))
         for name, found in warnings_of.items():
@@ -85,15 +87,16 @@ class PodPlaces:
         self.put_back(names)
         crowded = dict[str, PlaceWarning]()
         for name, warnings in warnings_of.items():
-            alone = self._leave([name])
+            warnings_alone = self._move_pods([name])
             self.put_back([name])
-            if len(warnings) > len(alone.get(name, ())):
+            if len(warnings) > len(warnings_alone.get(name, ())):
                 crowded[name] = warnings[0]
         if not crowded:
-            self._leave(names)
+            self._move_pods(names)
         return crowded
 
-    def _leave(self, names: Sequence[str]) -> _WarningsOf:
+    def _move_pods(self, names: Sequence[str]) -> _WarningsOf:
+        """Move the pods of these nodes to other nodes, and warn of those that stay."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
         warnings_of = dict[str, Sequence[PlaceWarning]]()
@@ -102,28 +105,31 @@ class PodPlaces:
         return warnings_of
 
     def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
-        """Warn of pods that stay, and of budgets whose permits they could use up.
-
-        Which pods stay is chance, so every budget of the node's pods counts.
-        """
+        """Warn of pods that stay, and of budgets whose permits they could use up."""
         scheduler = self.flow.scheduler
-        index = self.flow.index
-        homeless = [pod for pod in staying if not scheduler.returns(pod)]
+        down = [pod for pod in staying if not scheduler.returns(pod)]
         is_room_short = False
-        for pod in homeless:
+        for pod in down:
             nowhere = scheduler.nowhere(pod)
             is_room_short = is_room_short or isinstance(nowhere, NoRoom)
             yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(nowhere))
-        if homeless:
-            homeless_keys = {key for pod in homeless for key in guards(pod, index)}
-            counts = Counter(key for pod in leaving for key in guards(pod, index))
-            for key, number in counts.items():
-                most = self.allowed.get(key, 0)
-                if number > most and (is_room_short or key in homeless_keys):
-                    yield PlaceWarning(budget_subject(key), BudgetCrowded(most, number))
+        if down:
+            # If room is short, it is chance which of the pods stay.
+            yield from self._crowded_budgets(leaving, leaving if is_room_short else down)
         for pod in staying:
             if scheduler.returns(pod):
                 yield PlaceWarning(f"pod/{pod.key}", StaysHere())
+
+    def _crowded_budgets(
+        self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
+    ) -> Iterator[PlaceWarning]:
+        index = self.flow.index
+        budgets_at_risk = {key for pod in maybe_down for key in guards(pod, index)}
+        counts = Counter(key for pod in leaving for key in guards(pod, index))
+        for key, number in counts.items():
+            most = self.allowed.get(key, 0)
+            if number > most and key in budgets_at_risk:
+                yield PlaceWarning(budget_subject(key), BudgetCrowded(most, number))
 
     def _pods(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())

@@ -62,20 +62,20 @@ class _Traits:
 
 @dataclass(slots=True)
 class _DrainState:
-    """A node's drain: `left` is how many pods are still there.
+    """A node's drain: `emptied` is called when its last pod is gone.
 
-    `taken` counts the pods that were ready when they were evicted, by owner UID.
+    `evicted_ready` counts the pods that were ready when they were evicted, by owner UID.
     `has_timed_out`: the pods that wait for a budget stay.
     """
 
     emptied: Action
-    left: int
-    taken: Counter[str] = field(default_factory=Counter)
+    pods_left: int
+    evicted_ready: Counter[str] = field(default_factory=Counter)
     has_timed_out: bool = False
 
 
 class _StatefulSetOrder:
-    """The pods of a StatefulSet that are away: the lowest starts next, once its old one is gone."""
+    """The pods of a StatefulSet that are away: the lowest starts next, once it has terminated."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
@@ -92,7 +92,7 @@ class _StatefulSetOrder:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
-        """Return the lowest pod that is away, if its old one is gone. Each is returned once."""
+        """Return the lowest pod that is away, if it has terminated and has not started again."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._may_start:
             return None
@@ -110,10 +110,10 @@ class PodFlow:
     `surging` are the pods, by UID, that end once their replacement is ready, with how often pods
     start one after another until then.
     `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
-    that are not ready again, by owner UID, and `_missing` has their UIDs. `_wanting` has the pods
-    that wait for a permit, by budget and node. `_lives` counts evictions by pod UID: a replacement
-    that is evicted again is never ready. `_pending` are the pods without room; affinity or spread
-    may be why for those in `_minding`.
+    that are not ready again, by owner UID, and `_unready` has their UIDs. `_waiting_pods` has the
+    pods that wait for a permit, by budget and node. `_evictions` counts evictions by pod UID: a
+    replacement that is evicted again is never ready. `_pending` are the pods without room;
+    affinity or spread may be why for those in `_pending_by_others`.
     """
 
     events: EventQueue
@@ -130,16 +130,16 @@ class PodFlow:
     closed: set[str] = field(default_factory=set)
     _drains: dict[str, _DrainState] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
-    _wanting: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
-    _missing: set[str] = field(default_factory=set)
-    _lives: Counter[str] = field(default_factory=Counter)
-    _sequences: dict[str, _StatefulSetOrder] = field(
+    _waiting_pods: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
+    _unready: set[str] = field(default_factory=set)
+    _evictions: Counter[str] = field(default_factory=Counter)
+    _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
     )
     _pending: dict[str, Pod] = field(default_factory=dict)
-    _minding: dict[str, Pod] = field(default_factory=dict)
-    _known: dict[str, _Traits] = field(default_factory=dict)
-    _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
+    _pending_by_others: dict[str, Pod] = field(default_factory=dict)
+    _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
+    _traits_cache: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
     _siblings: dict[str, Sequence[Pod]] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
@@ -154,15 +154,16 @@ class PodFlow:
         self._place_pending(list(self._pending.values()))
 
     @property
-    def missing(self) -> int:
-        return len(self._missing)
+    def unready_count(self) -> int:
+        return len(self._unready)
 
     def ready_on(self, name: str) -> Counter[str]:
         pods = self.residents.get(name, {}).values()
-        return Counter(_owner(pod) for pod in pods if pod.uid not in self._missing)
+        return Counter(_owner(pod) for pod in pods if pod.uid not in self._unready)
 
-    def taken(self, name: str, owner: str) -> int:
-        return self._drains[name].taken[owner] if name in self._drains else 0
+    def evicted_ready(self, name: str, owner: str) -> int:
+        """Return how many ready pods of the owner the node's drain has evicted."""
+        return self._drains[name].evicted_ready[owner] if name in self._drains else 0
 
     def drain(self, name: str, emptied: Action) -> None:
         residents = self.residents.setdefault(name, {})
@@ -172,84 +173,84 @@ class PodFlow:
         if not pods:
             emptied()
         for pod in pods:
-            handover = self._handover(pod)
+            handover = self._handover_seconds(pod)
             starts = self.surging.get(pod.uid, 0)
             if starts:
-                ready = self.events.now + starts * self._traits(pod).start
-                self.events.at(ready, partial(self._end_replaced, pod, name))
+                ready_at = self.events.now + starts * self._traits(pod).start
+                self.events.at(ready_at, partial(self._end_surging, pod, name))
             elif handover:
-                opens = self.events.now + handover
-                self.events.at(opens, partial(self._hand_over, pod, name))
+                opens_at = self.events.now + handover
+                self.events.at(opens_at, partial(self._evict_after_handover, pod, name))
             else:
                 self._evict_or_wait(pod, name)
 
     def give_up(self, name: str) -> None:
         """End a drain that has timed out: pods that wait for a permit stay."""
         self._drains[name].has_timed_out = True
-        for wanting in self._wanting.values():
-            wanting.pop(name, None)
+        for pods_by_node in self._waiting_pods.values():
+            pods_by_node.pop(name, None)
 
-    def _end_replaced(self, pod: Pod, name: str) -> None:
-        """End a pod whose replacement is ready; if that has no room, the drain waits."""
+    def _end_surging(self, pod: Pod, name: str) -> None:
+        """End a pod whose replacement is ready; without room for one, the drain waits."""
         drain = self._drains.get(name)
         if drain is None or drain.has_timed_out:
             return
-        self._leave(pod, name)
+        self._remove(pod, name)
         target = self.scheduler.place(pod)
         has_room = bool(target) and target not in self.closed
-        home = target if has_room else name
-        self.scheduler.put(pod, home)
-        self.residents.setdefault(home, {})[pod.uid] = pod
+        self._put(pod, target if has_room else name)
         if has_room:
             traits = self._traits(pod)
             self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
 
-    def _handover(self, pod: Pod) -> int:
+    def _handover_seconds(self, pod: Pod) -> int:
         """Return after how many seconds of a drain another controller opens the pod's budget."""
-        if pod.uid in self._missing:
+        if pod.uid in self._unready:
             return 0
         return max((self.handovers.get(key, 0) for key in self._traits(pod).keys), default=0)
 
-    def _hand_over(self, pod: Pod, name: str) -> None:
-        """Exchange the pod's budgets with those of another pod of its owner, and evict it."""
+    def _evict_after_handover(self, pod: Pod, name: str) -> None:
+        """Evict the pod after it has exchanged budgets with another pod of its owner."""
         drain = self._drains.get(name)
         if drain is None or drain.has_timed_out:
             return
         own = self._traits(pod)
         successor = self._successor(own.owner)
         if successor is None:
-            # It is on a node that is not part of the rollout.
+            # The successor is on a node that is not part of the rollout.
             keys = tuple(key for key in own.keys if key not in self.handovers)
         else:
-            others = self._traits(successor)
-            keys = others.keys
-            self._known[successor.uid] = replace(others, keys=own.keys)
-        self._known[pod.uid] = replace(own, keys=keys)
+            successor_traits = self._traits(successor)
+            keys = successor_traits.keys
+            self._traits_by_pod[successor.uid] = replace(successor_traits, keys=own.keys)
+        self._traits_by_pod[pod.uid] = replace(own, keys=keys)
         self._evict_or_wait(pod, name)
 
     def _successor(self, owner: str) -> Pod | None:
-        """Return the first ready pod of the owner on an open node that has not the role itself."""
+        """Return the owner's first ready pod on an open node, of those that lack the role."""
         if not self._siblings:
             pods = [pod for residents in self.residents.values() for pod in residents.values()]
             self._siblings.update(grouped((_owner(pod), pod) for pod in pods))
         for pod in sorted(self._siblings[owner], key=lambda pod: natural_key(pod.name)):
-            is_ready = pod.uid not in self._missing
+            is_ready = pod.uid not in self._unready
             is_on_open_node = self.scheduler.node_of(pod) not in self.closed
-            has_role = self._handover(pod) > 0
+            has_role = self._handover_seconds(pod) > 0
             if is_ready and is_on_open_node and not has_role:
                 return pod
         return None
 
     def _evict_or_wait(self, pod: Pod, name: str) -> None:
         traits = self._traits(pod)
-        key = self._closed_budget(pod, traits)
-        if key:
-            self._wanting.setdefault(key, {}).setdefault(name, deque()).append(pod)
+        budget = self._used_up_budget(pod, traits)
+        if budget:
+            self._waiting_pods.setdefault(budget, {}).setdefault(name, deque()).append(pod)
         else:
             self._evict(pod, traits, name)
 
-    def _closed_budget(self, pod: Pod, traits: _Traits) -> str:
-        if pod.uid in self._missing:
+    def _used_up_budget(self, pod: Pod, traits: _Traits) -> str:
+        """Return the first budget that has no permit for the pod; empty if it can be evicted."""
+        # A pod that is not ready already has its permits.
+        if pod.uid in self._unready:
             return ""
         for key in traits.keys:
             if key in self.permits and not self._has_permit(key):
@@ -257,48 +258,53 @@ class PodFlow:
         return ""
 
     def _has_permit(self, key: str) -> bool:
+        # A budget that allows no eviction now is assumed to allow one pod at a time later.
         return self._used[key] < max(1, self.permits.get(key, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, name: str) -> None:
-        if pod.uid not in self._missing:
-            self._missing.add(pod.uid)
+        if pod.uid not in self._unready:
+            self._unready.add(pod.uid)
             for key in traits.keys:
                 self._used[key] += 1
             self.away[traits.owner] += 1
-            self._drains[name].taken[traits.owner] += 1
-        self._lives[pod.uid] += 1
+            self._drains[name].evicted_ready[traits.owner] += 1
+        self._evictions[pod.uid] += 1
         if traits.in_order:
-            self._sequences[traits.owner].leave(pod)
+            self._statefulsets[traits.owner].leave(pod)
         self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
         if traits.at_once:
-            self._leave(pod, name)
+            self._remove(pod, name)
             self._place(pod, traits)
 
-    def _leave(self, pod: Pod, name: str) -> None:
+    def _put(self, pod: Pod, name: str) -> None:
+        self.scheduler.put(pod, name)
+        self.residents.setdefault(name, {})[pod.uid] = pod
+
+    def _remove(self, pod: Pod, name: str) -> None:
         del self.residents[name][pod.uid]
         self.scheduler.take_out(pod)
 
     def _end(self, pod: Pod, traits: _Traits, name: str) -> None:
         if not traits.at_once:
-            self._leave(pod, name)
+            self._remove(pod, name)
             self._replace(pod, traits)
-        if self._minding:
-            self._place_pending(list(self._minding.values()))
+        if self._pending_by_others:
+            self._place_pending(list(self._pending_by_others.values()))
         drain = self._drains.get(name)
         if drain is not None:
-            drain.left -= 1
-            if not drain.left:
+            drain.pods_left -= 1
+            if not drain.pods_left:
                 drain.emptied()
 
     def _replace(self, pod: Pod, traits: _Traits) -> None:
         if not traits.in_order:
             self._place(pod, traits)
             return
-        self._sequences[traits.owner].gone(pod)
+        self._statefulsets[traits.owner].gone(pod)
         self._place_next(traits.owner)
 
     def _place_next(self, owner: str) -> None:
-        pod = self._sequences[owner].take_next()
+        pod = self._statefulsets[owner].take_next()
         if pod is not None:
             self._place(pod, self._traits(pod))
 
@@ -307,26 +313,26 @@ class PodFlow:
         if not target or target in self.closed:
             self._pending[pod.uid] = pod
             if pod.placement.minds_others:
-                self._minding[pod.uid] = pod
+                self._pending_by_others[pod.uid] = pod
             return
         self._pending.pop(pod.uid, None)
-        self._minding.pop(pod.uid, None)
-        self.scheduler.put(pod, target)
-        self.residents.setdefault(target, {})[pod.uid] = pod
-        ready = partial(self._ready, pod, traits, self._lives[pod.uid])
+        self._pending_by_others.pop(pod.uid, None)
+        self._put(pod, target)
+        ready = partial(self._ready, pod, traits, self._evictions[pod.uid])
         self.events.at(self.events.now + traits.start, ready)
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._place(pod, self._traits(pod))
 
-    def _ready(self, pod: Pod, traits: _Traits, life: int) -> None:
-        if self._lives[pod.uid] != life:
+    def _ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
+        was_evicted_again = self._evictions[pod.uid] != eviction
+        if was_evicted_again:
             return
-        self._missing.discard(pod.uid)
+        self._unready.discard(pod.uid)
         self.away[traits.owner] -= 1
         if traits.in_order:
-            self._sequences[traits.owner].ready(pod)
+            self._statefulsets[traits.owner].ready(pod)
             self._place_next(traits.owner)
         for key in traits.keys:
             self._used[key] -= 1
@@ -335,26 +341,27 @@ class PodFlow:
         self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
-        wanting = self._wanting.get(key)
-        while wanting and self._has_permit(key):
-            _, name = min((self._drains[name].left, name) for name in wanting)
-            pod = wanting[name].popleft()
-            if not wanting[name]:
-                del wanting[name]
+        """Evict the pods that wait for this budget: first those of the node with the fewest."""
+        pods_by_node = self._waiting_pods.get(key)
+        while pods_by_node and self._has_permit(key):
+            _, name = min((self._drains[name].pods_left, name) for name in pods_by_node)
+            pod = pods_by_node[name].popleft()
+            if not pods_by_node[name]:
+                del pods_by_node[name]
             self._evict_or_wait(pod, name)
 
     def _traits(self, pod: Pod) -> _Traits:
-        if pod.uid not in self._known:
-            self._known[pod.uid] = self._traits_of(pod)
-        return self._known[pod.uid]
+        if pod.uid not in self._traits_by_pod:
+            self._traits_by_pod[pod.uid] = self._traits_of(pod)
+        return self._traits_by_pod[pod.uid]
 
     def _traits_of(self, pod: Pod) -> _Traits:
         keys = tuple(guards(pod, self.index))
         uid = _owner(pod)
         cache_key = (uid, keys, pod.grace_period)
-        if cache_key not in self._alike:
+        if cache_key not in self._traits_cache:
             kind = pod.owner.kind if pod.owner else ""
-            self._alike[cache_key] = _Traits(
+            self._traits_cache[cache_key] = _Traits(
                 owner=uid,
                 keys=keys,
                 ending=self.pace.ending_of((uid,), self.rules.grace_of(pod.grace_period)),
@@ -362,7 +369,7 @@ class PodFlow:
                 in_order=kind == ORDERED,
                 at_once=kind in REPLACED_AT_ONCE,
             )
-        return self._alike[cache_key]
+        return self._traits_cache[cache_key]
 
 
 def _owner(pod: Pod) -> str:

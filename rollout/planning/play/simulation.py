@@ -25,14 +25,15 @@ from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
 # Without a known past, a rollout with more nodes times pods is estimated from its budgets' rates,
 # because playing it would take long.
-_LARGE = 300_000
+_MOST_PLAYED = 300_000
 
 
-def timeout(rules: Policy) -> int:
+def drain_timeout(rules: Policy) -> int:
     return max(1, round(rules.drain.timeout))
 
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
+    """Return how many seconds the slowest pod takes to terminate; `nodes` are the pods of each."""
     seconds = 0
     # The longest grace period of pods without a known past, by node.
     graces = list[int]()
@@ -84,7 +85,7 @@ class Simulator:
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
         places = PodPlaces(flow, limits.allowed)
-        side_by_side = _SideBySideRun if self._is_played(layout) else _EstimatedRun
+        wave_run = _SideBySideRun if self._is_played(layout) else _EstimatedRun
         played = list[Batch]()
         ahead = list(layout.waves)
         waiting = list[NodeDemand]()
@@ -95,7 +96,7 @@ class Simulator:
             wave = ahead.pop(0)
             if wave.rolling is None:
                 wave, waiting = places.fit(wave, waiting, limits)
-            run_class = side_by_side if wave.rolling is None else _RollingRun
+            run_class = wave_run if wave.rolling is None else _RollingRun
             run = run_class(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
@@ -103,6 +104,7 @@ class Simulator:
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
         residents = dict[str, dict[str, Pod]]()
+        # Pods that stay on their node are not simulated.
         for name, pods in self.leaving.items():
             residents[name] = {pod.uid: pod for pod in pods}
         return PodFlow(
@@ -118,30 +120,28 @@ class Simulator:
         )
 
     def _is_played(self, layout: Layout) -> bool:
-        """Whether waves are played, rather than estimated.
-
-        When a node of a rolling part starts is only known if everything before it was played.
-        """
+        """Whether waves are played, rather than estimated."""
+        # The start of a node in a rolling part is only known if everything before it was played.
         if self.pace.is_known or any(wave.rolling for wave in layout.waves):
             return True
         pods = sum(len(pods) for pods in self.leaving.values())
-        return pods * len(self.leaving) <= _LARGE
+        return pods * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
         """Estimate a layout by its budgets' rates, without playing it."""
-        pauses = self.wait + self.delay + self.policy.gates.soak
+        pauses = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         other = round(pauses + self.pace.reboot(drain=0, nodes=1) + self.pace.usual_settle)
         return sum(layout.limits.drain(wave.demands) + other for wave in layout.waves)
 
     @property
-    def wait(self) -> int:
+    def drain_delay(self) -> int:
         return round(self.policy.exclude_from_load_balancers + self.policy.courtesy.drain_delay)
 
     @property
-    def delay(self) -> int:
+    def reboot_delay(self) -> int:
         return round(self.policy.courtesy.reboot_delay)
 
-    def seconds(self, batch: Batch) -> Mapping[str, int]:
+    def seconds_away(self, batch: Batch) -> Mapping[str, int]:
         """Return how long each node would be away alone; some hosts boot slowly."""
         usual = self.pace.reboot(drain=0, nodes=1)
         seconds = dict[str, int]()
@@ -150,18 +150,18 @@ class Simulator:
             seconds[demand.name] = self.limits.drain((demand,)) + max(usual, last_run)
         return seconds
 
-    def slowest(self, names: Sequence[str]) -> int:
-        pods = [self.leaving.get(name, ()) for name in names]
-        return slowest_ending(pods, self.policy.drain, self.pace)
+    def slowest_ending(self, names: Sequence[str]) -> int:
+        pods_of_nodes = [self.leaving.get(name, ()) for name in names]
+        return slowest_ending(pods_of_nodes, self.policy.drain, self.pace)
 
 
 class _WaveSimulation:
     """One wave as it is played.
 
-    `begins`, `empty` and `back` are when each node started, was empty and was back; `soonest` is
-    the earliest time at which it may be back. All are seconds from the start of the rollout.
-    `_most` is each drain's timeout in seconds, and `_waits` how long it waits for pods to complete,
-    which does not count against the timeout.
+    `begun_at`, `empty_at` and `back_at` are when each node started, was empty and was back;
+    `earliest_back` is the earliest time at which it may be back. All are seconds from the start of
+    the rollout. `_timeouts` is each drain's timeout in seconds, and `_completion_waits` how long it
+    waits for pods to complete, which does not count against the timeout.
     """
 
     def __init__(
@@ -172,15 +172,16 @@ class _WaveSimulation:
         self.places = places
         self.batch = batch
         self.names = batch.names
-        self._most = {
-            demand.name: timeout(simulator.pools.rules(demand.pool)) for demand in batch.demands
-        }
-        self._waits = {demand.name: demand.wait for demand in batch.demands}
-        self.begins = dict[str, int]()
-        self.empty = dict[str, int]()
-        self.back = dict[str, int]()
-        self.soonest = dict[str, int]()
-        self.begun_at = flow.events.now
+        self._timeouts = dict[str, int]()
+        self._completion_waits = dict[str, int]()
+        for demand in batch.demands:
+            self._timeouts[demand.name] = drain_timeout(simulator.pools.rules(demand.pool))
+            self._completion_waits[demand.name] = demand.wait
+        self.begun_at = dict[str, int]()
+        self.empty_at = dict[str, int]()
+        self.back_at = dict[str, int]()
+        self.earliest_back = dict[str, int]()
+        self.wave_begun_at = flow.events.now
 
     @property
     def now(self) -> int:
@@ -188,27 +189,26 @@ class _WaveSimulation:
 
     @property
     def are_back(self) -> bool:
-        return len(self.back) == len(self.names)
+        return len(self.back_at) == len(self.names)
 
     def timed(self) -> Batch:
         simulator = self.simulator
         soak = round(simulator.policy.gates.soak)
-        seconds = self.now - self.begun_at
-        drain = max(self.empty[name] - self.begins[name] for name in self.names)
+        seconds = self.now - self.wave_begun_at
+        drain = max(self.empty_at[name] - self.begun_at[name] for name in self.names)
         # Past runs did not wait for these pods.
-        usual_drain = drain - max(self._waits.values())
-        reboot = simulator.delay + simulator.pace.reboot(
-            usual_drain + simulator.delay, len(self.names)
-        )
+        usual_drain = drain - max(self._completion_waits.values())
+        delay = simulator.reboot_delay
+        reboot = delay + simulator.pace.reboot(usual_drain + delay, len(self.names))
         if self.batch.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
             return replace(
                 self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
             )
         # Nodes were played at the usual pace, but the slowest of them may take longer.
-        slowest = max(simulator.slowest(self.names), *self._waits.values())
-        seconds = max(seconds, simulator.wait + slowest + reboot)
-        begins = {name: self.begins[name] for name in self.names}
+        slowest = max(simulator.slowest_ending(self.names), *self._completion_waits.values())
+        seconds = max(seconds, simulator.drain_delay + slowest + reboot)
+        begins = {name: self.begun_at[name] for name in self.names}
         rolling = replace(self.batch.rolling, begins=begins)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
         return replace(self.batch, rolling=rolling, estimate=estimate)
@@ -216,33 +216,34 @@ class _WaveSimulation:
     def begin(self, name: str, ending: int, nodes: int) -> None:
         """Start one of `nodes` that go together; it drains for at least `ending` seconds."""
         events = self.flow.events
-        drains = self.now + self.simulator.wait
-        self.begins[name] = self.now
-        earliest = drains + max(ending, self._waits[name])
-        emptied = partial(self._emptied, name, earliest, nodes)
-        events.at(drains, lambda: self.flow.drain(name, emptied))
-        events.at(drains + self._most[name], lambda: self._give_up(name, emptied))
+        drains_at = self.now + self.simulator.drain_delay
+        self.begun_at[name] = self.now
+        earliest = drains_at + max(ending, self._completion_waits[name])
+        emptied = partial(self._note_empty, name, earliest, nodes)
+        events.at(drains_at, lambda: self.flow.drain(name, emptied))
+        events.at(drains_at + self._timeouts[name], lambda: self._give_up(name, emptied))
 
     def _give_up(self, name: str, emptied: Action) -> None:
-        if name not in self.empty:
+        if name not in self.empty_at:
             self.flow.give_up(name)
             emptied()
 
-    def _emptied(self, name: str, earliest: int, nodes: int) -> None:
-        if name in self.empty:
+    def _note_empty(self, name: str, earliest: int, nodes: int) -> None:
+        if name in self.empty_at:
             return
         simulator = self.simulator
-        begin = self.begins[name]
-        wait = self._waits[name]
-        latest = begin + simulator.wait + wait + self._most[name]
-        empty = min(max(self.now, earliest), latest)
-        self.empty[name] = empty
-        rebooting = empty + simulator.delay
-        back = rebooting + simulator.pace.reboot(rebooting - begin - wait, nodes)
-        self.flow.events.at(max(back, self.soonest.get(name, 0)), lambda: self.give_back(name))
+        begun_at = self.begun_at[name]
+        wait = self._completion_waits[name]
+        latest = begun_at + simulator.drain_delay + wait + self._timeouts[name]
+        empty_at = min(max(self.now, earliest), latest)
+        self.empty_at[name] = empty_at
+        reboots_at = empty_at + simulator.reboot_delay
+        usual_back = reboots_at + simulator.pace.reboot(reboots_at - begun_at - wait, nodes)
+        back_at = max(usual_back, self.earliest_back.get(name, 0))
+        self.flow.events.at(back_at, lambda: self.return_node(name))
 
-    def give_back(self, name: str) -> None:
-        self.back[name] = self.now
+    def return_node(self, name: str) -> None:
+        self.back_at[name] = self.now
         self.flow.open(name)
 
     def pods(self, name: str) -> list[Pod]:
@@ -256,30 +257,33 @@ class _SideBySideRun(_WaveSimulation):
         names = self.names
         events = self.flow.events
         simulator = self.simulator
+        # `PodPlaces.fit` has moved the pods already; here they move one by one.
         self.places.put_back(names)
-        pods = list(map(self.pods, names))
-        before = self.flow.missing
+        pods_of_nodes = list(map(self.pods, names))
+        unready_before = self.flow.unready_count
         self.flow.close(names)
-        slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
+        slowest = slowest_ending(pods_of_nodes, simulator.policy.drain, simulator.pace)
         for name in names:
             self.begin(name, slowest, len(names))
         events.run(lambda: self.are_back)
         # The rollout does not wait for the last wave to settle.
         if not is_last:
-            self._await_settled(list(chain.from_iterable(pods)), before)
+            self._await_settled(list(chain.from_iterable(pods_of_nodes)), unready_before)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
-    def _await_settled(self, moved: Sequence[Pod], missing_before: int) -> None:
+    def _await_settled(self, moved: Sequence[Pod], unready_before: int) -> None:
         """Wait until as many pods are ready as before, but at least as long as past waves took."""
         events = self.flow.events
-        back = self.now
-        deadline = back + round(self.simulator.policy.settle_timeout)
-        events.run(lambda: self.flow.missing <= missing_before, until=deadline)
+        back_at = self.now
+        deadline = back_at + round(self.simulator.policy.settle_timeout)
+        events.run(lambda: self.flow.unready_count <= unready_before, until=deadline)
         if moved:
-            events.pass_until(back + self.simulator.pace.settle(moved))
+            events.pass_until(back_at + self.simulator.pace.settle(moved))
 
 
 class _EstimatedRun(_WaveSimulation):
+    """A wave whose pods move at once; its time is estimated from its budgets' rates."""
+
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
         flow = self.flow
         self._pods = list(chain.from_iterable(map(self.pods, self.names)))
@@ -293,10 +297,11 @@ class _EstimatedRun(_WaveSimulation):
     def timed(self) -> Batch:
         simulator = self.simulator
         pace = simulator.pace
-        ending = max(simulator.limits.drain(self.batch.demands), simulator.slowest(self.names))
-        longest_wait = max(self._waits.values())
-        drain = simulator.wait + min(longest_wait + max(self._most.values()), ending)
-        reboot = simulator.delay + pace.reboot(drain - longest_wait, len(self.names))
+        slowest = simulator.slowest_ending(self.names)
+        ending = max(simulator.limits.drain(self.batch.demands), slowest)
+        longest_wait = max(self._completion_waits.values())
+        drain = simulator.drain_delay + min(longest_wait + max(self._timeouts.values()), ending)
+        reboot = simulator.reboot_delay + pace.reboot(drain - longest_wait, len(self.names))
         settle = 0
         if self._pods:
             starting = pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
@@ -312,11 +317,11 @@ class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
     A node has settled when no more pods of its owners are away than when it started, except for
-    those that other nodes in flight have evicted. Owners are UIDs. `_before` is how many pods were
-    away when each node in flight started, by node and owner; `_before_by_owner` by owner and node.
-    `_away` has, by owner, the nodes that had ready pods of it and are not back. `_unsettled` has
-    the nodes that are back, by an owner that they still wait for. `_floor` is how many seconds each
-    node takes at least to settle.
+    those that other nodes in flight have evicted. Owners are UIDs. `_away_before` is how many pods
+    were away when each node in flight started, by node and owner; `_away_before_by_owner` by owner
+    and node. `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back.
+    `_unsettled` has the nodes that are back, by an owner that they still wait for. `_least_settle`
+    is how many seconds each node takes at least to settle.
     """
 
     def __init__(
@@ -324,24 +329,25 @@ class _RollingRun(_WaveSimulation):
     ) -> None:
         super().__init__(simulator, flow, places, batch)
         self._queue = RollingQueue(batch.rolling or Rolling(1), self.names)
-        self._before = dict[str, dict[str, int]]()
-        self._floor = dict[str, int]()
-        self._before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
-        self._away: dict[str, set[str]] = defaultdict(set)
+        self._away_before = dict[str, dict[str, int]]()
+        self._least_settle = dict[str, int]()
+        self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
+        self._nodes_away: dict[str, set[str]] = defaultdict(set)
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
-        self.flow.on_ready = self._check_waiting
+        self.flow.on_ready = self._check_unsettled
         self._begin_next()
-        self.flow.events.run(lambda: self.are_back and (is_last or not self._before))
+        self.flow.events.run(lambda: self.are_back and (is_last or not self._away_before))
 
-    def give_back(self, name: str) -> None:
-        super().give_back(name)
-        for owner in self._before[name]:
-            self._away[owner].discard(name)
+    def return_node(self, name: str) -> None:
+        super().return_node(name)
+        for owner in self._away_before[name]:
+            self._nodes_away[owner].discard(name)
         events = self.flow.events
-        events.at(self.now + self._floor[name], lambda: self._check_settled(name))
-        events.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
+        events.at(self.now + self._least_settle[name], lambda: self._check_settled(name))
+        settle_deadline = self.now + round(self.simulator.policy.settle_timeout)
+        events.at(settle_deadline, lambda: self._free_place(name))
 
     def _begin_next(self) -> None:
         for name in self._queue.begin_all():
@@ -350,52 +356,52 @@ class _RollingRun(_WaveSimulation):
     def _begin_one(self, name: str) -> None:
         pods = self.pods(name)
         simulator = self.simulator
-        before = dict[str, int]()
+        away_before = dict[str, int]()
         for owner in self.flow.ready_on(name):
             # Pods of nodes in flight are away only for now, so they do not count as away before.
-            counts = [self.flow.away[owner], *self._before_by_owner[owner].values()]
-            before[owner] = min(counts)
-            self._before_by_owner[owner][name] = before[owner]
-            self._away[owner].add(name)
-        self._before[name] = before
+            counts = [self.flow.away[owner], *self._away_before_by_owner[owner].values()]
+            away_before[owner] = min(counts)
+            self._away_before_by_owner[owner][name] = away_before[owner]
+            self._nodes_away[owner].add(name)
+        self._away_before[name] = away_before
         # It is back no sooner than after its own last run: its host may boot more slowly than most.
-        self.soonest[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
-        self._floor[name] = simulator.pace.settle(pods) if pods else 0
+        self.earliest_back[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
+        self._least_settle[name] = simulator.pace.settle(pods) if pods else 0
         self.places.note_drain(name)
         self.flow.close((name,))
         ending = slowest_ending((pods,), simulator.policy.drain, simulator.pace)
         self.begin(name, ending, nodes=1)
 
-    def _check_waiting(self, owner: str) -> None:
+    def _check_unsettled(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
             self._check_settled(name)
 
     def _check_settled(self, name: str) -> None:
         """Free the node's place a soak after all owners of its pods have as many as before.
 
-        Until then the node waits for the first owner that has not. `_check_waiting` checks it
-        again.
+        Until then, `_check_unsettled` checks it again when the first owner that has not gets a pod.
         """
-        if name not in self._before:
-            return
-        for owner, before in self._before[name].items():
-            if self._lacks_pods(owner, before):
+        if name not in self._away_before:
+            return  # Its place is free already.
+        for owner, away_before in self._away_before[name].items():
+            if self._lacks_pods(owner, away_before):
                 self._unsettled[owner].append(name)
                 return
-        soaked = self.now + round(self.simulator.policy.gates.soak)
-        self.flow.events.at(soaked, lambda: self._free(name))
+        soaked_at = self.now + round(self.simulator.policy.gates.soak)
+        self.flow.events.at(soaked_at, lambda: self._free_place(name))
 
-    def _lacks_pods(self, owner: str, before: int) -> bool:
-        more = self.flow.away[owner] - before
-        if more <= 0:
+    def _lacks_pods(self, owner: str, away_before: int) -> bool:
+        more_away = self.flow.away[owner] - away_before
+        if more_away <= 0:
             return False
-        return more > sum(self.flow.taken(node, owner) for node in self._away[owner])
+        nodes_away = self._nodes_away[owner]
+        return more_away > sum(self.flow.evicted_ready(node, owner) for node in nodes_away)
 
-    def _free(self, name: str) -> None:
-        before = self._before.pop(name, None)
-        if before is None:
+    def _free_place(self, name: str) -> None:
+        away_before = self._away_before.pop(name, None)
+        if away_before is None:
             return
-        for owner in before:
-            del self._before_by_owner[owner][name]
+        for owner in away_before:
+            del self._away_before_by_owner[owner][name]
         self._queue.end(name)
         self._begin_next()
