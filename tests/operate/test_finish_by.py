@@ -15,7 +15,7 @@ from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Pool
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import decode_plan
-from rollout.planning.plan.finish_by import finish
+from rollout.planning.plan.finish_by import finish_date
 from tests.apply.conftest import Rollout, Started
 from tests.ended import Ended, invoked
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched, open_now
@@ -70,24 +70,24 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
     now = datetime(2026, 3, 2, 22, 0, tzinfo=UTC)
     whole = timedelta(seconds=sum(wave.estimate.seconds for wave in plan.waves))
     needed = [wave.estimate.drain + wave.estimate.reboot for wave in plan.waves]
-    assert finish(plan, Schedule(), now) == now + whole
+    assert finish_date(plan, Schedule(), now) == now + whole
     # a window that takes one wave a night: the last begins as many nights later
     minutes = -(-max(needed) // 60)
     nightly = Schedule.of(WindowPolicy((f"22:00 {minutes}m",)))
-    ended = finish(plan, nightly, now)
+    ended = finish_date(plan, nightly, now)
     assert ended == now + timedelta(
         days=len(plan.waves) - 1, seconds=plan.waves[-1].estimate.seconds
     )
     frozen = Schedule.of(WindowPolicy((f"22:00 {minutes}m",), freezes=("2026-03-02..2026-03-31",)))
-    begun = finish(plan, frozen, now)
+    begun = finish_date(plan, frozen, now)
     assert begun is not None
     assert begun.date().isoformat() >= "2026-04-01"
-    assert finish(plan, Schedule.of(WindowPolicy(("22:00 1m",))), now) is None
+    assert finish_date(plan, Schedule.of(WindowPolicy(("22:00 1m",))), now) is None
     # a pool's own windows, within the others
     pools = (Pool("", "", window=("tue 22:00 12h",)),)
     own = replace(plan, policy=replace(plan.policy, pools=pools))
-    assert finish(own, Schedule(), now) == now + timedelta(days=1) + whole
-    assert finish(own, Schedule.of(WindowPolicy(("mon 22:00 24h",))), now) is None
+    assert finish_date(own, Schedule(), now) == now + timedelta(days=1) + whole
+    assert finish_date(own, Schedule.of(WindowPolicy(("mon 22:00 24h",))), now) is None
 
 
 # Of passes that nobody watches: it is told within one pass.

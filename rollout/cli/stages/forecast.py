@@ -17,7 +17,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.planning.eligibility.windows import Schedule
-from rollout.planning.plan.finish_by import Finish, finish
+from rollout.planning.plan.finish_by import Finish, finish_date
 from rollout.ports import ClusterApi
 from rollout.report.notifications import slip_note
 
@@ -37,7 +37,7 @@ def forecast_end(
         _store_slip(api, settings, memory, None)
         return None
     now = wiring.now()
-    end = finish(plan, Schedule.of(policy.gates.windows), _start(memory, now))
+    end = finish_date(plan, Schedule.of(policy.gates.windows), _start(memory, now))
     if plan.waves and (end is None or end > deadline):
         slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
         _store_slip(api, settings, memory, slip)

@@ -130,7 +130,7 @@ def plan_continuation(
     )
     ended = _count_ended_waves(unfinished, taken_up, pending)
     nodes_taken_up = tuple(entry.node for entry in taken_up)
-    plan = join_plans(unfinished.run, nodes_taken_up, build_plan(of_pending), ended=ended)
+    plan = join_plans(unfinished.run, nodes_taken_up, build_plan(of_pending), ended_waves=ended)
     retried = tuple(entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,

@@ -29,7 +29,7 @@ _Keys = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Drainable:
+class DrainForecast:
     """An eligible node with the forecast of its drain.
 
     `leaving` are the pods that will run elsewhere; `index` finds the budgets that cover them.
@@ -56,14 +56,15 @@ class Drainable:
     surging: Mapping[str, int]
     wait_seconds: int = 0
 
-    def blocked(self) -> Iterator[str]:
-        blocked = {blocker.object for blocker in self.blockers}
-        yield from blocked
-        if not blocked:
+    def blocked_objects(self) -> Iterator[str]:
+        """Yield the objects of the blockers, and the pods of the budgets among them."""
+        objects = {blocker.object for blocker in self.blockers}
+        yield from objects
+        if not objects:
             return
         for verdict in self.verdicts:
             budgets = self.index.covering(verdict.pod)
-            if any(budget_subject(budget.key) in blocked for budget in budgets):
+            if any(budget_subject(budget.key) in objects for budget in budgets):
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int) -> PlannedNode:
@@ -125,7 +126,7 @@ class DrainForecaster:
             surges=Surges.of(snapshot, policy.drain),
         )
 
-    def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
+    def forecast(self, candidate: Candidate, facts: HostFacts) -> DrainForecast:
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(
@@ -136,32 +137,37 @@ class DrainForecaster:
             rules=candidate.policy.drain,
             surges=self.surges,
         )
-        rules = candidate.policy.drain.completion
+        completion = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
-        keys = {pod.uid: tuple(guards(pod, self.index)) for pod in evicted}
-        surging = self._surging(evicted, keys)
-        surged = {uid: keys[uid] for uid in surging}
-        guarded = {uid: own for uid, own in keys.items() if own and uid not in surging}
+        budgets_of = {pod.uid: tuple(guards(pod, self.index)) for pod in evicted}
+        surging = self._surging(evicted, budgets_of)
+        guarded = dict[str, tuple[str, ...]]()
+        surged = dict[str, tuple[str, ...]]()
+        for uid, keys in budgets_of.items():
+            if uid in surging:
+                surged[uid] = keys
+            elif keys:
+                guarded[uid] = keys
         moving = movable(verdicts)
         holds: Load = {}
         if guarded or surged:
-            holds, stuck = self._try_moving(name, moving, guarded, surged)
-            blockers = (*blockers, *stuck)
-        return Drainable(
+            holds, stuck_budgets = self._try_moving(name, moving, guarded=guarded, surged=surged)
+            blockers = (*blockers, *stuck_budgets)
+        return DrainForecast(
             node=candidate.node,
             pool=candidate.pool,
             facts=facts,
             verdicts=verdicts,
             blockers=blockers,
-            warnings=(*warnings, *self.completion.warnings(name, awaited, rules)),
+            warnings=(*warnings, *self.completion.warnings(name, awaited, completion)),
             load=_count_keys(guarded, guarded),
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
             holds=holds,
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
-            wait_seconds=self.completion.wait(awaited, rules),
+            wait_seconds=self.completion.wait(awaited, completion),
             surging=surging,
         )
 
@@ -170,9 +176,9 @@ class DrainForecaster:
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
-                restarted = self.surges.restarted(pod, self.budgets[key])
-                if restarted is not None:
-                    surging[pod.uid] = surge_rounds(restarted)
+                deployment = self.surges.restarted(pod, self.budgets[key])
+                if deployment is not None:
+                    surging[pod.uid] = surge_rounds(deployment)
         return surging
 
     def _try_moving(
@@ -184,13 +190,13 @@ class DrainForecaster:
         none of those that are `surged`. The order is the most favorable one: pods of tight budgets
         first, and the largest of them first.
         """
-        evictable = {**_evictable(moving, guarded), **surged}
-        tight = dict(self._tight_budgets(evictable))
+        budgets_of = {**_evictable(moving, guarded), **surged}
+        most_away = dict(self._most_away_of_tight(budgets_of))
         for keys in surged.values():
-            tight |= dict.fromkeys(keys, 0)
+            most_away |= dict.fromkeys(keys, 0)
 
         def rank(pod: Pod) -> tuple[bool, int, int]:
-            is_tight = any(key in tight for key in evictable.get(pod.uid, ()))
+            is_tight = any(key in most_away for key in budgets_of.get(pod.uid, ()))
             return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
 
         with self.scheduler.emptied({node: sorted(moving, key=rank)}) as unplaced:
@@ -198,36 +204,40 @@ class DrainForecaster:
             # Pods that nothing replaces are away until the node is back, like those that stay.
             unreplaced = guarded.keys() - {pod.uid for pod in moving}
             holds = _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
-            homeless = [pod for pod in staying if not self.scheduler.returns(pod)]
-            stuck = list[Blocker]()
-            for key, most in tight.items():
-                lost = [pod for pod in homeless if key in evictable.get(pod.uid, ())]
+            down = [pod for pod in staying if not self.scheduler.returns(pod)]
+            stuck_budgets = list[Blocker]()
+            for key, most in most_away.items():
+                lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]
                 if len(lost) > most:
                     names = [pod.name for pod in lost]
                     nowhere = self.scheduler.nowhere(lost[0])
                     budget = self.budgets[key]
-                    stuck.append(
+                    stuck_budgets.append(
                         stuck_budget(node, budget, self.headcount, lost=names, obstacle=nowhere)
                     )
-        return holds, tuple(stuck)
+        return holds, tuple(stuck_budgets)
 
-    def _tight_budgets(self, evictable: _Keys) -> Mapping[str, int]:
-        counts = _count_keys(evictable, evictable)
-        tight = dict[str, int]()
+    def _most_away_of_tight(self, budgets_of: _Keys) -> Mapping[str, int]:
+        """Return how many pods may be away of each budget that has more of these pods."""
+        counts = _count_keys(budgets_of, budgets_of)
+        most_away = dict[str, int]()
         for key in sorted(counts):
             budget = self.budgets[key]
             most = self.headcount.most_away(budget)
             if budget.disruptions_allowed > 0 and counts[key] > most:
-                tight[key] = most
-        return tight
+                most_away[key] = most
+        return most_away
 
 
 def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
+    """Return the guarded pods that evictions can move, with their budgets."""
     evictable = dict[str, tuple[str, ...]]()
     for pod in moving:
         keys = guarded.get(pod.uid, ())
-        of_server = [key for key in keys if not key.startswith(CRITICAL)]
-        if keys and len(of_server) <= 1 and not storage_opening(pod):
+        disruption_budgets = [key for key in keys if not key.startswith(CRITICAL)]
+        # The API server refuses to evict a pod that several budgets cover.
+        is_refused = len(disruption_budgets) > 1
+        if keys and not is_refused and not storage_opening(pod):
             evictable[pod.uid] = keys
     return evictable
 

@@ -31,7 +31,7 @@ from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedI
 from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.controllers import controller_of
-from rollout.planning.drain.forecast import Drainable, DrainForecaster
+from rollout.planning.drain.forecast import DrainForecast, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import (
     AwayLimit,
@@ -129,7 +129,7 @@ class PlanInputs:
 @dataclass(frozen=True, slots=True)
 class Decisions:
     plan: RolloutPlan
-    drainable: Mapping[str, Drainable]
+    drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
     limits: WaveLimits
 
@@ -140,28 +140,27 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable, exclusions = _drainable_nodes(inputs, forecaster)
-    items = {item.node.name: item for item in drainable}
-    away = _others_away(inputs, items)
+    drains, exclusions = _drainable_nodes(inputs, forecaster)
+    drains_by_node = {drain.node.name: drain for drain in drains}
+    away = _others_away(inputs, drains_by_node)
     included = _included_nodes(inputs)
-    room = _room(inputs, included, away)
-    quotas = quotas_of(inputs.pools, included, room)
-    leaving = {name: item.leaving for name, item in items.items()}
+    away_limit = _limit_beside(away, included, inputs)
+    quotas = quotas_of(inputs.pools, included, away_limit)
+    leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
-    size = max(1, room.most)
+    size = max(1, away_limit.most)
     layout, simulator = _lay_out(
-        inputs, drainable, forecaster, owners=owners, quotas=quotas, size=size
+        inputs, drains, forecaster, owners=owners, quotas=quotas, size=size
     )
     if inputs.policy.prefer_no_schedule_taint:
         deferred = [entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED]
         forecaster.scheduler.taint((*leaving, *deferred))
-    forecast = simulator.play(layout, forecaster.scheduler)
-    batches = forecast.waves
-    reasons = wave_reasons(batches, layout.limits)
-    waves = _planned_waves(batches, reasons, forecast.arrivals, items)
-    blockers = _blockers(inputs, drainable, room, away)
-    warnings = [*_warnings(inputs, items, owners, waves=waves, simulated=forecast.warnings)]
-    if drainable:
+    played = simulator.play(layout, forecaster.scheduler)
+    reasons = wave_reasons(played.waves, layout.limits)
+    waves = _planned_waves(played.waves, reasons, played.arrivals, drains_by_node)
+    blockers = _blockers(inputs, drains, away_limit, away)
+    warnings = [*_warnings(inputs, drains_by_node, owners, waves=waves, simulated=played.warnings)]
+    if drains:
         warnings += _others_at_work(away, blockers)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
@@ -177,7 +176,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         summary=_summary(waves, layout.lower_bound),
         estimate=simulator.pace.estimate_rollout(waves) if waves else TimeEstimate(),
     )
-    return Decisions(with_id(plan), items, batches, layout.limits)
+    return Decisions(with_id(plan), drains_by_node, played.waves, layout.limits)
 
 
 def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
@@ -186,7 +185,9 @@ def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, N
     return {name: reason for name, reason in reasons.items() if name not in ours}
 
 
-def _room(inputs: PlanInputs, included: Sequence[Node], away: Mapping[str, NodeAway]) -> AwayLimit:
+def _limit_beside(
+    away: Mapping[str, NodeAway], included: Sequence[Node], inputs: PlanInputs
+) -> AwayLimit:
     """Return how many nodes may be unavailable besides those that are away."""
     members = inputs.pools.members(included)
     limit = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
@@ -195,7 +196,7 @@ def _room(inputs: PlanInputs, included: Sequence[Node], away: Mapping[str, NodeA
 
 def _lay_out(
     inputs: PlanInputs,
-    drainable: Sequence[Drainable],
+    drains: Sequence[DrainForecast],
     forecaster: DrainForecaster,
     *,
     owners: UnbudgetedOwners,
@@ -203,29 +204,29 @@ def _lay_out(
     size: int,
 ) -> tuple[Layout, Simulator]:
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = _limits(inputs, drainable, forecaster, size=size, owners=owners, pace=pace)
+    limits = _limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
     surging = dict[str, int]()
-    for item in drainable:
-        surging |= item.surging
+    for drain in drains:
+        surging |= drain.surging
     simulator = Simulator(
         inputs.policy,
         inputs.pools,
         pace,
         limits=limits,
         index=forecaster.index,
-        nodes={item.node.name: item.node for item in drainable},
-        leaving={item.node.name: item.leaving for item in drainable},
+        nodes={drain.node.name: drain.node for drain in drains},
+        leaving={drain.node.name: drain.leaving for drain in drains},
         surging=surging,
     )
-    demands = [_node_demand(item, owners, inputs, pace=pace, limits=limits) for item in drainable]
+    demands = [_node_demand(drain, owners, inputs, pace=pace, limits=limits) for drain in drains]
     fastest = _fastest_layout(demands, quotas, simulator)
     return _roll_layout(fastest, simulator, forecaster.scheduler), simulator
 
 
 def _drainable_nodes(
     inputs: PlanInputs, forecaster: DrainForecaster
-) -> tuple[list[Drainable], list[Exclusion]]:
+) -> tuple[list[DrainForecast], list[Exclusion]]:
     exclusions = list[Exclusion]()
     eligible = list[Candidate]()
     for candidate in _candidates(inputs):
@@ -234,25 +235,25 @@ def _drainable_nodes(
             exclusions.append(excluded)
         else:
             eligible.append(candidate)
-    drainable = _forecasts(eligible, forecaster, inputs)
+    drains = _forecasts(eligible, forecaster, inputs)
     if inputs.policy.skip_blocked:
-        exclusions += [_skipped(item) for item in drainable if item.blockers]
-        drainable = [item for item in drainable if not item.blockers]
-    return drainable, exclusions
+        exclusions += [_skip(drain) for drain in drains if drain.blockers]
+        drains = [drain for drain in drains if not drain.blockers]
+    return drains, exclusions
 
 
 def _blockers(
     inputs: PlanInputs,
-    drainable: Sequence[Drainable],
-    room: AwayLimit,
+    drains: Sequence[DrainForecast],
+    away_limit: AwayLimit,
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
-    if drainable:
+    if drains:
         blockers += rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    blockers += room.blockers(away, inputs.policy, {item.pool for item in drainable})
-    for item in drainable:
-        blockers += item.blockers
+    blockers += away_limit.blockers(away, inputs.policy, {drain.pool for drain in drains})
+    for drain in drains:
+        blockers += drain.blockers
     return tuple(blockers)
 
 
@@ -262,13 +263,13 @@ def _fastest_layout(
     def lay_out(rounds: int) -> Layout:
         return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
 
-    *fewer, most = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
-    widest = lay_out(most)
+    *fewer_rounds, most_rounds = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
+    widest = lay_out(most_rounds)
     layouts = list[Layout]()
-    for rounds in fewer:
+    for rounds in fewer_rounds:
         layout = replace(lay_out(rounds), lower_bound=widest.lower_bound)
         layouts.append(layout)
-        # No layout has fewer waves.
+        # More rounds cannot make fewer waves, only longer drains.
         if len(layout.waves) <= widest.lower_bound:
             break
     else:
@@ -295,23 +296,24 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
 
 def _warnings(
     inputs: PlanInputs,
-    items: Mapping[str, Drainable],
+    drains_by_node: Mapping[str, DrainForecast],
     owners: UnbudgetedOwners,
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
+    # Nodes with the objects that block their drains: a simulated warning would repeat the blocker.
     blocked = set[tuple[str, str]]()
-    for name, item in items.items():
-        yield from item.warnings
+    for name, drain in drains_by_node.items():
+        yield from drain.warnings
         yield from owners.all_at_once(name)
-        blocked.update((name, subject) for subject in item.blocked())
+        blocked.update((name, subject) for subject in drain.blocked_objects())
     for entry in simulated:
         if (entry.node, entry.object) not in blocked:
             yield entry
     planned = [node for wave in waves for node in wave.nodes]
     yield from memory_warnings(planned, inputs.eligibility)
     for node in planned:
-        users = items[node.name].facts.users
+        users = drains_by_node[node.name].facts.users
         if users:
             logged_in = UsersLoggedIn(node.name, tuple(map(str, users)))
             yield warning(node.name, f"node/{node.name}", logged_in)
@@ -352,14 +354,14 @@ def _planned_waves(
     waves: Sequence[Batch],
     reasons: Sequence[WaveReason],
     arrivals: Mapping[str, int],
-    items: Mapping[str, Drainable],
+    drains_by_node: Mapping[str, DrainForecast],
 ) -> tuple[Wave, ...]:
     planned = list[Wave]()
     for index, (wave, reason) in enumerate(zip(waves, reasons, strict=True), start=1):
         planned.append(
             Wave(
                 index=index,
-                nodes=tuple(items[name].planned(arrivals[name]) for name in wave.names),
+                nodes=tuple(drains_by_node[name].planned(arrivals[name]) for name in wave.names),
                 because=because(reason),
                 note=note(reason),
                 estimate=wave.estimate,
@@ -394,30 +396,31 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
 
 def _forecasts(
     candidates: Iterable[Candidate], forecaster: DrainForecaster, inputs: PlanInputs
-) -> list[Drainable]:
+) -> list[DrainForecast]:
     snapshot = inputs.snapshot
     now = snapshot.read_at
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, now)
     away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
-    forecasts = list[Drainable]()
+    forecasts = list[DrainForecast]()
     for candidate in candidates:
+        # Candidates without facts are not eligible.
         if candidate.facts is None:
             continue
-        item = forecaster.forecast(candidate, candidate.facts)
-        name = item.node.name
+        drain = forecaster.forecast(candidate, candidate.facts)
+        name = drain.node.name
         blockers = (
-            *item.blockers,
+            *drain.blockers,
             *control_plane.blockers(name),
             *storage_blockers(name, snapshot.stored, away, inputs.taken_up),
         )
-        forecasts.append(replace(item, blockers=blockers))
+        forecasts.append(replace(drain, blockers=blockers))
     return forecasts
 
 
-def _skipped(item: Drainable) -> Exclusion:
-    first = item.blockers[0]
-    message = cause(DrainBlocked(first.object, first.message))
-    return Exclusion(item.node.name, ExclusionReason.BLOCKED, message, item.pool)
+def _skip(drain: DrainForecast) -> Exclusion:
+    blocker = drain.blockers[0]
+    message = cause(DrainBlocked(blocker.object, blocker.message))
+    return Exclusion(drain.node.name, ExclusionReason.BLOCKED, message, drain.pool)
 
 
 def _included_nodes(inputs: PlanInputs) -> list[Node]:
@@ -427,78 +430,89 @@ def _included_nodes(inputs: PlanInputs) -> list[Node]:
 
 def _limits(
     inputs: PlanInputs,
-    drainable: Sequence[Drainable],
+    drains: Sequence[DrainForecast],
     forecaster: DrainForecaster,
     *,
     size: int,
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
-    rates = dict[str, Rate]()
-    for key, pods in _guarded_pods(drainable).items():
-        budget = forecaster.budgets[key]
-        permits = forecaster.headcount.permits(budget)
-        grace = inputs.policy.drain.grace_of(max(pod.grace_period for pod in pods))
-        kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
-        rate = pace.rate(permits, grace, kinds)
-        if budget.disruptions_allowed <= 0 and controller_of(budget, pods) is not None:
-            rate = replace(rate, handover=HANDOVER_SECONDS)
-        rates[key] = rate
+    rates = _budget_rates(drains, forecaster, inputs.policy, pace)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= owners.allowed
     allowed |= copies_spare(inputs.snapshot.stored)
-    # A controller moves its pods off one node at a time.
-    for item in drainable:
-        allowed |= dict.fromkeys(sorted(item.controllers.awaited), 1)
+    # A controller that opens budgets moves its pods off one node at a time.
+    for drain in drains:
+        allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
     deadline = min(
-        (drain_timeout(inputs.pools.rules(item.pool)) for item in drainable), default=LONGEST
+        (drain_timeout(inputs.pools.rules(drain.pool)) for drain in drains), default=LONGEST
     )
     rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
     return WaveLimits(size, allowed, rates, rounds)
 
 
-def _guarded_pods(drainable: Iterable[Drainable]) -> Mapping[str, Sequence[Pod]]:
+def _budget_rates(
+    drains: Iterable[DrainForecast], forecaster: DrainForecaster, policy: Policy, pace: Pace
+) -> Mapping[str, Rate]:
+    rates = dict[str, Rate]()
+    for key, pods in _guarded_pods(drains).items():
+        budget = forecaster.budgets[key]
+        permits = forecaster.headcount.permits(budget)
+        grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
+        kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
+        rate = pace.rate(permits, grace, kinds)
+        if budget.disruptions_allowed <= 0 and controller_of(budget, pods) is not None:
+            rate = replace(rate, handover=HANDOVER_SECONDS)
+        rates[key] = rate
+    return rates
+
+
+def _guarded_pods(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
     pods: dict[str, list[Pod]] = defaultdict(list)
-    for item in drainable:
-        for verdict in item.verdicts:
-            for key in item.guarded.get(verdict.pod.uid, ()):
+    for drain in drains:
+        for verdict in drain.verdicts:
+            for key in drain.guarded.get(verdict.pod.uid, ()):
                 pods[key].append(verdict.pod)
     return pods
 
 
-def _slowest_move(item: Drainable, policy: Policy, pace: Pace) -> int:
-    """Return how many seconds the node's slowest pod takes to end, after its replacement if any."""
+def _slowest_move(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
+    """Return the seconds until the slowest pod has ended, after its replacement if any."""
     starting = 0
-    for pod in item.leaving:
-        if pod.owner and pod.uid in item.surging:
-            starting = max(starting, item.surging[pod.uid] * pace.starting((pod.owner.uid,)))
-    return starting + slowest_ending((item.leaving,), policy.drain, pace)
+    for pod in drain.leaving:
+        if pod.owner and pod.uid in drain.surging:
+            starting = max(starting, drain.surging[pod.uid] * pace.starting((pod.owner.uid,)))
+    return starting + slowest_ending((drain.leaving,), policy.drain, pace)
 
 
 def _node_demand(
-    item: Drainable, owners: UnbudgetedOwners, inputs: PlanInputs, pace: Pace, limits: WaveLimits
+    drain: DrainForecast,
+    owners: UnbudgetedOwners,
+    inputs: PlanInputs,
+    pace: Pace,
+    limits: WaveLimits,
 ) -> NodeDemand:
-    name = item.node.name
-    policy = inputs.pools.rules(item.pool)
+    name = drain.node.name
+    policy = inputs.pools.rules(drain.pool)
     unbudgeted = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
-    controllers = {key: 1 for key in sorted(item.controllers.keys) if key in limits.allowed}
-    pool = pool_key(item.pool)
+    controllers = {key: 1 for key in sorted(drain.controllers.keys) if key in limits.allowed}
+    pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     price = (0, 0)
     # By their price, nodes are ordered so that few pods move twice. This needs the soft taint.
     if policy.prefer_no_schedule_taint:
-        price = (len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving))
+        price = (len(drain.leaving), sum(pod.requests.cpu_milli for pod in drain.leaving))
     return NodeDemand(
         name=name,
-        group=item.node.labels.get(policy.spread_by, ""),
-        control_plane=is_control_plane(item.node, policy),
-        load=sum_of((item.load, unbudgeted, copies, controllers, pool_load)),
-        holds=sum_of((item.holds, unbudgeted, copies, controllers)),
-        ending=max(item.wait_seconds, _slowest_move(item, policy, pace)),
+        group=drain.node.labels.get(policy.spread_by, ""),
+        control_plane=is_control_plane(drain.node, policy),
+        load=sum_of((drain.load, unbudgeted, copies, controllers, pool_load)),
+        holds=sum_of((drain.holds, unbudgeted, copies, controllers)),
+        ending=max(drain.wait_seconds, _slowest_move(drain, policy, pace)),
         price=price,
-        pool=item.pool,
-        wait=item.wait_seconds,
+        pool=drain.pool,
+        wait=drain.wait_seconds,
     )

@@ -33,14 +33,14 @@ _EXCERPT = 200
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
 # The start of msgspec's message about an unknown value of an enum.
-_STRANGE_WORD = "Invalid enum value"
+_UNKNOWN_ENUM_VALUE = "Invalid enum value"
 
 
 class _PlanHeader(msgspec.Struct):
     format_version: str
 
 
-class _RawRules(msgspec.Struct):
+class _WrittenRules(msgspec.Struct):
     policy: dict[str, Any]
     selection: dict[str, Any]
 
@@ -53,6 +53,7 @@ def _encode(value: object) -> object:
 
 
 def _decode(kind: Any, value: Any) -> Any:
+    """Parse a count or a duration from what `_encode` writes."""
     if kind is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -106,10 +107,10 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     _check_version(data, origin)
     try:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
-        rules = msgspec.json.decode(data, type=_RawRules)
+        rules = msgspec.json.decode(data, type=_WrittenRules)
         document_id = _document_id(data)
     except NOT_READ as error:
-        raise _not_read(str(error)[:_EXCERPT], origin) from error
+        raise _decode_error(str(error)[:_EXCERPT], origin) from error
     if plan.plan_id != document_id:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     _check_rules(plan, rules, origin)
@@ -120,9 +121,9 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     return plan
 
 
-def _not_read(why: str, origin: str) -> PlanFileError:
-    if why.startswith(_STRANGE_WORD):
-        word = why.removeprefix(_STRANGE_WORD).strip()
+def _decode_error(why: str, origin: str) -> PlanFileError:
+    if why.startswith(_UNKNOWN_ENUM_VALUE):
+        word = why.removeprefix(_UNKNOWN_ENUM_VALUE).strip()
         why = f"it has a word that this program does not know: {word}"
         return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_OTHER_VERSION)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
@@ -150,7 +151,7 @@ def _check_version(data: bytes, origin: str) -> None:
         )
 
 
-def _check_rules(plan: RolloutPlan, rules: _RawRules, origin: str) -> None:
+def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
     """`PlanFileError` if the document has a rule that was dropped when it was decoded."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rollout.errors import UsageError
 from rollout.model.drain_finding import VerdictReason
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning, Wave
-from rollout.planning.drain.forecast import Drainable
+from rollout.planning.drain.forecast import DrainForecast
 from rollout.planning.drain.verdicts import Action
 from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
@@ -18,7 +18,7 @@ from rollout.wording.waves import crowding, limit_words, title
 
 @dataclass(frozen=True, slots=True)
 class NotThere:
-    """Why the node is not in an earlier wave."""
+    """An earlier wave, and why the node is not in it."""
 
     wave: int
     because: tuple[str, ...]
@@ -77,18 +77,18 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
         together_with=tuple(other.name for other in wave.nodes if other.name != name),
         not_earlier=_not_earlier(decisions, wave.index, name),
         arrivals=planned.arrivals,
-        pods=_fates(decisions.drainable[name]),
+        pods=_pod_fates(decisions.drains[name]),
         blockers=tuple(blocker for blocker in plan.blockers if blocker.node == name),
         warnings=tuple(warning for warning in plan.warnings if warning.node == name),
     )
 
 
 def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere, ...]:
-    *earlier, own = decisions.waves[:index]
-    demand = next(demand for demand in own.demands if demand.name == name)
+    *earlier_waves, own_wave = decisions.waves[:index]
+    demand = next(demand for demand in own_wave.demands if demand.name == name)
     reasons = list[NotThere]()
-    for number, wave in enumerate(earlier, start=1):
-        if wave.parts == own.parts:
+    for number, wave in enumerate(earlier_waves, start=1):
+        if wave.parts == own_wave.parts:
             because = _obstacles(wave, demand, decisions.limits)
         else:
             part = title(wave.parts) or "worker nodes"
@@ -107,10 +107,10 @@ def _obstacles(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str
     return tuple(reasons) or ("it could go there too, but that would not save a wave",)
 
 
-def _fates(item: Drainable) -> tuple[PodFate, ...]:
+def _pod_fates(drain: DrainForecast) -> tuple[PodFate, ...]:
     fates = list[PodFate]()
-    for verdict in item.verdicts:
-        budgets = item.index.covering(verdict.pod)
+    for verdict in drain.verdicts:
+        budgets = drain.index.covering(verdict.pod)
         fates.append(
             PodFate(
                 pod=verdict.pod.key,

@@ -35,6 +35,7 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
+    """Search by bisection; without a limit that ends by the date, return that of all nodes."""
     first = _plan_with(inputs, 1)
     nodes = len(first.plan.nodes)
     if first.is_by(date) or nodes <= 1:
@@ -55,10 +56,13 @@ def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
 def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
     policy = replace(inputs.policy, max_unavailable=Count(limit))
     plan = build_plan(replace(inputs, policy=policy))
-    return Finish(limit, plan, finish(plan, Schedule.of(policy.gates.windows), inputs.created_at))
+    return Finish(
+        limit, plan, finish_date(plan, Schedule.of(policy.gates.windows), inputs.created_at)
+    )
 
 
-def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
+def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
+    """Return when the last wave ends; None if a wave fits no window."""
     start = now
     for wave in plan.waves:
         end = start
@@ -72,16 +76,17 @@ def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | N
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    needed = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
-    left = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
+    """Return when the wave ends; it may settle after its window, and roll on in the next one."""
+    least = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
+    remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
-        needed = min(needed, left / len(wave.nodes) * wave.rolling.in_flight)
+        least = min(least, remaining / len(wave.nodes) * wave.rolling.in_flight)
     for opening in schedule.ahead(start):
         begin = max(start, opening.begin)
-        room = opening.end - begin
-        if room < needed:
+        available = opening.end - begin
+        if available < least:
             continue
-        if not wave.rolling or room >= left:
-            return begin + left
-        left -= room
+        if not wave.rolling or available >= remaining:
+            return begin + remaining
+        remaining -= available
     return None

@@ -64,31 +64,31 @@ def _return_node(node: Node) -> Node:
     )
 
 
-def count_finished_waves(plan: RolloutPlan | None, left: Container[str]) -> int:
+def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[str]) -> int:
     finished = 0
     for wave in plan.waves if plan else ():
-        if all(node.name not in left for node in wave.nodes):
+        if all(node.name not in unfinished_nodes for node in wave.nodes):
             finished += 1
     return finished
 
 
 def join_plans(
-    run: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended: int = 0
+    run: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
     """Join the nodes that are taken up and the waves of `fresh` into the run's plan.
 
-    Waves are numbered after those that have `ended`, so that a rollout counts each wave once. If
-    nodes are taken up, blockers about nodes that are away are dropped.
+    Waves are numbered after the `ended_waves`, so that a rollout counts each wave once. If nodes
+    are taken up, blockers about nodes that are away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
     lower_bound = fresh.summary.waves_lower_bound
     if taken_up:
-        waves.append(Wave(ended + 1, taken_up, _BECAUSE, _BECAUSE))
+        waves.append(Wave(ended_waves + 1, taken_up, _BECAUSE, _BECAUSE))
         blockers = tuple(item for item in blockers if not item.object.startswith("node/"))
         lower_bound += 1
-    before = ended + len(waves)
-    waves += [replace(wave, index=wave.index + before) for wave in fresh.waves]
+    waves_before = ended_waves + len(waves)
+    waves += [replace(wave, index=wave.index + waves_before) for wave in fresh.waves]
     summary = replace(
         fresh.summary,
         nodes=fresh.summary.nodes + len(taken_up),
@@ -104,11 +104,11 @@ def with_earlier_exclusions(
     """Add the exclusions of the plan `before` of nodes that are still `present`."""
     if before is None:
         return plan
-    known = {node.name for node in plan.nodes}
-    known.update(exclusion.node for exclusion in plan.excluded)
+    names = {node.name for node in plan.nodes}
+    names.update(exclusion.node for exclusion in plan.excluded)
     excluded = list(plan.excluded)
     for exclusion in before.excluded:
-        if exclusion.node in present and exclusion.node not in known:
+        if exclusion.node in present and exclusion.node not in names:
             message = f"when the rollout was planned: {exclusion.message}"
             excluded.append(replace(exclusion, message=message))
     return replace(plan, excluded=tuple(excluded))
@@ -146,11 +146,12 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     A reboot source counts only if both name it.
     """
     choices = _choices(nodes)
-    pools = tuple(_pool(pool, standing, today, choices) for pool in standing.pools)
+    pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
     return replace(_merge(standing, today, choices), pools=pools)
 
 
 def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
+    """Return `one` with each field in `choices` chosen from both; other fields stay."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(one, name), getattr(other, name))
@@ -163,9 +164,9 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "max_failures": partial(_fewer, nodes=nodes),
         "canary": max,
         "ramp": partial(_slower, nodes=nodes),
-        "spread_by": _latter,
+        "spread_by": _todays_if_set,
         "control_plane": lambda one, other: other if other is ControlPlaneOrder.EXCLUDE else one,
-        "control_plane_selector": _latter,
+        "control_plane_selector": _todays_if_set,
         "include_held": and_,
         "include_cordoned": and_,
         "reboot_idle": and_,
@@ -181,53 +182,54 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
     }
 
 
-def with_timeouts_of(rules: Policy, patient: Policy) -> Policy:
-    """Return `rules` with the timeouts of `patient`; pools are matched by name."""
-    hooks = replace(rules.gates.hooks, timeout=patient.gates.hooks.timeout)
+def with_timeouts_of(rules: Policy, source: Policy) -> Policy:
+    """Return `rules` with the timeouts of `source`; pools are matched by name."""
+    hooks = replace(rules.gates.hooks, timeout=source.gates.hooks.timeout)
     pools = list[Pool]()
     for pool in rules.pools:
-        other = _find_pool(patient, pool)
+        other = _find_pool(source, pool)
         pools.append(_with_timeouts(pool, other) if other else pool)
     return replace(
         rules,
-        drain=_with_drain_timeouts(rules.drain, patient.drain),
-        reboot_timeout=patient.reboot_timeout,
-        ready_timeout=patient.ready_timeout,
-        settle_timeout=patient.settle_timeout,
-        gates=replace(rules.gates, timeout=patient.gates.timeout, hooks=hooks),
+        drain=_with_drain_timeouts(rules.drain, source.drain),
+        reboot_timeout=source.reboot_timeout,
+        ready_timeout=source.ready_timeout,
+        settle_timeout=source.settle_timeout,
+        gates=replace(rules.gates, timeout=source.gates.timeout, hooks=hooks),
         pools=tuple(pools),
     )
 
 
-def _with_drain_timeouts(rules: DrainPolicy, patient: DrainPolicy) -> DrainPolicy:
-    completion = replace(rules.completion, timeout=patient.completion.timeout)
-    return replace(rules, timeout=patient.timeout, completion=completion)
+def _with_drain_timeouts(rules: DrainPolicy, source: DrainPolicy) -> DrainPolicy:
+    completion = replace(rules.completion, timeout=source.completion.timeout)
+    return replace(rules, timeout=source.timeout, completion=completion)
 
 
 def _find_pool(policy: Policy, pool: Pool) -> Pool | None:
     return next((other for other in policy.pools if other.name == pool.name), None)
 
 
-def _with_timeouts(pool: Pool, patient: Pool) -> Pool:
+def _with_timeouts(pool: Pool, source: Pool) -> Pool:
     return replace(
         pool,
-        drain_timeout=patient.drain_timeout,
-        reboot_timeout=patient.reboot_timeout,
-        ready_timeout=patient.ready_timeout,
+        drain_timeout=source.drain_timeout,
+        reboot_timeout=source.reboot_timeout,
+        ready_timeout=source.ready_timeout,
     )
 
 
 def is_regrouped(standing: Policy, today: Policy) -> bool:
-    before = [(pool.name, pool.selector, pool.after) for pool in standing.pools]
-    now = [(pool.name, pool.selector, pool.after) for pool in today.pools]
-    return before != now
+    """Whether the pools have other nodes, or another order, than in the standing policy."""
+    standing_groups = [(pool.name, pool.selector, pool.after) for pool in standing.pools]
+    groups_today = [(pool.name, pool.selector, pool.after) for pool in today.pools]
+    return standing_groups != groups_today
 
 
 def _todays(_standing: T, today: T) -> T:
     return today
 
 
-def _latter(one: T, other: T) -> T:
+def _todays_if_set(one: T, other: T) -> T:
     return other or one
 
 
@@ -260,11 +262,12 @@ def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(entry for entry in one if entry in other)
 
 
-def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
+def _choose_alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     if not one.url:
         return other
     if not other.url:
         return one
+    # Without matchers, every alert counts.
     return other if one.matchers == other.matchers else AlertPolicy(other.url)
 
 
@@ -294,9 +297,9 @@ _DRAIN: Mapping[str, _Choice] = {
     "restart": _milder,
 }
 _GATES: Mapping[str, _Choice] = {
-    "windows": partial(_merge, choices={"windows": _latter, "wait": and_, "freezes": _both}),
+    "windows": partial(_merge, choices={"windows": _todays_if_set, "wait": and_, "freezes": _both}),
     "hooks": _todays,
-    "alerts": _alerts,
+    "alerts": _choose_alerts,
     "blocking_pods": _both,
     "timeout": _todays,
     "health_checks": max,
@@ -307,10 +310,12 @@ _GATES: Mapping[str, _Choice] = {
 _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 
 
-def _pool(pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]) -> Pool:
-    """Limits are compared only between pools, because the rollout's own limit also holds."""
+def _merge_pool(
+    pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]
+) -> Pool:
     other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
+    # The policies' own limits are left out here, because the rollout's limit also holds.
     limit = pool.max_unavailable or other.max_unavailable
     if pool.max_unavailable and other.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, other.max_unavailable)

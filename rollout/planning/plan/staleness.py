@@ -38,9 +38,9 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
         return (Difference("the plan is for another cluster", servers),)
     nodes = {node.name: node for node in fresh.snapshot.nodes}
     pools = pools_of(saved.policy)
-    known = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
-    strange = sorted(set(fresh.selected) - known)
-    differences = [Difference("a Node that is not in the plan", node=name) for name in strange]
+    in_plan = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
+    added = sorted(set(fresh.selected) - in_plan)
+    differences = [Difference("a Node that is not in the plan", node=name) for name in added]
     for planned in saved.nodes:
         name = planned.name
         if name not in nodes:
@@ -83,14 +83,14 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
     if detection.needs_reboot and not planned.staged:
         yield Difference("an update has been staged since")
     elif planned.staged and not detection.needs_reboot:
-        yield Difference(_gone(planned))
+        yield Difference(_lost_reason(planned))
     elif planned.staged and detection.version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.version or "an unknown version"
         yield Difference(f"{before} was staged, and {now} is now")
 
 
-def _gone(planned: PlannedNode) -> str:
+def _lost_reason(planned: PlannedNode) -> str:
     if planned.detected_by in {(), DEFAULT_SOURCES}:
         return "its staged update is gone"
     return f"it needs no reboot any more by {', '.join(planned.detected_by)}"

@@ -50,7 +50,7 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class PlayedLayout:
     """The result of playing a layout: waves that find room, with their estimates.
 
     `arrivals` is how many pods earlier waves moved to each node.
@@ -77,7 +77,7 @@ class Simulator:
     leaving: Mapping[str, Sequence[Pod]]
     surging: Mapping[str, int]
 
-    def play(self, layout: Layout, scheduler: Scheduler) -> Forecast:
+    def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster as it is before the rollout.
 
         A node whose pods find no room only because others are away with it goes in a later wave.
@@ -100,7 +100,7 @@ class Simulator:
             run = run_class(self, flow, places, wave)
             run.play(is_last=not (ahead or waiting))
             played.append(run.timed())
-        return Forecast(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
+        return PlayedLayout(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
         residents = dict[str, dict[str, Pod]]()
