@@ -101,6 +101,7 @@ class WarningKind(StrEnum):
     LOGGED_IN = "logged-in"
     OTHERS_AT_WORK = "others-at-work"
     NOTHING_CRITICAL = "nothing-critical"
+    MORE_UPDATES = "more-updates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class PlannedNode:
     the Node agreed on, and identify the machine. `pool` is empty if there are no pools.
     `detected_by` are the sources that report a reboot, empty if it is rebooted anyway; `detail` is
     their reason. `wait` counts the pods that its drain waits for until they have completed, which
-    is estimated to take `wait_seconds`.
+    is estimated to take `wait_seconds`. `next_version` is the newest version of the cluster if the
+    staged one is older, so that the node will need another reboot; otherwise empty.
     """
 
     name: str
@@ -132,6 +134,7 @@ class PlannedNode:
     detail: str = ""
     wait: int = 0
     wait_seconds: int = 0
+    next_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

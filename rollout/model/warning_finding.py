@@ -151,6 +151,14 @@ class UsersLoggedIn(WarningFinding, frozen=True):
     users: tuple[str, ...]
 
 
+class MoreUpdates(WarningFinding, frozen=True):
+    """The node's `staged` version is older than the `newest` that the cluster has."""
+
+    kind = WarningKind.MORE_UPDATES
+    staged: str
+    newest: str
+
+
 class CoversNoPod(WarningFinding, frozen=True):
     """A `drain.critical` rule covers no pod, so it is probably mistyped."""
 

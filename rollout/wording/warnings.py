@@ -158,6 +158,12 @@ def _(finding: findings.UsersLoggedIn) -> Words:
 
 
 @words.register
+def _(finding: findings.MoreUpdates) -> Words:
+    another = f"needs another reboot after {finding.staged}, for {finding.newest}"
+    return Words(f"{another}: run rollout again once that is staged")
+
+
+@words.register
 def _(_finding: findings.CoversNoPod) -> Words:
     return Words("selects no pod: check its namespace and selector")
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase, StoredData
-from rollout.model.host import LoggedInUser
+from rollout.model.host import LoggedInUser, UpdateOperation, UpdateStatus
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
 from rollout.model.policy import CompletionPolicy, Critical, DrainPolicy, Policy, Restart
@@ -19,6 +19,7 @@ from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import (
     HOSTNAME,
+    NEW,
     NOW,
     ago,
     budget,
@@ -187,6 +188,15 @@ WARNINGS = {
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("it will not be rebooted again until",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as requested", "is held")),
+    WarningKind.MORE_UPDATES: (
+        inputs(
+            NODES,
+            observations={
+                "w-1": facts("w-1", update=UpdateStatus(UpdateOperation.NEED_REBOOT, "4100.2.0"))
+            },
+        ),
+        ("4100.2.0", NEW, "once that is staged"),
+    ),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
         ("1 user logged in", "core (pts/0)", "rollout pause w-1"),

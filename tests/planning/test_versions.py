@@ -4,6 +4,7 @@ others.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,10 +19,14 @@ from rollout.model.host import (
     UpdateState,
     UpdateStatus,
 )
+from rollout.model.plan import WarningKind
 from rollout.model.update_checks import CheckState, UnitState, UpdateChecks
 from rollout.planning.eligibility import versions
 from rollout.planning.eligibility.versions import KnownVersions
-from tests.planning.builders import NEW, OLD, facts, node
+from rollout.planning.eligibility.windows import Schedule
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.finish_by import finish_date
+from tests.planning.builders import NEW, NOW, OLD, facts, inputs, node
 
 
 def running(name: str, version: str, group: str = "stable", os_id: str = "flatcar") -> HostFacts:
@@ -247,3 +252,32 @@ def test_a_host_that_waits_for_its_reboot_is_not_behind() -> None:
     }
     found = versions.standings([node(name) for name in observations], observations, DAY)
     assert {name: standing.behind for name, standing in found.items()} == {"b": False, "c": True}
+
+
+def hop(name: str, staged: str) -> HostFacts:
+    return facts(name, update=UpdateStatus(UpdateOperation.NEED_REBOOT, staged))
+
+
+def test_a_host_that_has_to_go_through_a_version_is_reckoned_with_twice() -> None:
+    """Its update server does not offer the newest version before the one in between."""
+    nodes = [node("a"), node("b")]
+    plans = [
+        build_plan(inputs(nodes, observations={"a": hop("a", staged), "b": running("b", NEW)}))
+        for staged in ("4100.2.0", NEW)
+    ]
+    (between,), (direct,) = ([one for wave in made.waves for one in wave.nodes] for made in plans)
+    assert (between.next_version, direct.next_version) == (NEW, "")
+    (told,) = [found for found in plans[0].warnings if found.kind is WarningKind.MORE_UPDATES]
+    assert told.message == (
+        f"needs another reboot after 4100.2.0, for {NEW}: run rollout again once that is staged"
+    )
+    ends = [finish_date(made, Schedule.of(made.policy.gates.windows), NOW) for made in plans]
+    twice, once = (end - NOW for end in ends if end)
+    assert twice == 2 * once + timedelta(minutes=30)
+
+
+@pytest.mark.parametrize("staged", ["4230.1.0", "4152.2.0+nightly", "odd", ""])
+def test_a_staged_version_that_is_not_known_to_be_older_is_the_last(staged: str) -> None:
+    observations: dict[str, HostObservation] = {"a": hop("a", staged), "b": running("b", NEW)}
+    known = KnownVersions.of([node("a"), node("b")], observations)
+    assert known.after_staged(hop("a", staged)) == ""

@@ -55,6 +55,7 @@ class DrainForecast:
     controllers: NodeControllers
     surging: Mapping[str, int]
     wait_seconds: int = 0
+    next_version: str = ""
 
     def blocked_objects(self) -> Iterator[str]:
         """Yield the objects of the blockers, and the pods of the budgets among them."""
@@ -86,6 +87,7 @@ class DrainForecast:
             detail=detection.detail,
             wait=len(with_action(Action.WAIT, self.verdicts)),
             wait_seconds=self.wait_seconds,
+            next_version=self.next_version,
         )
 
 
@@ -169,6 +171,7 @@ class DrainForecaster:
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=self.completion.wait(awaited, completion),
             surging=surging,
+            next_version=candidate.inputs.versions.after_staged(facts),
         )
 
     def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:

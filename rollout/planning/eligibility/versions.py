@@ -102,6 +102,16 @@ class KnownVersions:
         # Versions without an order: what a staged update replaces is older than the update.
         return _only(present - self.replaced.get(stream, frozenset[str]()))
 
+    def after_staged(self, facts: HostFacts) -> str:
+        """Return the newest version if the staged one is older; otherwise empty.
+
+        Update servers make hosts go through some versions, one after another.
+        """
+        newest = self.newest(facts)
+        staged = _numbers(facts.detection.version)
+        is_ordered = facts.os_id in _SCHEMES and bool(staged)
+        return newest if is_ordered and staged < _numbers(newest) else ""
+
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
     ) -> UpdateStanding:

@@ -27,7 +27,7 @@ from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
-from rollout.model.warning_finding import CoversNoPod, OtherAtWork, UsersLoggedIn
+from rollout.model.warning_finding import CoversNoPod, MoreUpdates, OtherAtWork, UsersLoggedIn
 from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.drain.controllers import controller_of
@@ -317,6 +317,9 @@ def _warnings(
         if users:
             logged_in = UsersLoggedIn(node.name, tuple(map(str, users)))
             yield warning(node.name, f"node/{node.name}", logged_in)
+        if node.next_version:
+            more = MoreUpdates(node.staged_version, node.next_version)
+            yield warning(node.name, f"node/{node.name}", more)
     yield from _idle_rules(inputs)
 
 

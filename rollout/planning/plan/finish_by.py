@@ -1,5 +1,6 @@
 """Find the smallest limit with which a rollout ends by a date, heeding windows."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +12,8 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.build import PlanInputs, build_plan
 
 _ASSUMED_SECONDS = 600
+# update_engine first checks 7 to 12 minutes after a boot, and then downloads and installs.
+_STAGING_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,21 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 
 
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when the last wave ends; None if a wave fits no window."""
-    start = now
-    for wave in plan.waves:
+    """Return when the plan's nodes are on their newest versions; None: not within two years.
+
+    Nodes that need another update go through their waves once more, after it is staged.
+    """
+    start = _end(plan, plan.waves, schedule, now)
+    again = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
+    if start is None or not again:
+        return start
+    return _end(plan, again, schedule, start + timedelta(seconds=_STAGING_SECONDS))
+
+
+def _end(
+    plan: RolloutPlan, waves: Iterable[Wave], schedule: Schedule, start: datetime
+) -> datetime | None:
+    for wave in waves:
         end = start
         for pool in {node.pool for node in wave.nodes}:
             pool_end = _wave_end(wave, schedule.in_pool(plan.policy, pool), start)
