@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 from rollout.adapters import cel
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.gate_command import ask_command, split_command
+from rollout.adapters.operator_command import OperatorCommand, split_command
 from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 from rollout.adapters.silences import NodeSilences
 from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
-from rollout.cli.settings.schema import AlertsSettings, Executor, Settings, SshSettings
+from rollout.cli.settings.schema import (
+    AlertsSettings,
+    Executor,
+    RebootSettings,
+    Settings,
+    SshSettings,
+)
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import KubeconfigError, UsageError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.gates import GatePorts
-from rollout.execution.node.context import NodePlaybooks, Occasion
+from rollout.execution.node.context import NodePlaybooks, Occasion, Rescue
 from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
@@ -125,13 +131,15 @@ def gate_ports(
         ).active
     command = None
     if settings.gates.command:
-        command = partial(ask_command, split_command(settings.gates.command))
+        words = split_command(settings.gates.command)
+        command = OperatorCommand(words, "gate command", "gates.timeout").ask
     return GatePorts(
         command=command,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
         alerts=read_alerts,
         evaluate=cel.evaluate,
         playbooks=_node_playbooks(settings),
+        rescue=_rescue(settings.reboot),
         deadline=deadline,
     )
 
@@ -156,6 +164,14 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
     from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
+
+
+def _rescue(options: RebootSettings) -> Rescue | None:
+    if not options.rescue:
+        return None
+    words = split_command(options.rescue)
+    command = OperatorCommand(words, "rescue command", "reboot.rescue-timeout")
+    return partial(command.run, seconds=options.rescue_timeout)
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:

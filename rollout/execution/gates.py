@@ -10,7 +10,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.health import HealthEvaluation, ObjectHealth
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import busy_controller
-from rollout.execution.node.context import NodeContext, NodePlaybooks
+from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
@@ -82,6 +82,7 @@ class GatePorts:
     alerts: AlertSource | None = None
     evaluate: HealthEvaluation | None = None
     playbooks: NodePlaybooks | None = None
+    rescue: Rescue | None = None
     deadline: Deadline | None = None
 
 

@@ -27,6 +27,8 @@ HOOK_LABEL = PREFIX + "hook-label"
 # Which static and DaemonSet pods were ready on the node when it was started, as JSON. They must be
 # ready again after the reboot.
 READY_BEFORE = PREFIX + "ready-before"
+# The boot ID that `reboot.rescue` was run for: it never runs twice for one reboot.
+RESCUED = PREFIX + "rescued"
 # On the record of a run.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
@@ -45,7 +47,7 @@ OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (
     *OF_RUN,
-    *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE),
+    *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE, RESCUED),
 )
 # "true" if a person requests a reboot of the node; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"

@@ -146,6 +146,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
     marks.RUN: is_run_id,
     marks.PHASE: _WRITTEN_PHASES.__contains__,
     marks.BOOT_ID_BEFORE: _BOOT_ID.fullmatch,
+    marks.RESCUED: _BOOT_ID.fullmatch,
     marks.CORDONED_BY_US: _YES.__contains__,
     marks.EXCLUDED_BY_US: _YES.__contains__,
     marks.HOOK_LABEL: _is_check,

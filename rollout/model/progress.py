@@ -424,6 +424,17 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
         return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
+class NodeRescued(JsonLine, frozen=True, tag="rescued"):
+    """`reboot.rescue` has run for a host that did not come back.
+
+    `problem` is why the command did not exit with 0, empty if it did. `output` has its last lines.
+    """
+
+    node: str
+    problem: str = ""
+    output: tuple[str, ...] = ()
+
+
 class Notice(JsonLine, frozen=True, tag="notice"):
     """A message about the whole run: an outage, a stop request, a protection that is lost."""
 
@@ -455,6 +466,7 @@ StepEvent = (
     | PodReleased
     | PodsEvicted
     | NodeFinished
+    | NodeRescued
     | VersionHeld
     | Notice
     | RunFinished

@@ -7,6 +7,7 @@ no other.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rollout.model.text import excerpt
 
@@ -42,6 +43,19 @@ _WARNING = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """How a command of the operator's ended.
+
+    `problem` is why it did not exit with 0, empty if it did. `reason` is the line of its output
+    that says why, and `output` its last lines.
+    """
+
+    problem: str
+    reason: str = ""
+    output: tuple[str, ...] = ()
+
+
 def last_line(text: str, limit: int = _LIMIT) -> str:
     """Return the last line that says something, safe to show; empty if no line does.
 
@@ -53,6 +67,12 @@ def last_line(text: str, limit: int = _LIMIT) -> str:
     if not candidates:
         return ""
     return _fit(_without_prefix(candidates[-1].strip()), limit)
+
+
+def last_lines(text: str, most: int) -> tuple[str, ...]:
+    """Return the last lines that say something, safe to show; one that is too long is shortened."""
+    lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
+    return tuple(_fit(line, _LIMIT) for line in lines[-most:])
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from rollout.model.plan import FORMAT_VERSION, TimeEstimate, Wave
 from rollout.model.progress import (
     JsonLine,
     NodeFinished,
+    NodeRescued,
     NodeStep,
     NotDone,
     Notice,
@@ -156,6 +157,7 @@ EventLine = (
     | PodReleased
     | PodsEvicted
     | NodeFinished
+    | NodeRescued
     | WaveSettling
     | VersionHeld
     | Notice

@@ -13,7 +13,15 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from rollout.execution.base.deadline import StopRequest
-from rollout.model.progress import NodeFinished, Notice, Phase, PodsEvicted, StepEvent, VersionHeld
+from rollout.model.progress import (
+    NodeFinished,
+    NodeRescued,
+    Notice,
+    Phase,
+    PodsEvicted,
+    StepEvent,
+    VersionHeld,
+)
 from rollout.model.text import capitalize, excerpt, printable
 from rollout.model.timestamps import elapsed
 from rollout.report.console import print_above, share_console
@@ -99,7 +107,7 @@ class LiveProgress:
                 return text.append(f"{sign(event)} ", style).append(brief_result(event))
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
-            case Notice() | VersionHeld():
+            case Notice() | VersionHeld() | NodeRescued():
                 return Text(self._rephrase(sentence(event)), style="yellow")
             case _:
                 return None

@@ -14,6 +14,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     Activity,
     NodeFinished,
+    NodeRescued,
     NodeStep,
     Notice,
     Outcome,
@@ -120,7 +121,7 @@ class RunView:
     releases: list[PodReleased] = field(default_factory=list)
     evicted: list[PodsEvicted] = field(default_factory=list)
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
-    notices: list[Notice | VersionHeld] = field(default_factory=list)
+    notices: list[Notice | VersionHeld | NodeRescued] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
     summary: SummaryLine | None = None
     aborted: AbortedRecord | None = None
@@ -184,7 +185,7 @@ class RunView:
                 self.evicted.append(event)
             case NodeFinished():
                 self._finish(event, now)
-            case VersionHeld() | Notice():
+            case VersionHeld() | Notice() | NodeRescued():
                 self.notices.append(event)
             case RunFinished() | SummaryLine() | AbortedRecord():
                 self._end(event)

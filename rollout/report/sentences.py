@@ -12,6 +12,7 @@ from rollout.model.progress import (
     EvictedPod,
     Findings,
     NodeFinished,
+    NodeRescued,
     NodeResult,
     NodeStep,
     NotDone,
@@ -33,6 +34,7 @@ from rollout.model.quantity import Duration
 from rollout.model.text import counted, grouped, joined, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.run_view import NodeView, RunView
+from rollout.wording import rescue_text
 
 
 def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a type of event
@@ -62,6 +64,8 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
         case VersionHeld():
             release = f"rollout release {shell_word(printable(event.version))}"
             return f"{printable(event.message)}. Next: {release}"
+        case NodeRescued():
+            return printable(f"{event.node}: {rescue_text(event.problem, event.output)}")
         case Notice():
             return printable(event.message)
         case _:

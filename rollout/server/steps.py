@@ -29,7 +29,7 @@ from rollout.execution.node.failures import (
 )
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
-from rollout.execution.node.rejoin import MAY_COME_BACK, mark_again, ready_before_reboot
+from rollout.execution.node.rejoin import MAY_COME_BACK, mark_again, mark_before
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import (
     Step,
@@ -253,7 +253,8 @@ class SlotHost:
             self.timeout,
             is_given_up=lambda: self.latest.is_given_up,
         )
-        mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before_reboot(context)})
+        ready_before = mark_before(context, marks.READY_BEFORE)
+        mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark comes first: a server that continues from here finds the node by either.
         change = partial(Slots.move, run=slot.run, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))

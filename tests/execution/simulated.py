@@ -15,7 +15,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import OPEN
-from rollout.execution.node.context import NodeContext, NodePlaybooks
+from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
@@ -39,6 +39,7 @@ class OpenEngine:
 
     stop: StopRequest = field(default_factory=StopRequest)
     playbooks: NodePlaybooks | None = None
+    rescue: Rescue | None = None
     most: int = 1
 
     def run_node_command(self, context: NodeContext) -> None:

@@ -204,7 +204,9 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
     if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
         # These use no SSH, and another replica of the server continues a drain.
         return installation
-    grace = math.ceil((slowest_node_seconds(policy) + _MARGIN) / _MINUTE) * _MINUTE
+    rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
+    slowest = slowest_node_seconds(policy, rescue_seconds)
+    grace = math.ceil((slowest + _MARGIN) / _MINUTE) * _MINUTE
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
     known_hosts = _known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
     return replace(installation, known_hosts=known_hosts, grace=grace)

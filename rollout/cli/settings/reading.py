@@ -22,6 +22,7 @@ from rollout.cli.settings.schema import (
 from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
+from rollout.model.rescue import RescueVariable
 from rollout.model.text import shell_word
 
 SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
@@ -50,6 +51,7 @@ _OF_PROCESS = (
     *("waves.stop", "gates.command", "gates.interactive"),
     *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
     *("reboot.command", "reboot.pre-playbook", "reboot.post-playbook"),
+    *("reboot.rescue", "reboot.rescue-timeout"),
 )
 _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
 PLANNED = tuple(
@@ -310,7 +312,7 @@ def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each unknown variable that starts with ROLLOUT_."""
-    known = {*_OTHER_VARIABLES, *GateVariable}
+    known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):
         if not name.startswith("ROLLOUT_") or name in known or _SERVICE_VARIABLE.fullmatch(name):

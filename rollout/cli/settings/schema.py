@@ -22,7 +22,6 @@ from rollout.cli.settings.values import (
     EvidenceSource,
     Expression,
     Freeze,
-    GateCommand,
     GroupSelector,
     GroupSlots,
     Label,
@@ -33,6 +32,7 @@ from rollout.cli.settings.values import (
     Name,
     Namespace,
     NodeName,
+    OperatorCommand,
     Pause,
     PoolName,
     Principal,
@@ -307,6 +307,15 @@ class RebootSettings(SettingsTable):
         "Command that reboots a host, run as the SSH user; default: systemctl reboot, through"
         " sudo -n",
     )
+    rescue: OperatorCommand = setting(
+        "",
+        "Command to run once, on the machine that runs rollout, for a host that has not come back"
+        " within reboot.timeout, such as a power cycle through its BMC",
+    )
+    rescue_timeout: Duration = setting(
+        Duration(300),
+        "How long reboot.rescue may take; rollout then waits reboot.timeout again for the host",
+    )
     pre_playbook: Path | None = setting(
         None,
         "Ansible playbook to run on each drained node; if it fails, the node is uncordoned without"
@@ -335,7 +344,7 @@ class GatesSettings(SettingsTable):
         False, "Wait for the next window instead of ending while nodes remain"
     )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
-    command: GateCommand = setting(
+    command: OperatorCommand = setting(
         "", "Command that holds the rollout, each wave and each node until it exits 0"
     )
     timeout: Duration = setting(

@@ -20,7 +20,7 @@ from typing import (
     get_type_hints,
 )
 
-from rollout.adapters.gate_command import split_command
+from rollout.adapters.operator_command import split_command
 from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.fleetlock import is_group
@@ -192,7 +192,7 @@ AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _
 Command = Annotated[str, Setting("COMMAND", one_line)]
 Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
 Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), between=";")]
-GateCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
+OperatorCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
 _SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
 GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, between=";")]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]

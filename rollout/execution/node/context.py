@@ -19,6 +19,7 @@ from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Edge, Phase
+from rollout.model.tool_output import CommandEnd
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
 
@@ -53,6 +54,14 @@ class NodePlaybooks(Protocol):
         ...
 
 
+class Rescue(Protocol):
+    """Runs reboot.rescue for a host that has not come back, within its own timeout."""
+
+    def __call__(
+        self, environment: Mapping[str, str], *, stopped: Callable[[], bool]
+    ) -> CommandEnd: ...
+
+
 class NodeEngine(Protocol):
     """What the steps of a node ask of the rollout that the node is part of: its `Engine`.
 
@@ -74,6 +83,9 @@ class NodeEngine(Protocol):
 
     @property
     def playbooks(self) -> NodePlaybooks | None: ...
+
+    @property
+    def rescue(self) -> Rescue | None: ...
 
     def run_node_command(self, context: "NodeContext") -> None:
         """Run gates.command for a node; `NotStartedError` if it refuses the node.

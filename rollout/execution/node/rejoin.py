@@ -84,7 +84,8 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
     old_marks = {
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
-        marks.READY_BEFORE: ready_before_reboot(context),
+        marks.READY_BEFORE: mark_before(context, marks.READY_BEFORE),
+        marks.RESCUED: mark_before(context, marks.RESCUED),
     }
     mark_again(context, phase, old_marks)
     # In earlier phases, a later step waits for Ready. Here, that step is over.
@@ -92,9 +93,10 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
-def ready_before_reboot(context: NodeContext) -> str | None:
+def mark_before(context: NodeContext, mark: str) -> str | None:
+    """Return the value of a mark on the Node before it was deleted; None if unknown."""
     before = context.watched.seen if context.watched else None
-    return before.annotations.get(marks.READY_BEFORE) if before else None
+    return before.annotations.get(mark) if before else None
 
 
 def mark_again(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:

@@ -32,8 +32,9 @@ from rollout.execution.node.marking import (
     return_node,
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
-from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
+from rollout.execution.node.reboot import RefilledError, ask_for_reboot, last_look
 from rollout.execution.node.rejoin import after_rejoin
+from rollout.execution.node.rescue import await_boot_or_rescue
 from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
@@ -313,7 +314,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     try:
-        boot = await_boot(context, host, progress.targets, in_doubt=progress.in_doubt)
+        boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:

@@ -8,7 +8,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import Precedence
 from rollout.execution.gates import PolicyGates
 from rollout.execution.node.conditions import NodeConditions
-from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks
+from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks, Rescue
 from rollout.execution.node.steps import Step, process_node
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.rollout.ledger import Ledger
@@ -87,6 +87,10 @@ class Engine:
     @property
     def playbooks(self) -> NodePlaybooks | None:
         return self.gates.ports.playbooks
+
+    @property
+    def rescue(self) -> Rescue | None:
+        return self.gates.ports.rescue
 
     def run_node_command(self, context: NodeContext) -> None:
         self.gates.run_node_command(context)

@@ -247,11 +247,15 @@ def last_run_seconds(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def slowest_node_seconds(policy: Policy) -> float:
-    """Return the most seconds that a node may take before it has failed, in any pool."""
+def slowest_node_seconds(policy: Policy, rescue_seconds: float | None = None) -> float:
+    """Return the most seconds that a node may take before it has failed, in any pool.
+
+    After a rescue, which takes up to `rescue_seconds`, the host gets the reboot timeout again.
+    """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
     reboot = _longest(policy.reboot_timeout, [pool.reboot_timeout for pool in pools])
+    rescue = 0.0 if rescue_seconds is None else rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
@@ -259,7 +263,8 @@ def slowest_node_seconds(policy: Policy) -> float:
     completion = policy.drain.completion
     if completion.is_used:
         waits += completion.timeout
-    return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks
+    waits += policy.exclude_from_load_balancers
+    return waits + drain + reboot + rescue + ready + checks
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:

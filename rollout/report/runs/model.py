@@ -7,7 +7,14 @@ from enum import StrEnum
 from typing import Any
 
 from rollout.model.plan import TimeEstimate
-from rollout.model.progress import NodeFinished, Notice, Phase, PodBlocked, VersionHeld
+from rollout.model.progress import (
+    NodeFinished,
+    NodeRescued,
+    Notice,
+    Phase,
+    PodBlocked,
+    VersionHeld,
+)
 from rollout.report.lines import ToldSummary
 
 
@@ -210,7 +217,7 @@ class RunReport:
     nodes: Sequence[NodeReport]
     failures: Sequence[NodeFinished]
     holds: Sequence[BlockedEviction]
-    notices: Sequence[Notice | VersionHeld]
+    notices: Sequence[Notice | VersionHeld | NodeRescued]
     openings: Sequence[Stretch]
     interruptions: Sequence[Stretch]
     not_done: Mapping[str, str]

@@ -29,7 +29,7 @@ from rollout.report.runs.model import (
     Stretch,
 )
 from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
-from rollout.report.sentences import wave_title
+from rollout.report.sentences import sentence, wave_title
 
 MOST_ROWS = 60
 # A browser shows as many rows at once without delay.
@@ -168,7 +168,7 @@ def _render(**content: Any) -> str:
         keep_trailing_newline=True,
         finalize=_visible,
     )
-    environment.filters |= {"anchor": _anchor, "clock": clock}
+    environment.filters |= {"anchor": _anchor, "clock": clock, "sentence": sentence}
     style = loader.get_source(environment, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template("run.html.jinja")

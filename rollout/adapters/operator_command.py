@@ -1,0 +1,111 @@
+"""Run a command of the operator's, without a shell; its environment says what it is about."""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from rollout.adapters.local_files import scratch_for
+from rollout.adapters.secrets import child_environment, without_userinfo
+from rollout.errors import UsageError
+from rollout.model.text import joined
+from rollout.model.tool_output import CommandEnd, last_line, last_lines
+
+_TICK = 0.2
+_GRACE_SECONDS = 5.0
+_MOST_OUTPUT = 4096
+_MOST_LINES = 5
+
+
+def split_command(text: str) -> tuple[str, ...]:
+    """Split a command into words; `UsageError` if it is empty or a quote is not closed."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        message = f"{text!r} is not a command: {error}"
+        raise UsageError(message, hint="Quote it as in a shell.") from error
+    if not words:
+        raise UsageError("the command is empty", hint="Name a program and its arguments.")
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCommand:
+    """A command and its arguments; messages call it `name`, and its timeout `limit`."""
+
+    words: Sequence[str]
+    name: str
+    limit: str
+
+    def ask(
+        self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+    ) -> str:
+        """Return why the command did not exit with 0, with its last line; empty if it did."""
+        end = self.run(environment, seconds, stopped)
+        return joined(": ", end.problem, end.reason)
+
+    def run(
+        self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+    ) -> CommandEnd:
+        """Run the command until it exits, is `stopped`, or has run for this many `seconds`.
+
+        It runs in a session of its own, so that everything it started can be killed.
+        """
+        with scratch_for(f"a {self.name}"), tempfile.TemporaryFile() as output:
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the operator's own words, no shell
+                    self.words,
+                    env={**child_environment(), **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return CommandEnd(f"{self._title} cannot be run: {error.strerror}")
+            problem = self._await_exit(process, seconds, stopped)
+            text = without_userinfo(_tail(output))
+        return CommandEnd(problem, last_line(text), last_lines(text, _MOST_LINES))
+
+    @property
+    def _title(self) -> str:
+        return f"{self.name} {self.words[0]!r}"
+
+    def _await_exit(
+        self, process: subprocess.Popen[bytes], seconds: float, stopped: Callable[[], bool]
+    ) -> str:
+        """Return why the process did not exit with 0; empty if it did."""
+        end = time.monotonic() + seconds
+        while process.poll() is None:
+            if stopped():
+                _end(process)
+                return "stopped on request"
+            if time.monotonic() >= end:
+                _end(process)
+                return f"{self._title} did not end within {self.limit} {seconds:g}s"
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK)
+        if process.returncode == 0:
+            return ""
+        return f"{self._title} exited with {process.returncode}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _tail(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _MOST_OUTPUT))
+    return output.read().decode(errors="replace")

@@ -1,0 +1,148 @@
+"""Hosts that do not come back, and reboot.rescue: the documented client of Redfish, on BMCs of the lab."""
+
+import base64
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from tests.apply.conftest import ONE_LOOK, Rollout, Started
+from tests.state import PREFIX, annotations, inflict
+
+CLIENT = Path(__file__).parents[2] / "docs/examples/redfish-power-cycle.py"
+PASSWORD = "correct-horse-battery"
+APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "3", "--max-failures", "9", *ONE_LOOK)
+SYSTEM = "/redfish/v1/Systems/1"
+
+
+class Bmcs(ThreadingHTTPServer):
+    """The BMCs of a lab's hosts, at their addresses: one is broken, one never answers a reset."""
+
+    daemon_threads = True
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(("", 0), Bmc)
+        self.lab = lab
+        self.resets = list[str]()
+        self.ended = threading.Event()
+
+
+class Bmc(BaseHTTPRequestHandler):
+    """As DMTF's DSP0266 has it."""
+
+    server: Bmcs
+
+    @property
+    def node(self) -> str:
+        address = self.request.getsockname()[0]
+        machines = self.server.lab.machines
+        return next(name for name, machine in machines.items() if machine.address == address)
+
+    def answer(self, status: int, document: object) -> None:
+        login = base64.b64encode(f"operator:{PASSWORD}".encode()).decode()
+        if self.headers["Authorization"] != f"Basic {login}":
+            self.send_error(401)
+            return
+        body = json.dumps(document).encode() if document else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.path == "/redfish/v1/Systems":
+            self.answer(200, {"Members": [{"@odata.id": SYSTEM}]})
+            return
+        reset = {
+            "target": f"{SYSTEM}/Actions/ComputerSystem.Reset",
+            "ResetType@Redfish.AllowableValues": ["On", "ForceRestart"],
+        }
+        machine = self.server.lab.machines[self.node]
+        power = "On" if machine.running else "Off"
+        self.answer(200, {"PowerState": power, "Actions": {"#ComputerSystem.Reset": reset}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.resets.append(f"{self.node} {body['ResetType']}")
+        if self.node == "worker-2":
+            self.answer(500, {"error": {"message": "the chassis is on fire"}})
+            return
+        if self.node == "worker-3":
+            self.server.ended.wait()
+            return
+        lab = self.server.lab
+        machine = lab.machines[self.node]
+        lab.call(lambda: machine.inflict(HEALTHY))
+        lab.call(machine.power_on)
+        self.answer(204, None)
+
+
+@contextmanager
+def bmcs_of(lab: Lab) -> Iterator[Bmcs]:
+    with Bmcs(lab) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.ended.set()
+        server.shutdown()
+
+
+def redfish(lab: Lab, bmcs: Bmcs, home: Path) -> tuple[str, ...]:
+    """The settings that power-cycle hosts, as the page has them."""
+    netrc = home / "netrc"
+    addresses = [machine.address for machine in lab.machines.values()]
+    netrc.write_text(
+        "".join(f"machine {address} login operator password {PASSWORD}\n" for address in addresses)
+    )
+    netrc.chmod(0o600)
+    url = f"http://{{address}}:{bmcs.server_port}"
+    command = shlex.join(["env", f"NETRC={netrc}", sys.executable, str(CLIENT), url])
+    return ("--set", f"reboot.rescue={command}", "--set", "reboot.rescue-timeout=2s")
+
+
+def test_hosts_that_do_not_come_back_are_power_cycled_once(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Three hosts at once: a rescue that works, one that is refused, and one that hangs."""
+    lab = started("default", 12)
+    nodes = ("worker-1", "worker-2", "worker-3")
+    for name in nodes:
+        inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), name)
+    selected = [word for name in nodes for word in ("--node", name)]
+    with bmcs_of(lab) as bmcs:
+        rescue = redfish(lab, bmcs, tmp_path)
+        ended = rollout(lab, *APPLY, *selected, "--reboot-timeout", "2s", *rescue).ends(4)
+        assert ended.outcomes == {
+            "worker-1": "succeeded",
+            "worker-2": "not-back",
+            "worker-3": "not-back",
+        }
+        assert sorted(bmcs.resets) == [f"{name} On" for name in nodes]
+        lines = {line["node"]: line for line in ended.lines if line["type"] == "rescued"}
+        assert lines["worker-1"]["problem"] == ""
+        assert lines["worker-1"]["output"] == ["worker-1: On accepted, the power was Off"]
+        assert "the BMC cannot be asked: HTTP Error 500" in ended.failures["worker-2"]["message"]
+        assert (
+            "did not end within reboot.rescue-timeout 2s" in ended.failures["worker-3"]["message"]
+        )
+        for name in ("worker-2", "worker-3"):
+            boot_id = annotations(lab, name)[f"{PREFIX}boot-id-before"]
+            assert annotations(lab, name)[f"{PREFIX}rescued"] == boot_id
+        page_file = tmp_path / "run.html"
+        rollout(lab, "report", ended.plan["plan_id"], "--out", str(page_file)).ends(0)
+        page = page_file.read_text()
+        assert "worker-1: reboot.rescue succeeded: worker-1: On accepted" in page
+        assert "the BMC cannot be asked: HTTP Error 500" in page
+        assert PASSWORD not in ended.stdout + ended.stderr + page
+
+        again = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed", *rescue).ends(4)
+        assert "it was started for this reboot before" in again.failures["worker-2"]["message"]
+        assert len(bmcs.resets) == 3
