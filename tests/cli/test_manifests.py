@@ -80,7 +80,7 @@ def test_the_settings_file_goes_along_as_it_is(
     """
     text = (
         '# ours\n[drain]\ntimeout = "1h"\ndisable-eviction = true\n[operate]\nactive-deadline ='
-        ' "2h"\n'
+        ' "2h"\n[reboot]\nrescue = "/etc/rollout/power-cycle"\nrescue-timeout = "20m"\n'
     )
     (home / "cluster.toml").write_text(text)
     documents = printed(
@@ -88,8 +88,8 @@ def test_the_settings_file_goes_along_as_it_is(
     )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
     spec = pod(documents["CronJob"])
-    # 1h, and the 15m and 10m that a reboot and a kubelet may take
-    assert spec["terminationGracePeriodSeconds"] >= 3600 + 900 + 600
+    # 1h, and the 15m and 10m that a reboot and a kubelet may take; the rescue, and 15m after it
+    assert spec["terminationGracePeriodSeconds"] >= 3600 + 900 + 600 + 1200 + 900
     assert spec["containers"][0]["args"][:4] == ["operate", "--once", "--active-deadline", "7200s"]
     values = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
     assert values["ROLLOUT_CONFIG"] == "/etc/rollout/settings/rollout.toml"
