@@ -3,6 +3,7 @@
 import base64
 import json
 import shlex
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 from tests.state import PREFIX, annotations, inflict
 
-CLIENT = Path(__file__).parents[2] / "docs/examples/redfish-power-cycle.py"
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+CLIENT = EXAMPLES / "redfish-power-cycle.py"
 PASSWORD = "correct-horse-battery"
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "3", "--max-failures", "9", *ONE_LOOK)
 SYSTEM = "/redfish/v1/Systems/1"
@@ -146,3 +148,17 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
         again = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed", *rescue).ends(4)
         assert "it was started for this reboot before" in again.failures["worker-2"]["message"]
         assert len(bmcs.resets) == 3
+
+
+def test_the_example_of_ipmi_turns_on_a_host_that_is_off(tmp_path: Path) -> None:
+    ipmitool = tmp_path / "ipmitool"
+    ipmitool.write_text('#!/bin/sh\necho "$*"\ntest "$9 ${10} ${11}" = "chassis power on"\n')
+    ipmitool.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "ROLLOUT_RESCUE_NODE": "worker-1"}
+    ended = subprocess.run(
+        [EXAMPLES / "ipmi-power-cycle.sh"], env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    cycle, on = ended.stdout.splitlines()
+    assert cycle.startswith("-I lanplus -H worker-1-bmc.example.com -U rollout -f ")
+    assert (cycle.split()[-1], on.split()[-1]) == ("cycle", "on")
