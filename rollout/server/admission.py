@@ -22,7 +22,7 @@ from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.cluster import Node
 from rollout.model.fleetlock import RUN_PREFIX, GroupRules, Slot, Slots, is_fleetlock_run
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Selection
@@ -37,23 +37,29 @@ from rollout.planning.eligibility.memory import all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
-from rollout.server.nodes import node_of_host, select_nodes, version_of
+from rollout.server.nodes import (
+    facts_of,
+    node_of_host,
+    plan_of,
+    select_nodes,
+    version_of,
+)
 from rollout.server.protocol import AnswerKind, Denied, HostRequest
-from rollout.server.slot_plan import NOWHERE, facts_of, plan_of
 from rollout.server.state import ServerContext
 from rollout.wording import text
 from rollout.wording.words import rollout_name
 
-_NAMED = 3
-_FORECAST_FRESH = 2.0
-# The share of a core that reading the cluster may take: 30,000 pods take 4 s.
-_SHARE = 0.1
-
-# Seconds for which the memory and the record are fresh enough for a denial.
+_MOST_NAMES = 3
+# Seconds for which what was read is fresh enough for a denial.
 _DOCUMENTS_FRESH = 2.0
+_FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
-_KINDS = {
+# The share of the time that reading the cluster for a forecast may take: 30,000 pods take 4 s.
+_FORECAST_SHARE = 0.1
+
+# Every other reason is NODE_EXCLUDED.
+_KIND_OF_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
     ExclusionReason.FAILED_RECENTLY: AnswerKind.FAILED_RECENTLY,
@@ -62,13 +68,13 @@ _KINDS = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
-    meant = pools_of(policy).members(select_nodes(nodes, selection))
-    return AwayLimit.of(policy, len(meant), meant, nodes)
+    pool_by_node = pools_of(policy).members(select_nodes(nodes, selection))
+    return AwayLimit.of(policy, len(pool_by_node), asked_for=pool_by_node, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """The limits for a cluster of these nodes, by name; `now` is the API server's time."""
+    """The limits that a new slot has to keep. `nodes` by name; `now` is the API server's time."""
 
     nodes: Mapping[str, Node]
     selection: Selection
@@ -76,30 +82,34 @@ class SlotLimits:
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        most = rules.slots.of(self._members(rules) if rules.slots.is_share else 0)
+        group_size = self._group_size(rules) if rules.slots.is_share else 0
+        most = rules.slots.of(group_size)
         if slots.taken(group) >= most:
-            holders = shortened([slot.node for slot in slots.held if slot.group == group], _NAMED)
+            holders = shortened(
+                [slot.node for slot in slots.held if slot.group == group], _MOST_NAMES
+            )
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 
-    def _members(self, rules: GroupRules) -> int:
+    def _group_size(self, rules: GroupRules) -> int:
         """Return how many nodes the group has, which a percentage of slots refers to."""
         selector = parse_selector(rules.selector)
         nodes = select_nodes(self.nodes.values(), self.selection)
-        return sum(1 for node in nodes if selector.matches(node.labels))
+        return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` if the node may not be unavailable together with those that are."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
-        full = limit.why_full(node.name, away)
-        if full:
-            raise Denied(AnswerKind.MAX_UNAVAILABLE, text(full))
+        why_full = limit.why_full(node.name, away)
+        if why_full:
+            raise Denied(AnswerKind.MAX_UNAVAILABLE, text(why_full))
         for name in sorted(slots.nodes & self.nodes.keys()):
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
+        """`Denied` if the node may not be under way together with another."""
         # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -152,7 +162,7 @@ class SlotAdmission:
             lambda: DrainForecaster.of(read_snapshot(self._api), policy),
             _FORECAST_FRESH,
             clock,
-            _SHARE,
+            _FORECAST_SHARE,
         )
         # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
@@ -163,11 +173,11 @@ class SlotAdmission:
         What the watch and the caches show may deny a slot. Everything is read again before the slot
         is written.
         """
-        self._check_cheaply(request, cached_node, rules)
+        self._check_caches(request, cached_node, rules)
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
-        candidate = self._eligible(node)
+        candidate = self._eligible_candidate(node)
         self._check_rivals()
         slot = self._new_slot(request, node)
         self._check_gates(node, slot)
@@ -190,8 +200,7 @@ class SlotAdmission:
             version=version_of(node),
         )
 
-    def _check_cheaply(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        """Check what is known already; only the slots and the Lease are read now and then."""
+    def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         slots = self._context.book.recent()
         nodes = self._nodes.by_name
         limits = self._limits(nodes)
@@ -203,12 +212,12 @@ class SlotAdmission:
             )
         policy = self._settings.policy
         pool = pools_of(policy).of(node.labels)
-        closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
-        if closed:
-            raise Denied(AnswerKind.OUTSIDE_WINDOW, text(closed))
-        other = self._context.leadership.other_rollout()
-        if other:
-            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
+        why_closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
+        if why_closed:
+            raise Denied(AnswerKind.OUTSIDE_WINDOW, text(why_closed))
+        holder = self._context.leadership.other_rollout()
+        if holder:
+            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {holder}")
         self._check_unfinished(nodes)
         limits.check_away(slots, node)
         self._check_memory()
@@ -227,7 +236,8 @@ class SlotAdmission:
         if pause:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
-    def _eligible(self, node: Node) -> Candidate:
+    def _eligible_candidate(self, node: Node) -> Candidate:
+        """Return the node as a candidate for a reboot; `Denied` if a rollout would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
         inputs = EligibilityInputs(
@@ -241,37 +251,30 @@ class SlotAdmission:
         candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), inputs)
         objection = why_excluded(candidate)
         if objection is None and not facts.update.new_version:
+            # Nothing announces the version that the host would boot: it may be a held one.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
-            kind = _KINDS.get(objection.kind, AnswerKind.NODE_EXCLUDED)
+            kind = _KIND_OF_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
             raise Denied(kind, f"{node.name}: {text(objection)}")
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        others = (
+        # The marks of other hosts' slots are no unfinished rollout.
+        without_slot_marks = (
             node
             for node in nodes.values()
             if not is_fleetlock_run(node.annotations.get(marks.RUN, ""))
         )
-        unfinished = assess(self._record.now(), others)
+        unfinished = assess(self._record.now(), without_slot_marks)
         if unfinished is not None and unfinished.blocks:
             what = f"{rollout_name(unfinished.run)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        nodes = tuple(self._nodes.by_name.values())
-        snapshot = ClusterSnapshot(
-            NOWHERE,
-            nodes=nodes,
-            pods=(),
-            budgets=(),
-            daemon_sets=(),
-            attachments=(),
-            coordinators=self._coordinators.now(),
-        )
-        at_work = rivals(snapshot, self._settings.policy.gates.ignored_rivals)
-        if at_work:
-            raise Denied(AnswerKind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
+        ignored = self._settings.policy.gates.ignored_rivals
+        found = rivals(self._coordinators.now(), self._nodes.by_name.values(), ignored)
+        if found:
+            raise Denied(AnswerKind.RIVAL, f"{found[0].object} {found[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         """`Denied` if the drain could never end. Hosts that ask together share one forecaster."""
@@ -289,9 +292,10 @@ class SlotAdmission:
     def _check_gates(self, node: Node, slot: Slot) -> None:
         policy = self._settings.policy
         clock = self._context.clock
-        plan = plan_of(node, slot, self._settings.selection, policy=policy, now=clock.now())
+        selection = self._settings.selection
+        plan = plan_of(node, slot, selection=selection, policy=policy, now=clock.now())
         cluster = self._context.hurried_cluster
-        report = self._context.quiet
+        report = self._context.silent_report
         gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._context.gates)
         finding = gates.ask(plan.nodes[0]).finding
         if finding:

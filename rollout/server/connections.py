@@ -23,12 +23,12 @@ from rollout.model.addresses import normalize_address
 # Seconds for which a connection may be silent.
 IDLE_SECONDS = 15.0
 _MOST = 1024
-# One in so many file descriptors is left for everything but connections of hosts.
-_OWN_PART = 2
-# One address may have one in so many connections: hosts behind a load balancer share an address.
-PART_OF_ONE = 2
-# Seconds for the handshake of TLS; asyncio would wait for a minute.
-_HANDSHAKE = 10.0
+# Half of the file descriptors are left for everything but connections of hosts.
+_SHARE_OF_HOSTS = 0.5
+# One address may have half of the connections: hosts behind a load balancer share an address.
+SHARE_OF_ADDRESS = 0.5
+# asyncio would wait for a minute for the handshake of TLS.
+_HANDSHAKE_SECONDS = 10.0
 _RELOAD_SECONDS = 10.0
 _BACKLOG = 256
 _LOGGER = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Listening:
         self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        timeout = _HANDSHAKE if tls else None
+        timeout = _HANDSHAKE_SECONDS if tls else None
         try:
             return await loop.create_server(
                 protocol,
@@ -73,16 +73,17 @@ class Listening:
             why = error.strerror or error
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
-    async def keep_reloading(self, served: ssl.SSLContext) -> None:
+    async def keep_reloading(self, served_tls: ssl.SSLContext) -> None:
         """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
         problem = ""
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # Loading a certificate that does not fit its key would break the current one.
+                # `tls` raises if the certificate does not fit its key: loading it would break the
+                # current one.
                 if self.tls() and self.certificate:
-                    served.load_cert_chain(self.certificate, self.key)
+                    served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the old certificate still works
                 problem = str(error)
@@ -95,24 +96,25 @@ class OpenConnections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_of_one = max(1, most // PART_OF_ONE)
-        # The loop's time since when each is silent, the longest silent first.
-        self._open: dict[web.RequestHandler, float] = {}
+        self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
+        # Since when each is silent, by the loop's time; the one that is silent for longest first.
+        self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
-        self._open[handler] = self._now
+        self._silent_since[handler] = self._now
         # Many are accepted at once: the addresses of the earlier ones are known in the next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
     def _make_room(self) -> None:
         self._forget_closed()
-        by_address = Counter(map(_address, self._open))
-        for handler in [handler for handler in self._open if handler not in self._busy]:
+        by_address = Counter(map(_address, self._silent_since))
+        for handler in [handler for handler in self._silent_since if handler not in self._busy]:
             address = _address(handler)
-            if len(self._open) > self._most or by_address[address] >= self._most_of_one:
+            is_over_limit = len(self._silent_since) > self._most
+            if is_over_limit or by_address[address] >= self._most_of_address:
                 by_address[address] -= 1
                 self._close(handler)
 
@@ -121,14 +123,14 @@ class OpenConnections:
         return asyncio.get_running_loop().time()
 
     def _close(self, handler: web.RequestHandler) -> None:
-        del self._open[handler]
+        del self._silent_since[handler]
         handler.force_close()
 
     def _forget_closed(self) -> None:
-        for handler, since in list(self._open.items()):
+        for handler, since in list(self._silent_since.items()):
             # A connection has no transport during its TLS handshake, either.
-            if handler.transport is None and self._now - since > _HANDSHAKE:
-                del self._open[handler]
+            if handler.transport is None and self._now - since > _HANDSHAKE_SECONDS:
+                del self._silent_since[handler]
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
@@ -138,15 +140,15 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
-            # From now on it is silent, for the shortest time of all.
-            if self._open.pop(handler, None) is not None:
-                self._open[handler] = self._now
+            # It becomes the last in the order of silence.
+            if self._silent_since.pop(handler, None) is not None:
+                self._silent_since[handler] = self._now
 
     async def close_silent(self) -> None:
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
-            for handler, since in list(self._open.items()):
+            for handler, since in list(self._silent_since.items()):
                 if handler not in self._busy and self._now - since > IDLE_SECONDS:
                     self._close(handler)
 
@@ -157,8 +159,9 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def raise_connection_limit() -> int:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
+    """Raise the limit on file descriptors; return how many connections may be open."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit == resource.RLIM_INFINITY:
         return _MOST
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return min(_MOST, most // _OWN_PART)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    return min(_MOST, int(hard_limit * _SHARE_OF_HOSTS))

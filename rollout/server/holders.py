@@ -39,13 +39,13 @@ from rollout.wording import text
 
 # REBOOTING: a host whose answer was lost asks again.
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
-# Seconds that an answer may wait for the proof.
-_WAIT = 10.0
-_PAUSE = 0.5
+# How long an answer may wait for the proof.
+_WAIT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.5
 
 
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
-    """Grant the reboot, or raise `Denied`. `detail` describes the drain; empty if unknown.
+    """Grant the reboot, or raise `Denied`. `detail` is the drain's progress; empty if unknown.
 
     1. Check the node, its slot, its ID and its version. A denial here leaves no grant that other
        servers must wait for.
@@ -84,11 +84,11 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
 
     Both are read at the same time, so that the answer waits for one request only.
     """
-    # It counts from when the checks start.
+    # Taken before the checks: they hold from when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
-    held = context.book.read().of_run(slot.run)
-    if held is None or _is_ending(held) or held.state is not SlotState.HELD:
+    stored = context.book.read().of_run(slot.run)
+    if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
         raise _about_to_be_freed(slot)
     lease_check.result()
     return until
@@ -158,8 +158,8 @@ def _check_slot(slot: Slot, node: Node) -> None:
 
 def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node) -> None:
     is_same_machine = zincati_id(node.machine_id) == slot.id
-    is_awaited = slot.state is SlotState.HELD and not slot.has_reported
-    if node.boot_id and is_same_machine and is_awaited:
+    awaits_report = slot.state is SlotState.HELD and not slot.has_reported
+    if node.boot_id and is_same_machine and awaits_report:
         context.book.change(partial(Slots.report, run=slot.run))
 
 
@@ -184,29 +184,28 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
 
 def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
     """Answer that the node is returned, or its slot free; `Denied` if it is not in some seconds."""
-    deadline = Deadline(context.clock, _WAIT)
+    deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.by_name.get(slot.node)
         is_free = context.book.recent().of_run(slot.run) is None
         if is_free or (node is not None and is_returned_by(node, slot.run)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
-        context.clock.sleep(_PAUSE)
+        context.clock.sleep(_PAUSE_SECONDS)
     why = _why_unproven(slot, node_of(context.hurried_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
 def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
-    """Return the slot of the host that reports; None if it holds none."""
     try:
         node = context.nodes.of_host(request.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-        # The host reports as no Node, or as several, but its slot has its ID.
+        # No Node has the host's ID, or several have it; but its slot has it, too.
         return context.book.recent().of_id(request.id)
     slot = _slot_of(context.book.recent(), request, node.name)
     if slot is None:
-        # That a known host holds no slot is a yes, so it needs fresh slots.
+        # A known host without a slot is told that it is free, so the slots have to be fresh.
         slot = _slot_of(context.book.read(), request, node.name)
     return slot or _leftover_slot(context, request, node)
 
@@ -214,7 +213,7 @@ def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
 def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
     """Return the slot of the host that reports as the Node `name`.
 
-    A disk that is moved takes the host's ID along, so that two Nodes may hold a slot.
+    Two slots may have the host's ID, because a moved disk takes it along: the Node's goes first.
     """
     slot = slots.of_node(name)
     if slot is not None and slot.id == request.id:
@@ -222,15 +221,15 @@ def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
     return slots.of_id(request.id)
 
 
-def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) -> Slot | None:
+def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
     It counts towards no limit, and never grants a reboot. None without such marks. `Denied` if the
     node holds a slot for another machine.
     """
-    if not is_fleetlock_run(watched.annotations.get(marks.RUN, "")):
+    if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
-    node = read_node(context.hurried_api, watched.name)
+    node = read_node(context.hurried_api, watched_node.name)
     run = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run) or annotation_problem(node):
         return None
@@ -245,14 +244,15 @@ def _leftover_slot(context: ServerContext, request: HostRequest, watched: Node) 
         state=SlotState.ABSENT,
         is_given_up=True,
     )
-    held = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
-    if held is not None and held.id != request.id:
+    # Another server may have added one meanwhile, which stays.
+    stored = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
+    if stored is not None and stored.id != request.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{node.name} was another machine when it took its slot:"
             f" rollout fleetlock release {node.name}",
         )
-    return held
+    return stored
 
 
 def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
@@ -262,6 +262,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     if node.annotations.get(marks.RUN) == slot.run:
         phase = node.annotations.get(marks.PHASE, "")
     if node.boot_id == slot.boot_id and phase in UNGRANTED:
+        # The host goes on without the reboot that it asked for.
         change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
         change = Slots.report_absent

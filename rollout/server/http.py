@@ -15,7 +15,7 @@ from rollout.model.addresses import normalize_address
 from rollout.model.text import excerpt
 from rollout.server.connections import (
     IDLE_SECONDS,
-    PART_OF_ONE,
+    SHARE_OF_ADDRESS,
     Listening,
     OpenConnections,
     raise_connection_limit,
@@ -37,7 +37,7 @@ LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
 # Requests at once: each uses a thread while the cluster is read. Hosts retry after five minutes.
 MOST_REQUESTS = 64
-MOST_OF_ONE = MOST_REQUESTS // PART_OF_ONE
+MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
 # Seconds for requests under way to finish after a stop is requested.
 _STOP_SECONDS = 3.0
 
@@ -55,14 +55,16 @@ class _Handlers:
 
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
-        self._metrics_now = metrics
+        self._render_metrics = metrics
         self._under_way: Counter[str] = Counter()
         self._measuring = asyncio.Lock()
         self.connections = OpenConnections(raise_connection_limit())
         self.stopping = False
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=LARGEST_BODY, middlewares=[_in_protocol_form])
+        application = web.Application(
+            client_max_size=LARGEST_BODY, middlewares=[_errors_as_answers]
+        )
         for name, answerer in (
             ("pre-reboot", self._service.pre_reboot),
             ("steady-state", self._service.steady_state),
@@ -77,13 +79,14 @@ class _Handlers:
     async def _answer_host(
         self, name: str, answerer: Answerer, request: web.Request
     ) -> web.Response:
+        """Answer a request; `name` is the one that the metrics count."""
         try:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
         # This process may have been suspended meanwhile: nothing slow may follow until the answer
         # is sent.
-        answer = answer.at(self._service.context.clock.monotonic())
+        answer = answer.valid_at(self._service.context.clock.monotonic())
         self._service.context.count(name, answer.kind)
         return _json(answer)
 
@@ -103,9 +106,9 @@ class _Handlers:
             host_request = read_request(body)
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
-            if self._under_way[address] >= MOST_OF_ONE:
+            if self._under_way[address] >= MOST_OF_ADDRESS:
                 raise Denied(
-                    AnswerKind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way"
+                    AnswerKind.SERVER_BUSY, f"{MOST_OF_ADDRESS} requests of {address} are under way"
                 )
             self._under_way[address] += 1
             try:
@@ -125,7 +128,7 @@ class _Handlers:
     async def _metrics(self, request: web.Request) -> web.Response:
         with self.connections.busy(request):
             async with self._measuring:
-                body = await asyncio.wrap_future(in_background(self._metrics_now, "metrics"))
+                body = await asyncio.wrap_future(in_background(self._render_metrics, "metrics"))
         return web.Response(
             body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
@@ -163,7 +166,7 @@ def _json(answer: FleetLockAnswer) -> web.Response:
 
 
 @web.middleware
-async def _in_protocol_form(
+async def _errors_as_answers(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     try:
@@ -191,7 +194,7 @@ async def serve(
     tls = listening.tls()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_error)
-    ended = asyncio.Event()
+    stop_requested = asyncio.Event()
     handlers = _Handlers(service, metrics)
     runner = web.AppRunner(
         handlers.application(),
@@ -211,8 +214,8 @@ async def serve(
         if tls:
             tasks.append(asyncio.create_task(listening.keep_reloading(tls)))
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, ended.set)
-        await ended.wait()
+            loop.add_signal_handler(number, stop_requested.set)
+        await stop_requested.wait()
         for task in tasks:
             task.cancel()
         handlers.stopping = True
@@ -225,8 +228,8 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 
-def _url(listening: socket.socket, *, secure: bool) -> str:
-    host, port = listening.getsockname()[:2]
+def _url(listener: socket.socket, *, secure: bool) -> str:
+    host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"
     scheme = "https" if secure else "http"

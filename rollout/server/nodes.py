@@ -1,26 +1,47 @@
-"""Finds the node of a host that asks by the ID that Zincati derives from its machine ID."""
+"""The node of a host that asks, by the ID that Zincati derives from its machine ID; and its plan.
+
+Some cloud controllers delete the Node of a machine that is down. Its kubelet registers a Node with
+another UID when it starts, so the host keeps its slot until then. If it stays away, the machine was
+removed: that is no failure, and its slot is freed.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.live_view import LiveView, watch_nodes
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError
+from rollout.execution.node.rejoin import DID_NOT_COME_BACK, absence_seconds
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
-from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot, zincati_id
-from rollout.model.policy import Selection
-from rollout.model.progress import Phase
+from rollout.model import marks
+from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.fleetlock import Awaited, Slot, zincati_id
+from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.node_marks import announced_version
+from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.model.selectors import parse_selector
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import ClusterApi
 from rollout.server.protocol import AnswerKind, Denied
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
+_PAUSE_SECONDS = 1.0
+# The cluster of a plan that nobody sees.
+_NOWHERE = ClusterIdentity("", "", "")
+CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
+# The waits during which the host may be down.
+IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
 # The phases in which a host has not been granted its reboot.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
@@ -58,13 +79,7 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
     if host_id:
         matching = [node for node in nodes if zincati_id(node.machine_id) == host_id]
     if not matching:
-        message = "no Node has the machine ID that this ID is made of"
-        ambiguities = tuple(ambiguous_machine_ids(nodes))
-        for ambiguity in ambiguities:
-            message += f"; {ambiguity.cause}"
-        if ambiguities:
-            message += f". {MACHINE_ID_FIX}"
-        raise Denied(AnswerKind.UNKNOWN_ID, message)
+        raise _unknown_id(nodes)
     if len(matching) > 1:
         names = ", ".join(sorted(node.name for node in matching))
         raise Denied(
@@ -73,8 +88,19 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
     return matching[0]
 
 
+def _unknown_id(nodes: Iterable[Node]) -> Denied:
+    message = "no Node has the machine ID that this ID is made of"
+    # A machine ID that several Nodes share may be why.
+    ambiguities = tuple(ambiguous_machine_ids(nodes))
+    for ambiguity in ambiguities:
+        message += f"; {ambiguity.cause}"
+    if ambiguities:
+        message += f". {MACHINE_ID_FIX}"
+    return Denied(AnswerKind.UNKNOWN_ID, message)
+
+
 class WatchedNodes:
-    """All nodes, kept current by a watch, which `follow` runs. None are known before its start."""
+    """All nodes, kept current by a watch, which `follow` runs in a thread."""
 
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
@@ -100,3 +126,102 @@ class WatchedNodes:
 
     def of_host(self, host_id: str) -> Node:
         return node_of_host(host_id, self.by_name.values())
+
+
+def await_reregistration(
+    cluster: PatientApi,
+    check_may_act: Guard,
+    slot: Slot,
+    timeout: Duration,
+    *,
+    is_given_up: Callable[[], bool],
+) -> Node:
+    """Return the Node that the slot's machine registers after another boot.
+
+    Raises `NodeRemovedError` if none is registered in time, and `NodeFailure` if the machine
+    registers from its old boot.
+    """
+    deadline = cluster.deadline(absence_seconds(timeout))
+    while True:
+        check_may_act()
+        node = cluster.ask(lambda api: _registered_node(api, slot))
+        if node is not None and node.boot_id == slot.boot_id:
+            raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
+        if node is not None and node.boot_id:
+            return node
+        if deadline.expired or is_given_up():
+            raise NodeRemovedError(DID_NOT_COME_BACK)
+        deadline.pause(_PAUSE_SECONDS)
+
+
+def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
+    """Return the Node of the slot's name, if the slot's machine has registered it."""
+    try:
+        node = read_node(api, slot.node)
+    except ApiNotFoundError:
+        return None
+    return node if zincati_id(node.machine_id) == slot.id else None
+
+
+def facts_of(node: Node) -> HostFacts:
+    """Return what the Node says of its host, which asks by itself and is never probed."""
+    return HostFacts(
+        host=Host(node.name, ""),
+        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
+        os_id="",
+        running_version=version_of(node),
+        group="",
+        boot_id=node.boot_id,
+        machine_id=node.machine_id,
+        locksmithd_active=False,
+        may_reboot=True,
+    )
+
+
+def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
+    """Plan the node as it was before the slot's run: a run that has begun has marked this on it."""
+    was_cordoned = node.unschedulable
+    machine_id = node.machine_id
+    if node.annotations.get(marks.RUN) == slot.run:
+        was_cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
+        # A host that was reinstalled since is another machine, and proves nothing about this one.
+        machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
+    return PlannedNode(
+        name=node.name,
+        boot_id=slot.boot_id,
+        node_uid=slot.node_uid,
+        running_version=slot.version,
+        staged_version="",
+        evict=0,
+        leave=0,
+        cordoned=was_cordoned,
+        machine_id=machine_id,
+        pool=pools_of(policy).of(node.labels),
+    )
+
+
+def plan_of(
+    node: Node,
+    slot: Slot,
+    *,
+    selection: Selection,
+    policy: Policy,
+    now: datetime,
+    cluster: ClusterIdentity = _NOWHERE,
+) -> RolloutPlan:
+    """Plan one wave with one node."""
+    reason = f"its host asked for a slot of the group {slot.group}"
+    wave = Wave(1, (plan_node(node, slot, policy),), reason)
+    return RolloutPlan(
+        format_version=FORMAT_VERSION,
+        plan_id=slot.run,
+        created_at=whole_second(now),
+        cluster=cluster,
+        selection=selection,
+        policy=policy,
+        waves=(wave,),
+        excluded=(),
+        blockers=(),
+        warnings=(),
+        summary=PlanSummary(1, 1, 1),
+    )

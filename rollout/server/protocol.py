@@ -78,8 +78,8 @@ class FleetLockAnswer:
     value: str
     until: float = inf
 
-    def at(self, moment: float) -> "FleetLockAnswer":
-        """Return the answer at that moment of the monotonic clock: after `until` it is a no."""
+    def valid_at(self, moment: float) -> "FleetLockAnswer":
+        """Return the answer if it still holds at this moment, by the monotonic clock; else a no."""
         if moment <= self.until:
             return self
         message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"

@@ -17,10 +17,10 @@ from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
 
-# Logged once an hour: answers that any client can cause with any ID or group, and answers that are
-# the same for every host.
-_OF_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
-_FOR_ALL = _OF_STRANGERS | {
+# Answers that any client can cause, with any ID or group.
+_TO_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
+# Logged once an hour, because they are no news of one host.
+_LOGGED_HOURLY = _TO_STRANGERS | {
     AnswerKind.SEMAPHORE_FULL,
     AnswerKind.MAX_UNAVAILABLE,
     AnswerKind.PAUSED,
@@ -44,37 +44,38 @@ _STOP_SECONDS = 5.0
 class AnswerLog:
     """Passes new answers to `notice`, not repeated ones.
 
-    `name_of` returns the node of a host's ID, or raises `Denied`.
+    `node_name` returns the node of a host's ID, or raises `Denied`.
     """
 
     clock: Clock
     notice: Callable[[str], None]
-    name_of: Callable[[str], str]
+    node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _kinds: dict[str, AnswerKind] = field(default_factory=dict)
-    _logged: dict[str, float] = field(default_factory=dict)
+    _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
+    _logged_at: dict[str, float] = field(default_factory=dict)
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
         with self._lock:
-            if not self._remember(request, answer):
+            if not self._note_if_new(request, answer):
                 return
         try:
-            name = self.name_of(request.id)
+            name = self.node_name(request.id)
         except Denied:
             name = request.id
         self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
 
-    def _remember(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        if answer.kind not in _FOR_ALL:
-            previous = self._kinds.get(request.id)
-            self._kinds[request.id] = answer.kind
+    def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
+        """Remember the answer; return whether it has to be logged."""
+        if answer.kind not in _LOGGED_HOURLY:
+            previous = self._last_kinds.get(request.id)
+            self._last_kinds[request.id] = answer.kind
             return previous is not answer.kind
         now = self.clock.monotonic()
         # All strangers share one line an hour, so that nobody can fill the log.
-        key = answer.kind if answer.kind in _OF_STRANGERS else answer.value
-        self._logged = {text: at for text, at in self._logged.items() if now - at < _HOUR}
-        is_new = key not in self._logged
-        self._logged.setdefault(key, now)
+        key = answer.kind if answer.kind in _TO_STRANGERS else answer.value
+        self._logged_at = {key: at for key, at in self._logged_at.items() if now - at < _HOUR}
+        is_new = key not in self._logged_at
+        self._logged_at.setdefault(key, now)
         return is_new
 
 
@@ -84,26 +85,27 @@ class Service:
         self.worker = Worker(context, stop)
         self._admission = SlotAdmission(context)
 
-        def name_of(host_id: str) -> str:
+        def node_name(host_id: str) -> str:
             return context.nodes.of_host(host_id).name
 
-        self._log = AnswerLog(context.clock, context.notice, name_of)
+        self._log = AnswerLog(context.clock, context.notice, node_name)
 
     def pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
-        answer = self._answered(lambda: self._pre_reboot(request))
+        answer = self._answer_or_error(lambda: self._pre_reboot(request))
         self._log.note(request, answer)
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
         # A report needs no line in the log, because the run of the node reports its end.
-        return self._answered(lambda: self._steady_state(request))
+        return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
+        """Return why this server cannot answer hosts; empty if it can."""
         try:
             _ = self.context.nodes.by_name
         except Denied as denied:
             return denied.answer.value
-        return self.context.book.why_unread(_READY_SECONDS)
+        return self.context.book.why_stale(_READY_SECONDS)
 
     def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
         rules = self._rules(request)
@@ -149,7 +151,7 @@ class Service:
             )
         return rules
 
-    def _answered(self, answer: Callable[[], FleetLockAnswer]) -> FleetLockAnswer:
+    def _answer_or_error(self, answer: Callable[[], FleetLockAnswer]) -> FleetLockAnswer:
         try:
             return answer()
         except Denied as denied:
@@ -168,7 +170,8 @@ class Service:
 
 
 @contextmanager
-def under_way(context: ServerContext) -> Iterator[Service]:
+def running_service(context: ServerContext) -> Iterator[Service]:
+    """Run a service and its threads."""
     stop = StopRequest()
     service = Service(context, stop)
     threads = (

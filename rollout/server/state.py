@@ -30,14 +30,12 @@ from rollout.model.quantity import Duration
 from rollout.model.text import name_excerpt
 from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
-from rollout.server.nodes import WatchedNodes, select_nodes
-from rollout.server.slot_plan import plan_node
+from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# While a host waits for its answer: how many seconds the API server gets for an answer, and how
-# long requests to it are repeated.
+# Seconds, while a host waits: for one answer of the API server, and for repeating requests to it.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
-# Seconds for which slots and the Lease, once read, are good enough to deny a request.
+# Seconds for which slots and the Lease, once read, are fresh enough for a denial.
 _SLOTS_FRESH = 1.0
 _LEASE_FRESH = 2.0
 # An answer is sent milliseconds after its last check. After this many seconds it does not hold.
@@ -75,15 +73,15 @@ class SlotBook:
     clock: Clock
     namespace: str
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _seen: Slots = NO_SLOTS
-    _seen_at: float = float("-inf")
+    _last_slots: Slots = NO_SLOTS
+    _read_at: float = float("-inf")
     _problem: str = "the slots have not been read yet"
 
     def recent(self) -> Slots:
         """Return slots read a moment ago: they may deny, but never grant."""
         with self._lock:
-            if self.clock.monotonic() - self._seen_at <= _SLOTS_FRESH:
-                return self._seen
+            if self.clock.monotonic() - self._read_at <= _SLOTS_FRESH:
+                return self._last_slots
         return self.read()
 
     def latest_of(self, slot: Slot) -> Slot:
@@ -92,8 +90,9 @@ class SlotBook:
 
     @property
     def latest(self) -> Slots:
+        """The slots as last read or written."""
         with self._lock:
-            return self._seen
+            return self._last_slots
 
     def read(self) -> Slots:
         began = self.clock.monotonic()
@@ -105,11 +104,12 @@ class SlotBook:
         self._problem = ""
         return self._keep(slots, began)
 
-    def why_unread(self, age: float) -> str:
+    def why_stale(self, fresh_seconds: float) -> str:
+        """Return why the slots have not been read for so long; empty if they have."""
         if self._problem:
             return self._problem
-        seconds = self.clock.monotonic() - self._seen_at
-        return "" if seconds <= age else f"the slots were read {seconds:.0f} s ago"
+        age = self.clock.monotonic() - self._read_at
+        return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Apply `change` to the current slots; if it raises, nothing is written."""
@@ -117,11 +117,12 @@ class SlotBook:
         # Slots that another thread read meanwhile may be older than this change.
         return self._keep(changed, self.clock.monotonic())
 
-    def _keep(self, slots: Slots, began: float) -> Slots:
+    def _keep(self, slots: Slots, read_at: float) -> Slots:
+        """Cache the slots, unless newer ones are cached."""
         with self._lock:
-            if began >= self._seen_at:
-                self._seen = slots
-                self._seen_at = began
+            if read_at >= self._read_at:
+                self._last_slots = slots
+                self._read_at = read_at
         return slots
 
 
@@ -138,30 +139,31 @@ class Leadership:
     holder: str
     own_lock: LeaseLock | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
-    _seen: LeaseState = NO_LEASE
-    _seen_at: float = float("-inf")
+    _lease: LeaseState = NO_LEASE
+    _read_at: float = float("-inf")
 
-    def holder_state(self, age: float = _LEASE_FRESH) -> HolderState:
-        """Return the state of the holder, read at most `age` seconds ago. Raises `ApiError`.
+    def holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
+        """Return the holder's state, read at most so many seconds before now. Raises `ApiError`.
 
         A thread that waited while another read the Lease uses that result, if the read began after
         this call.
         """
-        oldest = self.watch.clock.monotonic() - age
+        # Taken before the lock, because the wait for it may be long.
+        oldest = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
-            if self._seen_at < oldest:
+            if self._read_at < oldest:
                 began = self.watch.clock.monotonic()
-                self._seen = read_lease(self.api, self.namespace)
-                self._seen_at = began
-            return self.watch.observe(self._seen)
+                self._lease = read_lease(self.api, self.namespace)
+                self._read_at = began
+            return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
         """Return the holder with its run, if it is a rollout that may be alive; else empty."""
-        state = self.holder_state()
-        if state in (HolderState.NOBODY, HolderState.GONE) or is_fleetlock_run(self._seen.run):
+        is_free = self.holder_state() in (HolderState.NOBODY, HolderState.GONE)
+        if is_free or is_fleetlock_run(self._lease.run):
             return ""
-        run = name_excerpt(self._seen.run) or "unknown"
-        return f"{self._seen.holder_text}, for the rollout {run}"
+        run = name_excerpt(self._lease.run) or "unknown"
+        return f"{self._lease.holder_text}, for the rollout {run}"
 
     @property
     def safe_until(self) -> float:
@@ -170,28 +172,28 @@ class Leadership:
         After that another server could have taken the Lease and freed the slot. It takes the Lease
         of a dead holder after two renewals at the earliest, and one may have been under way.
         """
-        return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._seen.renewal_seconds)
+        return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
     def require_server(self) -> None:
         """Raise `FencedError` unless this or another live server holds the Lease.
 
         The Lease is read again, because the clock alone does not show that it was taken by force.
         """
-        self._read_anew()
+        self._read_again()
         own_lock = self.own_lock
-        if own_lock is not None and self._seen.holder == self.holder:
+        if own_lock is not None and self._lease.holder == self.holder:
             own_lock.check()
             return
         state = self.watch.state
         if state is HolderState.UNKNOWN:
             # A watch that has just started waits for the next renewal.
-            state = await_sign(self.watch, self._read_anew, lambda _message: None)
-        if state is not HolderState.ALIVE or not is_fleetlock_run(self._seen.run):
+            state = await_sign(self.watch, self._read_again, lambda _message: None)
+        if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
-    def _read_anew(self) -> LeaseState:
-        self.holder_state(age=0.0)
-        return self._seen
+    def _read_again(self) -> LeaseState:
+        self.holder_state(fresh_seconds=0.0)
+        return self._lease
 
 
 @dataclass(slots=True)
@@ -199,15 +201,15 @@ class Troubles:
     """Reports a repeated problem once, until it ends or changes."""
 
     notice: Callable[[str], None]
-    last: dict[str, str] = field(default_factory=dict)
+    message_by_subject: dict[str, str] = field(default_factory=dict)
 
     def report(self, subject: str, message: str) -> None:
-        if self.last.get(subject) != message:
-            self.last[subject] = message
+        if self.message_by_subject.get(subject) != message:
+            self.message_by_subject[subject] = message
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        if self.last.pop(subject, None) is not None:
+        if self.message_by_subject.pop(subject, None) is not None:
             self.notice(f"{subject}: going on")
 
 
@@ -237,10 +239,10 @@ class ServerContext:
         )
         troubles = Troubles(self.notice)
 
-        def wait(error: BaseException) -> None:
+        def report_outage(error: BaseException) -> None:
             troubles.report("waiting for the API server", str(error))
 
-        self.nodes = WatchedNodes(PatientApi(self.api, self.clock, wait))
+        self.nodes = WatchedNodes(PatientApi(self.api, self.clock, report_outage))
 
     @property
     def now(self) -> datetime:
@@ -255,20 +257,20 @@ class ServerContext:
             rollout=slot.run,
             cluster=cluster,
             check_may_act=check_may_act,
-            report=self.quiet,
+            report=self.silent_report,
             policy=pools_of(policy).rules(planned.pool),
         )
 
     @property
-    def quiet(self) -> Reporter:
+    def silent_report(self) -> Reporter:
         return Reporter((), self.clock)
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """The API for what a host waits for: each call may take some seconds, and is made once."""
+        """The API while a host waits: each call may take some seconds, and is made once."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def hurried_cluster(self) -> PatientApi:
-        """The same, with calls that are repeated for some seconds."""
+        """`hurried_api`, with calls that are repeated for some seconds."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

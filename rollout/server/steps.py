@@ -51,18 +51,22 @@ from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
-from rollout.server.nodes import node_of, version_of
-from rollout.server.reregistration import CREATED_AGAIN, IN_REBOOT, await_reregistration
-from rollout.server.slot_plan import facts_of
+from rollout.server.nodes import (
+    CREATED_AGAIN,
+    IN_REBOOT,
+    await_reregistration,
+    facts_of,
+    node_of,
+    version_of,
+)
 from rollout.server.state import SlotBook
 
-_PAUSE = 1.0
+_PAUSE_SECONDS = 1.0
 # How often to check a drained node for new pods, and how long that check may take.
-_LOOK_EVERY = 5.0
+_CHECK_SECONDS = 5.0
 _MOST_DRAINS = 3
-# A host whose slot an operator releases may have been granted its reboot a moment ago. It gets this
-# long to go down.
-_SAFE_SECONDS = 60.0
+# A host that was granted its reboot a moment ago gets this long to go down.
+_LAST_GRANT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,14 @@ class SlotHost:
             return planned
         if node is None:
             return None
-        if node.boot_id in ("", planned.boot_id) or node.machine_id != planned.machine_id:
+        if not _is_back(planned, node):
             return replace(planned, staged_version=announced_version(node))
         version = version_of(node)
         return planned if version == self.slot.version else replace(planned, staged_version=version)
 
     @property
     def latest(self) -> Slot:
-        """The slot as last read. If it is gone, the slot at the start; the guard reports that."""
+        """The slot as last read. If it is gone, the slot at the start: `check_may_act` raises."""
         return self.book.latest_of(self.slot)
 
     def close(self) -> None:
@@ -118,7 +122,7 @@ class SlotHost:
         self.book.change(partial(Slots.reopen, run=self.slot.run))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return for how many seconds servers have waited for this; start the count if none has."""
+        """Return for how many seconds servers have waited for this. The first call starts it."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         run = self.slot.run
         change = partial(Slots.wait, run=run, awaited=awaited, at=timestamp(now))
@@ -143,12 +147,13 @@ class SlotHost:
 
         The check comes before the mark, because a drained node may be granted its reboot.
         """
-        task = replace(context, spent=self._seconds_spent_on_drain(context))
-        drain_node(task)
-        if progress.drains == 0:
+        context_of_drain = replace(context, spent=self._seconds_spent_on_drain(context))
+        drain_node(context_of_drain)
+        is_first_drain = progress.drains == 0
+        if is_first_drain:
             delay_reboot(context)
         # Pods may have arrived during the delay.
-        _drain_until_empty(task)
+        _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
@@ -158,14 +163,14 @@ class SlotHost:
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
 
-    def _close_on_failure(self, wait: Step, context: NodeContext, progress: Progress) -> Progress:
+    def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step during which a reboot may be granted.
 
         If the step fails, close the slot before the Node is read and returned: from then on no
         reboot is granted. A grant that was written earlier stands, and its reboot is awaited.
         """
         try:
-            return wait(context, progress)
+            return step(context, progress)
         except FencedError:
             raise
         except RolloutError as error:
@@ -180,9 +185,10 @@ class SlotHost:
         """Await the boot if the reboot was granted, or the host took it; else raise the error."""
         node = self._read_node(context)
         if has_grant(node):
+            # The server that wrote it has marked the phase, too.
             self.reopen()
             return progress.move(Edge.REBOOT_REQUESTED)
-        if _is_back(context, node):
+        if _is_back(context.planned, node):
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
             return progress.move(Edge.REBOOT_REQUESTED)
@@ -199,11 +205,11 @@ class SlotHost:
         node = self._read_node(context)
         if self._is_up_or_given_up(node):
             node = self._await_last_grant(context)
-            if not self._is_up_or_given_up(node):
-                # It has gone down.
+            has_gone_down = not self._is_up_or_given_up(node)
+            if has_gone_down:
                 self.reopen()
                 return progress.again()
-        if _is_back(context, node):
+        if _is_back(context.planned, node):
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
             return progress.again()
@@ -221,12 +227,16 @@ class SlotHost:
         The slot records the start of the wait, so that a restarted server continues it. If an
         operator has released the slot, a host that is down does not end the wait.
         """
-        for node in self._poll(context, Awaited.CALM, min(_SAFE_SECONDS, self.timeout)):
-            if _has_rebooted(context, node) or not self._is_up_or_given_up(node):
+        for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
+            if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
                 break
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
+        """Yield the Node again and again, until servers have waited so long for what is awaited.
+
+        The wait starts only after the first Node, which may end it.
+        """
         deadline: Deadline | None = None
         while True:
             context.check_may_act()
@@ -236,13 +246,14 @@ class SlotHost:
             if deadline is None:
                 remaining = max(0.0, seconds - self.seconds_waited(context, awaited))
                 deadline = context.cluster.deadline(remaining)
-            deadline.pause(_PAUSE)
+            deadline.pause(_PAUSE_SECONDS)
 
     def _read_node(self, context: NodeContext) -> Node:
+        """Return the Node. If it was deleted during the reboot, wait until its host registers."""
         try:
             return _node_with_uid(context, self.latest.node_uid)
         except NodeFailure:
-            if not self._may_return(context):
+            if not self._may_be_rebooting(context):
                 raise
         context.step(Phase.REBOOTING, MAY_COME_BACK)
         slot = self.latest
@@ -260,14 +271,14 @@ class SlotHost:
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.node()
 
-    def _may_return(self, context: NodeContext) -> bool:
+    def _may_be_rebooting(self, context: NodeContext) -> bool:
         if self.latest.awaited in IN_REBOOT:
             return True
         deleted = context.watched.seen if context.watched else None
         return deleted is not None and has_grant(deleted)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        refill = _Refill(context)
+        drained_check = _DrainedCheck(context)
         detail = "waiting for its host to ask again"
         context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
@@ -275,12 +286,12 @@ class SlotHost:
                 raise GivenUpError
             if has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
-            if _has_rebooted(context, node):
+            if _has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
                 mark_phase(context, Phase.REBOOTING)
                 return progress.move(Edge.REBOOT_REQUESTED)
             try:
-                refill.check()
+                drained_check.run_if_due()
             except RefilledError as error:
                 return self._drain_again(context, progress, error)
         raise NodeFailure(
@@ -293,16 +304,17 @@ class SlotHost:
 
         A host that reports steady state from its old boot has given up its reboot.
         """
-        refill = _Refill(context)
+        drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
-            if _has_rebooted(context, node):
-                if not _is_same_machine(context, node):
+            if _has_rebooted(context.planned, node):
+                if not _is_same_machine(context.planned, node):
                     machine_id = node.machine_id or "none"
                     message = f"another machine reports as this Node now: machine ID {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
-            if self.latest.is_given_up or (node.is_ready and self.latest.has_reported):
+            has_reported_old_boot = node.is_ready and self.latest.has_reported
+            if self.latest.is_given_up or has_reported_old_boot:
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.latest.closing:
                 # An earlier process closed the slot after a failure, and ended before it returned
@@ -310,25 +322,26 @@ class SlotHost:
                 raise _not_rebooted(node, self.timeout)
             if node.is_ready:
                 try:
-                    refill.check()
+                    drained_check.run_if_due()
                 except RefilledError as error:
                     return self._drain_again(context, progress, error)
                 except DrainError as error:
+                    # The grant stands, so the boot is awaited all the same.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted(node, self.timeout)
 
     def _drain_again(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
-        again = drain_again(context, progress, refilled)
+        draining = drain_again(context, progress, refilled)
         self.reopen()
-        return again
+        return draining
 
     def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
         """Wait until the kubelet of a new boot reports Ready; the host may reboot several times."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
-            if node.is_ready and _is_back(context, node):
+            if node.is_ready and _is_back(context.planned, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).move(Edge.READY)
             context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
@@ -342,6 +355,7 @@ class SlotHost:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
+        """Return the Node once its host has reported, or after --slot-timeout: it must be Ready."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break
@@ -365,16 +379,16 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
     return replace(progress, marked=True).move(Edge.CORDONED)
 
 
-def _drain_until_empty(task: NodeContext) -> None:
+def _drain_until_empty(context: NodeContext) -> None:
     """Check that the drained node is empty; drain it again if pods have arrived."""
     for _ in range(_MOST_DRAINS - 1):
         try:
-            last_look(task)
+            last_look(context)
         except RefilledError:
-            drain_node(task)
+            drain_node(context)
         else:
             return
-    last_look(task)
+    last_look(context)
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
@@ -399,26 +413,26 @@ def _node_with_uid(context: NodeContext, uid: str) -> Node:
     return node
 
 
-def _has_rebooted(context: NodeContext, node: Node) -> bool:
-    return bool(node.boot_id) and node.boot_id != context.planned.boot_id
+def _has_rebooted(planned: PlannedNode, node: Node) -> bool:
+    return bool(node.boot_id) and node.boot_id != planned.boot_id
 
 
-def _is_back(context: NodeContext, node: Node) -> bool:
-    return _has_rebooted(context, node) and _is_same_machine(context, node)
+def _is_back(planned: PlannedNode, node: Node) -> bool:
+    return _has_rebooted(planned, node) and _is_same_machine(planned, node)
 
 
-def _is_same_machine(context: NodeContext, node: Node) -> bool:
-    return node.machine_id == context.planned.machine_id
+def _is_same_machine(planned: PlannedNode, node: Node) -> bool:
+    return node.machine_id == planned.machine_id
 
 
 @dataclass(slots=True)
-class _Refill:
+class _DrainedCheck:
     """Checks a drained node at intervals. It ignores an API server that does not respond."""
 
     context: NodeContext
     next_check: Deadline | None = None
 
-    def check(self) -> None:
+    def run_if_due(self) -> None:
         """Check whether the node may still be rebooted.
 
         Raises:
@@ -428,9 +442,9 @@ class _Refill:
         """
         if self.next_check is not None and not self.next_check.expired:
             return
-        self.next_check = self.context.cluster.deadline(_LOOK_EVERY)
+        self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)
         try:
-            node = look_again(self.context, self.context.cluster.deadline(_LOOK_EVERY))
+            node = look_again(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
         except ApiError as error:
             self.context.cluster.notice(error)
             return

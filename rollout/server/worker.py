@@ -37,19 +37,17 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.server.admission import away_limit
-from rollout.server.nodes import node_of
+from rollout.server.nodes import IN_REBOOT, await_reregistration, node_of, plan_of
 from rollout.server.protocol import Denied
-from rollout.server.reregistration import IN_REBOOT, await_reregistration
-from rollout.server.slot_plan import plan_of
 from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import SlotHost
 from rollout.threads import in_background
 from rollout.wording import text
 from rollout.wording.words import defect
 
-# Seconds between two looks at the slots: while there is work, and while there is none.
-_TICK = 1.0
-_IDLE = 3.0
+# Between two reads of the slots: while there is work, and while there is none.
+_BUSY_SECONDS = 1.0
+_IDLE_SECONDS = 3.0
 _STOP_SECONDS = 2.0
 _RETRY_SECONDS = 10.0
 _SLOTS = "the slots of FleetLock"
@@ -83,11 +81,12 @@ class SlotRunner:
             slot = self.context.book.latest_of(slot)
         if node is None:
             return None
-        if node.annotations.get(marks.RUN) != slot.run:
+        is_marked = node.annotations.get(marks.RUN) == slot.run
+        if not is_marked:
+            # The node was returned, or its host rebooted before this run began.
             if is_returned_by(node, slot.run) or node.boot_id != slot.boot_id:
                 return None
             if slot.is_given_up:
-                # It was given up before its node was marked.
                 self._note_aborted(slot)
                 return None
         return self._run_plan(slot, node, check_may_act, stop)
@@ -151,6 +150,10 @@ class SlotRunner:
         )
 
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
+        """Return the Node that the slot's machine registers, with this run's marks; None if none.
+
+        An earlier server ended while the Node was gone.
+        """
         context = self.context
         cluster = PatientApi(context.api, context.clock)
         try:
@@ -169,6 +172,7 @@ class SlotRunner:
         return node_of(context.api, context.book.latest_of(slot))
 
     def _note_aborted(self, slot: Slot) -> None:
+        """Remember the end of a slot that was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run=slot.run, failures_allowed=1)
         change = partial(note_end, ended=ended, now=self.context.now)
@@ -182,7 +186,8 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        before = None if is_taken_up else engine.settler.measure_together([slot.node])
+        # Nobody knows how healthy the cluster was before a run that is taken up.
+        health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
             planned=entry,
@@ -197,23 +202,26 @@ class SlotRunner:
         if result.outcome is Outcome.FENCED:
             return result
         report.node_finished(result)
-        if result.succeeded and before is not None:
-            self._await_settled(slot, engine, before)
+        if result.succeeded and health_before is not None:
+            self._await_settled(slot, engine, health_before)
         ledger.add(result)
         report.finished(
             RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
         )
         return result
 
-    def _await_settled(self, slot: Slot, engine: Engine, before: Health) -> None:
-        away = self.context.book.latest.nodes - {slot.node}
+    def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
+        """Wait until the cluster is as healthy as before, then for the soak time."""
+        others_away = self.context.book.latest.nodes - {slot.node}
         try:
-            missing = engine.settler.wait_until_settled(before, 1, away, self.server_stop)
+            why_unsettled = engine.settler.wait_until_settled(
+                health_before, index=1, expected_away=others_away, stop=self.server_stop
+            )
         except ApiError as error:
-            missing = error.message
-        if missing and not self.server_stop.is_due:
+            why_unsettled = error.message
+        if why_unsettled and not self.server_stop.is_due:
             timeout = engine.plan.policy.settle_timeout
-            engine.report.notice(text(Unsettled(timeout, missing, node=slot.node)))
+            engine.report.notice(text(Unsettled(timeout, why_unsettled, node=slot.node)))
         soak = engine.plan.policy.gates.soak
         if soak:
             engine.cluster.deadline(soak).wait_for(self.server_stop)
@@ -245,7 +253,8 @@ class Worker:
         self._woken = threading.Event()
         self._runs: dict[str, SlotRun] = {}
         self._slots = Slots()
-        self._failed: dict[str, Deadline] = {}
+        # By run that has failed unexpectedly: when it is retried.
+        self._retries: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
         self._runner = SlotRunner(context, server_stop)
 
@@ -256,7 +265,7 @@ class Worker:
         return self._runner.details.get(node, "")
 
     @property
-    def working(self) -> int:
+    def run_count(self) -> int:
         return len(self._runs)
 
     def run(self) -> None:
@@ -272,7 +281,7 @@ class Worker:
                 self._troubles.report(_SLOTS, defect(error))
             else:
                 self._troubles.end(_SLOTS)
-            self._pause(_TICK if self._slots_to_work_on() else _IDLE)
+            self._pause(_BUSY_SECONDS if self._slots_to_work_on() else _IDLE_SECONDS)
 
     def _pause(self, seconds: float) -> None:
         self._context.clock.wait(self._woken, seconds)
@@ -336,11 +345,11 @@ class Worker:
                 self._context.notice(error.message)
                 break
             for slot in self._slots_to_work_on():
-                # A slot whose last run failed unexpectedly is not retried at once.
-                retry = self._failed.get(slot.run)
-                if slot.run not in self._runs and (retry is None or retry.expired):
+                retry = self._retries.get(slot.run)
+                is_due = retry is None or retry.expired
+                if is_due and slot.run not in self._runs:
                     self._start(slot, lock, lead_end)
-            self._pause(_TICK)
+            self._pause(_BUSY_SECONDS)
         lead_end.request()
         wait([run.future for run in self._runs.values()], timeout=_STOP_SECONDS)
         self._runs.clear()
@@ -362,12 +371,12 @@ class Worker:
         self._runs[slot.run] = SlotRun(future, give_up)
 
     def _update_runs(self) -> None:
-        for name, run in list(self._runs.items()):
-            slot = self._slots.of_run(name)
+        for run_id, run in list(self._runs.items()):
+            slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:
                 run.give_up.request()
             if run.future.done():
-                del self._runs[name]
+                del self._runs[run_id]
 
     def _run_slot(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
         try:
@@ -381,7 +390,7 @@ class Worker:
         self.wake()
 
     def _fail(self, slot: Slot, why: str) -> None:
-        self._failed[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
+        self._retries[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
     def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:

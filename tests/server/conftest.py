@@ -37,7 +37,7 @@ SPOKEN = "serving FleetLock at "
 # a reboot.
 IMPATIENT = """
 from rollout.server import holders, http
-http.BODY_SECONDS = holders._WAIT = 1.0
+http.BODY_SECONDS = holders._WAIT_SECONDS = 1.0
 from rollout.cli.entry import main
 main()
 """

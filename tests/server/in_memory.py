@@ -19,7 +19,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
 from rollout.server.protocol import HostRequest
-from rollout.server.service import Service, under_way
+from rollout.server.service import Service, running_service
 from rollout.server.state import ServerContext, ServerSettings
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
@@ -31,12 +31,17 @@ NAMES = ("a", "b", "c", "d")
 GROUP = "default"
 # All that waits, waits shortly: what is tried is the order of things.
 QUICK: dict[object, dict[str, float]] = {
-    worker: {"_TICK": 0.02, "_IDLE": 0.05, "_STOP_SECONDS": 2.0, "_RETRY_SECONDS": 0.1},
-    steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
+    worker: {
+        "_BUSY_SECONDS": 0.02,
+        "_IDLE_SECONDS": 0.05,
+        "_STOP_SECONDS": 2.0,
+        "_RETRY_SECONDS": 0.1,
+    },
+    steps: {"_PAUSE_SECONDS": 0.02, "_CHECK_SECONDS": 0.05, "_LAST_GRANT_SECONDS": 0.3},
     state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},
-    holders: {"_PAUSE": 0.02, "_WAIT": 0.3},
+    holders: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
     admission: {"_DOCUMENTS_FRESH": 0.05},
 }
 POLICY = Policy(
@@ -229,7 +234,7 @@ def context_of(api: Severed, number: int, notice: Callable[[str], None]) -> Serv
 def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) -> Replica:
     """Start a server of the cluster; `number` tells replicas apart."""
     api = Severed(cluster.behind)
-    ending = under_way(context_of(api, number, notice))
+    ending = running_service(context_of(api, number, notice))
     server = ending.__enter__()
     wait_until(lambda: not server.why_not_ready())
     return Replica(server, api, ending)

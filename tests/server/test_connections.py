@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rollout.server.connections import PART_OF_ONE, OpenConnections
+from rollout.server.connections import SHARE_OF_ADDRESS, OpenConnections
 
 
 def peer(address: str) -> Any:
@@ -36,7 +36,7 @@ def test_one_address_has_its_part_of_the_connections_however_it_is_spelled(
     second = peer(other)
 
     async def open_both() -> None:
-        connections = OpenConnections(2 * PART_OF_ONE)
+        connections = OpenConnections(int(2 / SHARE_OF_ADDRESS))
         connections.accept(of(first))
         await asyncio.sleep(0)
         connections.accept(of(second))

@@ -147,10 +147,10 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
     granted = FleetLockAnswer(AnswerKind.GRANTED, "", until=10.0)
     denied = FleetLockAnswer(AnswerKind.PAUSED, "", until=10.0)
-    assert granted.at(10.0) is granted
-    assert granted.at(10.1).kind == AnswerKind.LOCK_LOST
-    assert denied.at(10.1).kind.status == 503
-    assert FleetLockAnswer(AnswerKind.RELEASED, "").at(1e9).kind.status == 200
+    assert granted.valid_at(10.0) is granted
+    assert granted.valid_at(10.1).kind == AnswerKind.LOCK_LOST
+    assert denied.valid_at(10.1).kind.status == 503
+    assert FleetLockAnswer(AnswerKind.RELEASED, "").valid_at(1e9).kind.status == 200
 
 
 SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z", "b1")

@@ -94,8 +94,8 @@ def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyP
         lambda: cluster.behind.store.remove(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
     )
     cluster.reboot("a")
-    monkeypatch.setattr(worker, "_IDLE", 600.0)
-    monkeypatch.setattr(holders, "_WAIT", 30.0)
+    monkeypatch.setattr(worker, "_IDLE_SECONDS", 600.0)
+    monkeypatch.setattr(holders, "_WAIT_SECONDS", 30.0)
     replica = start_replica(cluster, 2, lambda _notice: None)
     try:
         answer = replica.server.steady_state(cluster.ask_of("a"))

@@ -200,7 +200,7 @@ def _planning_checks(
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
     plan = make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
-    yield from cluster.rival_checks(rivals(snapshot, ()))
+    yield from cluster.rival_checks(rivals(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
         check.subject
         for check in on_hosts

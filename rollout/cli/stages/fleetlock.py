@@ -45,7 +45,7 @@ def serve(settings: Settings) -> None:
     from rollout.report.metrics import Metrics
     from rollout.server import http
     from rollout.server.connections import Listening
-    from rollout.server.service import under_way
+    from rollout.server.service import running_service
     from rollout.server.state import ServerContext
 
     options = settings.fleetlock
@@ -68,9 +68,9 @@ def serve(settings: Settings) -> None:
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Raises `InputError` before any thread is started.
         listening.tls()
-        with under_way(context) as service:
+        with running_service(context) as service:
             tally.slots = lambda: context.book.latest
-            tally.in_hand = lambda: service.worker.working
+            tally.in_hand = lambda: service.worker.run_count
             exposition = wiring.exposition(metrics, tally)
 
             def report_address(url: str) -> None:

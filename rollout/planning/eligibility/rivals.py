@@ -1,22 +1,24 @@
 """Find other reboot coordinators, which would break the limits of this one."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rollout.model import marks
 from rollout.model.blocker_finding import CoordinatorActive
-from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.cluster import Node, Pod
 from rollout.model.finding import RivalMark
 from rollout.model.plan import Blocker
-from rollout.model.rivals import Rival
+from rollout.model.rivals import Coordinator, Rival
 from rollout.wording.blockers import blocker
 
 
-def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Blocker, ...]:
-    nodes = frozenset(node.name for node in snapshot.nodes)
+def rivals(
+    coordinators: Iterable[Coordinator], nodes: Iterable[Node], ignored: Collection[str] = ()
+) -> tuple[Blocker, ...]:
+    names = frozenset(node.name for node in nodes)
     found = list[Blocker]()
-    for coordinator in snapshot.coordinators:
+    for coordinator in coordinators:
         # Users of kured pause it by taking its lock for something that is no node.
-        is_paused = coordinator.locked and nodes.isdisjoint(coordinator.holders)
+        is_paused = coordinator.locked and names.isdisjoint(coordinator.holders)
         if coordinator.rival not in ignored and not is_paused:
             kind = coordinator.kind.lower()
             subject = f"{kind}/{coordinator.namespace}/{coordinator.name}"

@@ -250,7 +250,8 @@ def _blockers(
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
     if drains:
-        blockers += rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
+        ignored = inputs.policy.gates.ignored_rivals
+        blockers += rivals(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
     blockers += away_limit.blockers(away, inputs.policy, {drain.pool for drain in drains})
     for drain in drains:
         blockers += drain.blockers
