@@ -31,16 +31,15 @@ class Quota:
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
-def quotas_of(pools: Pools, included: Sequence[Node], left: AwayLimit) -> Mapping[str, Quota]:
+def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> Mapping[str, Quota]:
     """Return the quotas by pool.
 
-    Percentages refer to the `included` nodes. `left` is what nodes that are away leave of the
-    limit.
+    Percentages refer to the `included` nodes. `away_limit` leaves out nodes that are away already.
     """
     quotas = dict[str, Quota]()
     for name, size in {"": 0, **pools.sizes(included)}.items():
         ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
-        quotas[name] = Quota(max(1, left.limits.get(name, left.most)), ramp)
+        quotas[name] = Quota(max(1, away_limit.limits.get(name, away_limit.most)), ramp)
     return quotas
 
 
@@ -58,8 +57,8 @@ def lay_out_pools(
     layouts = dict[str, Layout]()
     for name, quota in quotas.items():
         in_pool = [demand for demand in demands if demand.pool == name]
-        own = replace(limits, size=min(limits.size, quota.size))
-        layouts[name] = lay_out(in_pool, own, pools.rules(name), quota.ramp)
+        pool_limits = replace(limits, size=min(limits.size, quota.size))
+        layouts[name] = lay_out(in_pool, pool_limits, pools.rules(name), quota.ramp)
     if not pools.policy.pools:
         return layouts[""]
     before = predecessors(pools.policy.pools)
@@ -67,56 +66,60 @@ def lay_out_pools(
     for name in before:
         if name in layouts:
             queues[name] = [_with_pool(wave, name) for wave in layouts[name].waves]
-    waves = tuple(_in_order(queues, before, limits, pools))
-    return Layout(waves, _bound(layouts, before), limits.wider)
+    waves = tuple(_ordered_waves(queues, before, limits, pools))
+    return Layout(waves, _lower_bound(layouts, before), limits.with_another_round)
 
 
 def _with_pool(wave: Batch, pool: str) -> Batch:
     return replace(wave, parts=tuple(structs.replace(part, pool=pool) for part in wave.parts))
 
 
-def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    ends: dict[str, int] = {}
+def _lower_bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
+    # The least number of waves until each pool is done; `before` has pools in their order.
+    until_done: dict[str, int] = {}
     for name, earlier in before.items():
-        own = layouts[name].lower_bound if name in layouts else 0
-        ends[name] = own + max((ends[other] for other in earlier), default=0)
-    return max(ends.values(), default=0)
+        own_bound = layouts[name].lower_bound if name in layouts else 0
+        until_done[name] = own_bound + max((until_done[other] for other in earlier), default=0)
+    return max(until_done.values(), default=0)
 
 
-def _in_order(
+def _ordered_waves(
     queues: Mapping[str, list[Batch]],
     before: Mapping[str, frozenset[str]],
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
     while any(queues.values()):
-        waiting = [name for name, queue in queues.items() if queue]
-        free = [name for name in waiting if before[name].isdisjoint(waiting)]
-        first = next((name for name in free if queues[name][0].goes_alone), free[0])
+        unfinished = [name for name, queue in queues.items() if queue]
+        startable = [name for name in unfinished if before[name].isdisjoint(unfinished)]
+        # Waves that go alone come before the waves that pools share.
+        first = next((name for name in startable if queues[name][0].goes_alone), startable[0])
         queue = queues[first]
         strategy = pools.rules(first).strategy
         others = list[list[Batch]]()
         if not queue[0].goes_alone:
-            alike = (name for name in free if pools.rules(name).strategy is strategy)
-            others = [queues[name] for name in alike if name != first]
-            others = [other for other in others if not other[0].goes_alone]
+            for name in startable:
+                if name != first and pools.rules(name).strategy is strategy:
+                    others.append(queues[name])
         if strategy is Strategy.ROLLING:
             parts = [_take_part(queue), *(_take_part(other) for other in others)]
             yield from _common_part(parts, limits)
             continue
         wave = queue.pop(0)
         for other in others:
-            wave = _with_company(wave, other, limits)
+            wave = _fill_up(wave, other, limits)
         yield wave
 
 
 def _take_part(queue: list[Batch]) -> list[Batch]:
-    part = _part_ahead(queue)
+    """Remove the waves of the first part from the queue and return them."""
+    part = _first_part(queue)
     del queue[: len(part)]
     return part
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
+    """Yield the waves of these parts in turn, all in one part that combines them."""
     common = tuple(chain.from_iterable(part[0].parts for part in parts))
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
@@ -125,14 +128,15 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
                 yield replace(wave, parts=common, most=most)
 
 
-def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
+def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
+    """Move nodes of the queue's first part to the wave, and return it."""
     next_parts = queue[0].parts
     demands = wave.demands
-    for index, head in enumerate(_part_ahead(queue)):
+    for index, next_wave in enumerate(_first_part(queue)):
         if len(demands) >= limits.size:
             break
-        demands, staying = join_wave(demands, head.demands, limits)
-        queue[index] = replace(head, demands=tuple(staying))
+        demands, still_waiting = join_wave(demands, next_wave.demands, limits)
+        queue[index] = replace(next_wave, demands=tuple(still_waiting))
     queue[:] = [other for other in queue if other.demands]
     if len(demands) == len(wave.demands):
         return wave
@@ -140,5 +144,5 @@ def _with_company(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
     return replace(wave, parts=parts, most=limits.size, demands=demands)
 
 
-def _part_ahead(queue: Sequence[Batch]) -> list[Batch]:
+def _first_part(queue: Sequence[Batch]) -> list[Batch]:
     return [wave for wave in queue if wave.parts == queue[0].parts]

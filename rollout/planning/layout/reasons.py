@@ -6,7 +6,7 @@ from itertools import zip_longest
 from rollout.model import wave_finding as findings
 from rollout.planning.drain.controllers import controller_in
 from rollout.planning.eligibility.away import is_storage
-from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner, pool_of, sum_of
+from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner_key, pool_in, sum_of
 from rollout.planning.layout.waves import Batch, usage_of
 
 
@@ -15,25 +15,26 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
     for wave, following in zip_longest(waves, waves[1:]):
         is_same_part = following is not None and following.parts == wave.parts
         next_nodes = following.demands if is_same_part else ()
-        own = wave.own(limits)
-        delay = None if wave.rolling else _delay(wave.demands, own)
-        reasons.append(findings.WaveReason(wave.parts, _limit(wave, next_nodes, own), delay))
+        own_limits = wave.own_limits(limits)
+        limit = _limit(wave, next_nodes, own_limits)
+        delay = None if wave.rolling else _delay(wave.demands, own_limits)
+        reasons.append(findings.WaveReason(wave.parts, limit, delay))
     return tuple(reasons)
 
 
-def _limit(wave: Batch, next_nodes: Sequence[NodeDemand], own: WaveLimits) -> findings.WaveLimit:
-    """`next_nodes` are those of the following wave in the same part."""
+def _limit(wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits) -> findings.WaveLimit:
+    """Return why the wave has no more nodes; `next_nodes` follow in the same part."""
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return findings.OneAtATime()
     if wave.rolling:
         return findings.NextOnReturn(wave.rolling.in_flight)
-    if len(wave.demands) >= own.size:
-        return findings.FullWave(own.size)
+    if len(wave.demands) >= limits.size:
+        return findings.FullWave(limits.size)
     if wave.refused:
         return findings.NoRoomForMore()
     if len({demand.pool for demand in wave.demands}) > 1:
         return findings.PoolsTogether()
-    return _first_conflict(wave, next_nodes, own) or findings.RemainingNodes()
+    return _first_conflict(wave, next_nodes, limits) or findings.RemainingNodes()
 
 
 def _first_conflict(
@@ -48,25 +49,26 @@ def _first_conflict(
 def obstacles(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    reasons = _conflicts(wave, demand, limits)
-    return (*reasons, findings.FullWave(limits.size)) if len(wave) >= limits.size else reasons
+    """Return all that keeps the node out of the wave."""
+    conflicts = _conflicts(wave, demand, limits)
+    is_full = len(wave) >= limits.size
+    return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts
 
 
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
     used = usage_of(wave, limits)
-    uses = limits.use(demand.load, demand.holds)
-    held = demand.holds.keys() | {key for other in wave for key in other.holds}
-    reasons = list[findings.WaveConflict]()
-    for key, need in sorted(uses.items()):
+    held_keys = demand.holds.keys() | {key for other in wave for key in other.holds}
+    conflicts = list[findings.WaveConflict]()
+    for key, need in sorted(limits.usage(demand).items()):
         if used[key] and used[key] + need > limits.capacity.get(key, 0):
-            reasons.append(_conflict(key, limits.allowed.get(key, 0), held=key in held))
-    return tuple(dict.fromkeys(reasons))
+            conflicts.append(_conflict(key, limits.allowed.get(key, 0), is_held=key in held_keys))
+    return tuple(dict.fromkeys(conflicts))
 
 
-def _conflict(key: str, allowed: int, *, held: bool) -> findings.WaveConflict:
-    pool = pool_of(key)
+def _conflict(key: str, allowed: int, *, is_held: bool) -> findings.WaveConflict:
+    pool = pool_in(key)
     if pool:
         return findings.PoolFull(pool, allowed)
     controller = controller_in(key)
@@ -74,20 +76,25 @@ def _conflict(key: str, allowed: int, *, held: bool) -> findings.WaveConflict:
         return findings.ControllerBusy(controller)
     if is_storage(key):
         return findings.CopiesShort(key)
-    if is_owner(key):
+    if is_owner_key(key):
         return findings.OwnerDown(key, allowed + 1)
-    return findings.BudgetExceeded(key, allowed) if held else findings.BudgetSlow(key, allowed)
+    return findings.BudgetExceeded(key, allowed) if is_held else findings.BudgetSlow(key, allowed)
 
 
 def _delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
+    """Return the budget that delays the wave most: one without permits, or the slowest."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
-    over = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
-    if not over:
+    exceeded = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
+    if not exceeded:
         return None
-    key = min(over, key=lambda key: (rates[key].permits > 0, -rates[key].seconds(load[key]), key))
+
+    def rank(key: str) -> tuple[bool, int, str]:
+        return rates[key].permits > 0, -rates[key].seconds(load[key]), key
+
+    key = min(exceeded, key=rank)
     permits = rates[key].permits
     if not permits:
         return findings.BudgetDelay(key, permits)
-    seconds = limits.drain(wave) - max(demand.ending for demand in wave)
+    seconds = limits.drain_seconds(wave) - max(demand.ending for demand in wave)
     return findings.BudgetDelay(key, permits, seconds) if seconds else None

@@ -34,7 +34,7 @@ class RollingQueue:
     capacity by itself begins when no other node uses that key.
 
     For speed, each key has a bit: one mask per node says which keys it needs, and one says which
-    are used up.
+    are used up. `_waiting` has each node's position in the order, its mask and its name.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RollingQueue:
         in_flight: Iterable[str] = (),
     ) -> None:
         self._rules = rules
-        self._number = len(order)
+        self._node_count = len(order)
         self._in_flight = 0
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
         self._waiting = list[tuple[int, int, str]]()
@@ -54,7 +54,7 @@ class RollingQueue:
                 mask = sum(self._bits[key] for key in self._needs(name))
                 self._waiting.append((index, mask, name))
         self._used = Counter[str]()
-        self._used_up = 0
+        self._used_up_mask = 0
         for name in in_flight:
             self._begin(name)
 
@@ -78,19 +78,21 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
+        """Yield the nodes that may begin, with their indexes in `_waiting`."""
         if self._in_flight >= self._rules.in_flight:
             return
         # The keys that are used up, or kept for an earlier node.
-        closed = self._used_up
-        begun = self._number - len(self._waiting)
-        for index, (place, mask, name) in enumerate(self._waiting):
-            if not mask & closed and not self._exceeds_capacity(name):
+        unavailable = self._used_up_mask
+        begun = self._node_count - len(self._waiting)
+        for index, (position, mask, name) in enumerate(self._waiting):
+            if not mask & unavailable and not self._exceeds_capacity(name):
                 yield index, name
                 continue
             # Of the nodes that come before this one, all that do not wait have begun.
-            passed_by = begun - (place - index)
+            begun_before = position - index
+            passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
-                closed |= mask
+                unavailable |= mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
@@ -111,9 +113,9 @@ class RollingQueue:
     def _set_used(self, key: str, used: int) -> None:
         self._used[key] = used
         if used > 0 and used >= self._rules.capacity[key]:
-            self._used_up |= self._bits[key]
+            self._used_up_mask |= self._bits[key]
         else:
-            self._used_up &= ~self._bits[key]
+            self._used_up_mask &= ~self._bits[key]
 
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
@@ -125,16 +127,16 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     first = part[0]
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.capacity
-    uses = {demand.name: limits.use(demand.load, demand.holds) for demand in demands}
-    scarce = _scarce(uses.values(), capacity, first.most)
+    usages = {demand.name: limits.usage(demand) for demand in demands}
+    scarce_keys = _scarce_keys(usages.values(), capacity, first.most)
     holds = dict[str, dict[str, int]]()
-    for name, use in uses.items():
-        keys = sorted(use.keys() & scarce)
+    for name, usage in usages.items():
+        keys = sorted(usage.keys() & scarce_keys)
         if keys:
-            holds[name] = {key: use[key] for key in keys}
+            holds[name] = {key: usage[key] for key in keys}
     rules = Rolling(
         min(first.most, len(demands)),
-        capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
+        capacity={key: capacity.get(key, 0) for key in sorted(scarce_keys)},
         holds=holds,
     )
     refused = dict[str, PlaceWarning]()
@@ -143,8 +145,11 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     return replace(first, demands=demands, refused=refused, rolling=rules)
 
 
-def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
-    needs = grouped(item for taken in holds for item in taken.items())
+def _scarce_keys(
+    usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
+) -> set[str]:
+    """Return the keys of which some `most` nodes need more than there is."""
+    needs = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
     for key, amounts in needs.items():
         if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0):
@@ -153,14 +158,14 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """The other nodes keep their order. Slow nodes would otherwise run alone at the end."""
+    """Start slow nodes first, because they would run alone at the end; others keep their order."""
     if part.rolling is None:
         return part
-    slow = _SLOW * median(seconds.values())
+    slow_seconds = _SLOW * median(seconds.values())
 
     def rank(demand: NodeDemand) -> int:
-        own = seconds[demand.name]
-        return -own if own >= slow else 0
+        node_seconds = seconds[demand.name]
+        return -node_seconds if node_seconds >= slow_seconds else 0
 
     return replace(part, demands=tuple(sorted(part.demands, key=rank)))
 
@@ -168,12 +173,13 @@ def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
 Leaving = Mapping[str, Sequence[Pod]]
 
 
-def without_crowding(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
+def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
+    """Limit each group of nodes that some pods need, so that those away leave room for the pods."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
     for number, members in enumerate(_node_groups(wave, leaving, scheduler), start=1):
-        rules = _limit_group(
+        rules = _limit_node_group(
             rules, key=f"place:pods-{number}", members=members, leaving=leaving, scheduler=scheduler
         )
     return replace(wave, rolling=rules)
@@ -194,28 +200,31 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
     return groups
 
 
-def _limit_group(
+def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
     """Limit the nodes in flight so that their pods find room, by bisection."""
 
-    def demand(name: str) -> tuple[int, int]:
+    def requests_of(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]
         cpu = sum(request.cpu_milli for request in requests)
         memory = sum(request.memory for request in requests)
         return cpu, memory
+
+    most_first = sorted(members, key=requests_of, reverse=True)
+    worst = list(RollingQueue(rules, most_first).begin_all())
 
     def is_crowded(size: int) -> bool:
         pods_of = {name: leaving.get(name, ()) for name in worst[:size]}
         staying = _count_staying(pods_of, scheduler)
         if not staying:
             return False
-        alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
-        return staying > sum(alone)
+        staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
+        return staying > sum(staying_alone)
 
-    most_first = sorted(members, key=demand, reverse=True)
-    worst = list(RollingQueue(rules, most_first).begin_all())
-    most = bisect_left(range(2, len(worst) + 1), 1, key=is_crowded) + 1
+    # One node always goes; of the sizes above that, the last that is not crowded counts.
+    larger_sizes = range(2, len(worst) + 1)
+    most = 1 + bisect_left(larger_sizes, True, key=is_crowded)
     if most >= len(worst):
         return rules
     holds = dict(rules.holds)

@@ -47,24 +47,24 @@ class NodeDemand:
 class Rate:
     """How fast a budget lets pods go: `permits` of them at a time.
 
-    An evicted pod is gone after `ending` seconds; its replacement is ready after `turn` seconds.
+    An evicted pod is gone after `ending` seconds; its replacement is ready after `round_seconds`.
     `handover` is how many seconds after the cordon another controller opens the budget; 0 if it
     does not have to.
     """
 
     permits: int
     ending: int
-    turn: int
+    round_seconds: int
     handover: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """Return when all these pods are gone, if `held` permits do not come back."""
         at_once = max(1, self.permits - held)
         further_rounds = math.ceil(max(0, pods - at_once) / at_once)
-        return self.handover + self.ending + further_rounds * self.turn
+        return self.handover + self.ending + further_rounds * self.round_seconds
 
     def rounds_within(self, seconds: float) -> int:
-        further_rounds = int((seconds - self.ending) // max(1, self.turn))
+        further_rounds = int((seconds - self.ending) // max(1, self.round_seconds))
         return min(MOST_ROUNDS, max(1, further_rounds + 1))
 
 
@@ -84,12 +84,12 @@ class WaveLimits:
     most_rounds: int = MOST_ROUNDS
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def up_to(self, rounds: int) -> "WaveLimits":
+    def with_rounds_up_to(self, rounds: int) -> "WaveLimits":
         return replace(self, most_rounds=rounds)
 
     @property
-    def wider(self) -> "WaveLimits":
-        return self.up_to(self.most_rounds + 1)
+    def with_another_round(self) -> "WaveLimits":
+        return self.with_rounds_up_to(self.most_rounds + 1)
 
     def _rounds(self, key: str) -> int:
         return min(self.most_rounds, self.rounds.get(key, 1))
@@ -101,17 +101,17 @@ class WaveLimits:
                 self._capacity[key] = most * self._rounds(key)
         return self._capacity
 
-    def use(self, load: Load, holds: Load) -> Load:
+    def usage(self, demand: NodeDemand) -> Load:
         """Return what a node uses of `capacity`: what it holds counts in every round."""
-        if not holds:
-            return load
-        use = dict(load)
-        for key, need in holds.items():
-            if key in use:
-                use[key] += need * (self._rounds(key) - 1)
-        return use
+        if not demand.holds:
+            return demand.load
+        usage = dict(demand.load)
+        for key, need in demand.holds.items():
+            if key in usage:
+                usage[key] += need * (self._rounds(key) - 1)
+        return usage
 
-    def drain(self, nodes: Sequence[NodeDemand]) -> int:
+    def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
         load = sum_of(node.load for node in nodes)
         holds = sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)
@@ -137,6 +137,11 @@ _NOT_SERVING = ("Job",)
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
+    """How many pods of each owner may be away, and how many of them each node has.
+
+    They are owners without a budget, all of whose pods are on the rollout's nodes.
+    """
+
     allowed: Mapping[str, int]
     loads: Mapping[str, Load]
 
@@ -150,17 +155,18 @@ class UnbudgetedOwners:
         for node, node_pods in leaving.items():
             serving = (pod for pod in node_pods if _is_serving(pod))
             loads[node] = Counter(_owner_key(pod) for pod in serving if not index.covering(pod))
-        total = sum_of(loads.values())
+        total_load = sum_of(loads.values())
         allowed = dict[str, int]()
         for owner, count in replicas.items():
-            if count > 1 and total.get(owner, 0) >= count:
+            loses_all = total_load.get(owner, 0) >= count
+            if count > 1 and loses_all:
                 allowed[owner] = count - 1
-        limited = dict[str, Load]()
+        limited_loads = dict[str, Load]()
         for node, load in loads.items():
-            limited[node] = {owner: need for owner, need in load.items() if owner in allowed}
-        return cls(allowed, limited)
+            limited_loads[node] = {owner: need for owner, need in load.items() if owner in allowed}
+        return cls(allowed, limited_loads)
 
-    def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
+    def warnings_of(self, node: str) -> tuple[PlanWarning, ...]:
         warnings = list[PlanWarning]()
         for owner, need in sorted(self.loads.get(node, {}).items()):
             if need > self.allowed[owner]:
@@ -168,7 +174,7 @@ class UnbudgetedOwners:
         return tuple(warnings)
 
 
-def is_owner(key: str) -> bool:
+def is_owner_key(key: str) -> bool:
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
@@ -187,6 +193,6 @@ def pool_key(pool: str) -> str:
     return f"{_POOL}{pool}"
 
 
-def pool_of(key: str) -> str:
+def pool_in(key: str) -> str:
     """Return the pool whose limit this key is; empty for other keys."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

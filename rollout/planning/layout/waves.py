@@ -50,7 +50,7 @@ class Batch:
         is_canary = any(part.stage is WaveStage.CANARY for part in self.parts)
         return is_canary or any(demand.control_plane for demand in self.demands)
 
-    def own(self, limits: WaveLimits) -> WaveLimits:
+    def own_limits(self, limits: WaveLimits) -> WaveLimits:
         return replace(limits, size=self.most)
 
 
@@ -73,29 +73,35 @@ def lay_out(
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)
-    waves, bound = _workers(workers, limits, policy, ramp)
-    alone = [
+    waves, bound = _worker_waves(workers, limits, policy, ramp)
+    control_plane_waves = [
         Batch((demand,), (WavePart(stage=WaveStage.CONTROL_PLANE),)) for demand in control_plane
     ]
-    ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
-    return Layout(tuple(ordered), bound + len(alone), limits)
+    if policy.control_plane is ControlPlaneOrder.FIRST:
+        ordered = control_plane_waves + waves
+    else:
+        ordered = waves + control_plane_waves
+    return Layout(tuple(ordered), bound + len(control_plane_waves), limits)
 
 
-def _workers(
+def _worker_waves(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
+    """Return the waves, and the least number that any layout needs."""
     ordered = sorted(demands, key=_by_name)
     canary = (WavePart(stage=WaveStage.CANARY),)
     waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
     bound = len(waves)
-    for step, selected, narrower in _ramp_steps(ordered[policy.canary :], limits, ramp):
+    for step, selected, step_limits in _ramp_steps(ordered[policy.canary :], limits, ramp):
         groups = grouped((demand.group, demand) for demand in selected)
         for group in sorted(groups, key=natural_key):
             members = groups[group]
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             part = WavePart(step=step, group=zone)
-            waves += [Batch(wave, (part,), narrower.size) for wave in _pack(members, narrower)]
-            bound += _lower_bound(members, narrower)
+            waves += [
+                Batch(wave, (part,), step_limits.size) for wave in _pack(members, step_limits)
+            ]
+            bound += _lower_bound(members, step_limits)
     return waves, max(bound, _budget_bound(demands, limits))
 
 
@@ -104,8 +110,8 @@ def _ramp_steps(
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
     remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
     for number, size in enumerate(ramp[:-1], start=1):
-        narrower = replace(limits, size=min(size, limits.size))
-        yield number, remaining[:size], narrower
+        step_limits = replace(limits, size=min(size, limits.size))
+        yield number, remaining[:size], step_limits
         remaining = remaining[size:]
     if ramp:
         limits = replace(limits, size=min(ramp[-1], limits.size))
@@ -122,36 +128,36 @@ def _by_price(demand: NodeDemand) -> tuple[object, ...]:
 
 
 def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
-    return Counter(sum_of(limits.use(demand.load, demand.holds) for demand in demands))
+    return Counter(sum_of(limits.usage(demand) for demand in demands))
 
 
 def join_wave(
     wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
     """Return the wave with the waiting nodes that may join, and those that still wait."""
-    taken = dict(usage_of(wave, limits))
+    used = dict(usage_of(wave, limits))
     demands = list(wave)
-    staying = list[NodeDemand]()
+    still_waiting = list[NodeDemand]()
     for index, demand in enumerate(waiting):
         if len(demands) >= limits.size:
-            return tuple(demands), [*staying, *waiting[index:]]
-        needs = limits.use(demand.load, demand.holds)
-        if not _fits(needs, taken, limits.capacity):
-            staying.append(demand)
+            return tuple(demands), [*still_waiting, *waiting[index:]]
+        needs = limits.usage(demand)
+        if not _fits(needs, used, limits.capacity):
+            still_waiting.append(demand)
             continue
         demands.append(demand)
         for key, need in needs.items():
-            taken[key] = taken.get(key, 0) + need
-    return tuple(demands), staying
+            used[key] = used.get(key, 0) + need
+    return tuple(demands), still_waiting
 
 
-def _fits(needs: Load, taken: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node with these needs may join the wave whose nodes have `taken` this.
+def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
+    """Whether a node with these needs may join the wave whose nodes have `used` this.
 
-    A node that exceeds a limit by itself may go, but with no other node that uses that key.
+    A node that exceeds a limit by itself may go, but with no other node that usages that key.
     """
-    shared = [key for key in needs if taken.get(key)]
-    return all(taken[key] + needs[key] <= capacity.get(key, 0) for key in shared)
+    shared_keys = [key for key in needs if used.get(key)]
+    return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
 
 def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
@@ -160,17 +166,18 @@ def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
 
 def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
     bound = 0
-    uses = (limits.use(demand.load, demand.holds) for demand in demands)
-    for budget, amounts in grouped(item for use in uses for item in use.items()).items():
-        bound = max(bound, _groups_for(amounts, limits.capacity.get(budget, 0)))
+    usages = (limits.usage(demand) for demand in demands)
+    amounts_by_key = grouped(item for usage in usages for item in usage.items())
+    for budget, amounts in amounts_by_key.items():
+        bound = max(bound, _waves_needed(amounts, limits.capacity.get(budget, 0)))
     return bound
 
 
-def _groups_for(amounts: Sequence[int], allowed: int) -> int:
+def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
     # A node that uses the budget up needs a wave of its own; the others share waves.
-    alone = sum(1 for amount in amounts if amount >= max(1, allowed))
-    together = sum(amount for amount in amounts if amount < allowed)
-    return alone + (math.ceil(together / allowed) if together else 0)
+    nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
+    shared_amount = sum(amount for amount in amounts if amount < allowed)
+    return nodes_alone + (math.ceil(shared_amount / allowed) if shared_amount else 0)
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
@@ -183,12 +190,15 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
     while waiting:
         wave, waiting = join_wave((), waiting, limits)
         waves.append(tuple(sorted(wave, key=_by_price)))
-    return _cheapest_first(_without_smallest(_cheapest_first(waves), limits.wider))
+    # Another round for a few nodes is shorter than a wave of their own.
+    merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
+    return _cheapest_first(merged)
 
 
-def _without_smallest(
+def _merge_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
+    """Divide the smallest wave among the others; return `waves` if they cannot take all of it."""
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)
@@ -205,12 +215,14 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
     """
     capacity = limits.capacity
     ordered = sorted(demands, key=_by_price)
-    uses = {demand.name: limits.use(demand.load, demand.holds) for demand in ordered}
-    sharing = Counter(key for load in uses.values() for key in load)
+    usages = {demand.name: limits.usage(demand) for demand in ordered}
+    node_counts = Counter(key for usage in usages.values() for key in usage)
 
     def contention(demand: NodeDemand) -> float:
-        load = uses[demand.name]
-        return sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
+        shares = list[float]()
+        for key, need in usages[demand.name].items():
+            shares.append(node_counts[key] * need / max(1, capacity.get(key, 0)))
+        return sum(shares)
 
     return sorted(ordered, key=lambda demand: (demand.wait, contention(demand)), reverse=True)
 

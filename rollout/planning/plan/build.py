@@ -54,7 +54,7 @@ from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, with_pool_limits
 from rollout.planning.layout.reasons import wave_reasons
-from rollout.planning.layout.rolling import roll_parts, slow_first, without_crowding
+from rollout.planning.layout.rolling import limit_node_groups, roll_parts, slow_first
 from rollout.planning.layout.sharing import (
     MOST_ROUNDS,
     NodeDemand,
@@ -262,7 +262,9 @@ def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
     def lay_out(rounds: int) -> Layout:
-        return lay_out_pools(demands, simulator.limits.up_to(rounds), simulator.pools, quotas)
+        return lay_out_pools(
+            demands, simulator.limits.with_rounds_up_to(rounds), simulator.pools, quotas
+        )
 
     *fewer_rounds, most_rounds = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
     widest = lay_out(most_rounds)
@@ -290,7 +292,7 @@ def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> 
     for is_rolling, waves in groupby(layout.waves, lambda wave: _is_rolling(wave, simulator.pools)):
         group = list(waves)
         parts += roll_parts(group, simulator.limits) if is_rolling else group
-    limited = [without_crowding(part, simulator.leaving, scheduler) for part in parts]
+    limited = [limit_node_groups(part, simulator.leaving, scheduler) for part in parts]
     ordered = tuple(slow_first(part, simulator.seconds_away(part)) for part in limited)
     return replace(layout, waves=ordered, lower_bound=len(ordered))
 
@@ -306,7 +308,7 @@ def _warnings(
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings
-        yield from owners.all_at_once(name)
+        yield from owners.warnings_of(name)
         blocked.update((name, subject) for subject in drain.blocked_objects())
     for entry in simulated:
         if (entry.node, entry.object) not in blocked:

@@ -100,7 +100,7 @@ def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere,
 def _obstacles(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
     if demand.control_plane:
         return ("control-plane nodes go one at a time",)
-    limiting = obstacles(wave.demands, demand, wave.own(limits))
+    limiting = obstacles(wave.demands, demand, wave.own_limits(limits))
     reasons = [limit_words(limit).cause for limit in limiting]
     if demand.name in wave.refused:
         reasons.append(crowding(wave.refused[demand.name]))

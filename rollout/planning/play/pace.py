@@ -121,8 +121,8 @@ class Pace:
         ending = self.ending_of(owners, grace)
         starting = self.starting(owners)
         are_replaced_at_once = REPLACED_AT_ONCE.issuperset(owners.values())
-        turn = starting if are_replaced_at_once else ending + starting
-        return Rate(permits, ending, turn)
+        round_seconds = starting if are_replaced_at_once else ending + starting
+        return Rate(permits, ending, round_seconds)
 
     def starting(self, owners: Iterable[str]) -> int:
         """Return how long the slowest replacement takes to be ready; `owners` are UIDs.

@@ -43,7 +43,7 @@ class PodPlaces:
         demands = wave.demands
         still_waiting = list[NodeDemand]()
         if waiting:
-            demands, still_waiting = join_wave(demands, waiting, wave.own(limits))
+            demands, still_waiting = join_wave(demands, waiting, wave.own_limits(limits))
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._move_pods(names)

@@ -131,7 +131,7 @@ class Simulator:
         """Estimate a layout by its budgets' rates, without playing it."""
         pauses = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         other = round(pauses + self.pace.reboot(drain=0, nodes=1) + self.pace.usual_settle)
-        return sum(layout.limits.drain(wave.demands) + other for wave in layout.waves)
+        return sum(layout.limits.drain_seconds(wave.demands) + other for wave in layout.waves)
 
     @property
     def drain_delay(self) -> int:
@@ -147,7 +147,7 @@ class Simulator:
         seconds = dict[str, int]()
         for demand in batch.demands:
             last_run = round(last_run_seconds(self.nodes[demand.name]) or 0)
-            seconds[demand.name] = self.limits.drain((demand,)) + max(usual, last_run)
+            seconds[demand.name] = self.limits.drain_seconds((demand,)) + max(usual, last_run)
         return seconds
 
     def slowest_ending(self, names: Sequence[str]) -> int:
@@ -298,7 +298,7 @@ class _EstimatedRun(_WaveSimulation):
         simulator = self.simulator
         pace = simulator.pace
         slowest = simulator.slowest_ending(self.names)
-        ending = max(simulator.limits.drain(self.batch.demands), slowest)
+        ending = max(simulator.limits.drain_seconds(self.batch.demands), slowest)
         longest_wait = max(self._completion_waits.values())
         drain = simulator.drain_delay + min(longest_wait + max(self._timeouts.values()), ending)
         reboot = simulator.reboot_delay + pace.reboot(drain - longest_wait, len(self.names))
