@@ -23,7 +23,7 @@ from rollout.model.cluster import Pod
 from rollout.model.deployment import Deployment
 from rollout.model.drain_finding import Restarting
 from rollout.model.timestamps import whole_second
-from rollout.planning.drain.surge import claims_of_shared, surge_obstacle
+from rollout.planning.drain.surge import claims_of_shared_volumes, surge_obstacle
 from rollout.wording import text
 
 _TRIES = 5
@@ -133,4 +133,4 @@ class Restarts:
     def _shared_claims(self, pod: Pod) -> frozenset[str]:
         if not pod.claims:
             return frozenset()
-        return claims_of_shared(self.task.cluster.ask(read_volumes, self.deadline))
+        return claims_of_shared_volumes(self.task.cluster.ask(read_volumes, self.deadline))

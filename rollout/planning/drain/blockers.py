@@ -40,7 +40,7 @@ from rollout.wording.warnings import warning
 
 # These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
-_WHOLE = 100
+_HUNDRED = 100
 
 
 def drain_findings(
@@ -81,7 +81,7 @@ def drain_findings(
 def _overdue_findings(
     node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
 ) -> Iterator[Blocker | PlanWarning]:
-    seconds = headcount.overdue(pod) if pod.terminating else 0
+    seconds = headcount.seconds_overdue(pod) if pod.terminating else 0
     if not seconds:
         return
     subject = f"pod/{pod.key}"
@@ -100,7 +100,7 @@ def _grace_warnings(
     grace = rules.grace_of(pod.grace_period)
     if pod.terminating:
         # Another eviction can only shorten the grace period.
-        left = round(headcount.grace_left(pod))
+        left = round(headcount.grace_seconds_left(pod))
         grace = left if rules.grace_period is None else min(grace, left)
     if grace < rules.timeout:
         return
@@ -124,7 +124,7 @@ def _budget_findings(
     if len(names) > 1 and not bypasses_all:
         yield blocker(node, f"pod/{pod.key}", TwoBudgets(names))
         return
-    opening = storage_opening(pod)
+    opened_by_storage = storage_opening(pod)
     for budget in budgets:
         if bypasses(pod, budget):
             continue
@@ -132,9 +132,9 @@ def _budget_findings(
         is_closed = budget.disruptions_allowed <= 0
         controller = controller_of(budget, _pods_held_by(budget, evicted)) if is_closed else None
         restarted = surges.restarted(pod, budget)
-        if opening:
+        if opened_by_storage:
             if is_closed:
-                yield warning(node, subject, opening)
+                yield warning(node, subject, opened_by_storage)
         elif controller is not None:
             is_alone = headcount.is_alone(pod, budget, controller)
             managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
@@ -144,18 +144,20 @@ def _budget_findings(
         elif headcount.can_never_allow(budget):
             yield blocker(node, subject, _why_never_open(budget, headcount, pod, surges))
         elif is_closed:
-            yield _closed_budget(node, budget, headcount, patience=patience, evicted=evicted)
+            yield _closed_budget_finding(
+                node, budget, headcount, patience=patience, evicted=evicted
+            )
 
 
 def _pods_held_by(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
     return (pod for pod in pods if budget.covers(pod) and not bypasses(pod, budget))
 
 
-def _closed_budget(
+def _closed_budget_finding(
     node: str, budget: Budget, headcount: Headcount, patience: float, evicted: Sequence[Pod]
 ) -> Blocker | PlanWarning:
     subject = budget_subject(budget.key)
-    unready = headcount.in_the_way(budget, patience)
+    unready = headcount.unready_in_the_way(budget, patience)
     if not unready:
         closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
         return warning(node, subject, closed)
@@ -169,6 +171,7 @@ def _closed_budget(
 
 
 def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
+    """Return the warning if the pod's storage system opens its budget."""
     if pod.is_longhorns:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
@@ -215,8 +218,8 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
         return budget.desired_healthy - most + 1
     percent = int(budget.min_available.removesuffix("%"))
     # With 100 more pods, each percent is at least one pod that may be unavailable.
-    for more in range(1, _WHOLE + 1):
-        needed = -(-percent * (budget.expected_pods + more) // _WHOLE)
+    for more in range(1, _HUNDRED + 1):
+        needed = -(-percent * (budget.expected_pods + more) // _HUNDRED)
         if most + more > needed:
             return more
     return 0

@@ -65,20 +65,20 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 
     Pods whose UIDs are in `leaving` count as gone.
     """
-    least = rule.min_available
+    min_available = rule.min_available
     selector = parse_selector(rule.selector)
-    neighbors = [pod for pod in pods if pod.namespace == rule.namespace]
-    covered = [pod for pod in neighbors if selector.matches(pod.labels)]
+    in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
+    covered = [pod for pod in in_namespace if selector.matches(pod.labels)]
     healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
     return Budget(
         namespace=rule.namespace,
         name=rule.selector,
         selector=selector,
-        min_available=str(least),
+        min_available=str(min_available),
         max_unavailable="",
-        disruptions_allowed=max(0, healthy - least),
+        disruptions_allowed=max(0, healthy - min_available),
         current_healthy=healthy,
-        desired_healthy=least,
+        desired_healthy=min_available,
         expected_pods=len(covered),
         always_allow_unhealthy=False,
         critical=True,
@@ -99,7 +99,8 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
     return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
 
 
-def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+def guarding_budgets(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+    """Yield the keys of the budgets that the API server asks before it evicts the pod."""
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
@@ -150,6 +151,7 @@ class Headcount:
         return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
+        """Whether the budget needs a scale to count with, and its pods have no controller."""
         return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
@@ -158,6 +160,7 @@ class Headcount:
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
+        """Return how many evictions the budget allows now, or later if it allows none now."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         return 0 if self.can_never_allow(budget) else self.most_away(budget)
@@ -166,7 +169,7 @@ class Headcount:
         spare = self.most_healthy(budget) - budget.desired_healthy
         return max(0, budget.disruptions_allowed, spare)
 
-    def in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
+    def unready_in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
         """Return the pods that, long unready, keep the budget at zero disruptions."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_late(pod, patience))
@@ -175,6 +178,7 @@ class Headcount:
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
+        """Whether the controller has no other pod that could take the pod's role."""
         owner = pod.owner or controller
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
         return pods <= 1
@@ -182,10 +186,10 @@ class Headcount:
     def stays_pending(self, pod: Pod, patience: float) -> bool:
         return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
 
-    def overdue(self, pod: Pod) -> float:
+    def seconds_overdue(self, pod: Pod) -> float:
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
-    def grace_left(self, pod: Pod) -> float:
+    def grace_seconds_left(self, pod: Pod) -> float:
         """Return the seconds left of a terminating pod's grace period; 0 if it is over."""
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 

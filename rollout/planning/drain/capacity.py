@@ -84,6 +84,7 @@ class FreeCapacity:
             self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
+        # Each node has every port of the host once.
         uncounted = 1 if name.startswith(HOST_PORT) else _PLENTY
         return self.others.get(name, uncounted)
 
@@ -92,24 +93,24 @@ class FreeCapacity:
 class MatchingNodes:
     """The nodes that pods with the same node demands can be scheduled to.
 
-    `returns`: these pods tolerate cordons, so that closed nodes take them too.
+    `tolerates_cordons`: closed nodes take these pods, too.
     `minds_taint`: they prefer nodes without the soft taint.
     `names` are the names of `nodes`.
     `next` is the index at which the next search begins.
-    `too_much` are the smallest requests that found no room since the change number `closing`.
+    `too_much` are the smallest requests that found no room since the scheduler's `change`.
     `untainted` are the nodes without the soft taint; None until it is asked for.
-    `known` is how many nodes that lost the soft taint are already in `untainted`.
+    `untainted_read` is how many of the scheduler's `_untainted` it has already.
     """
 
     nodes: list[FreeCapacity]
-    returns: bool = False
+    tolerates_cordons: bool = False
     minds_taint: bool = False
     names: frozenset[str] = frozenset()
     next: int = 0
     too_much: Resources | None = None
-    closing: int = 0
+    change: int = 0
     untainted: "MatchingNodes | None" = None
-    known: int = 0
+    untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
         """Whether requests that were no larger have found no room."""
@@ -123,10 +124,7 @@ class MatchingNodes:
 
 
 def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return what is missing for a pod that fits on none of these nodes.
-
-    None: on each node, something else is missing.
-    """
+    """Return the resource that none of these nodes has enough of; None if there is none."""
     for name, amount in _amounts(requests):
         free = [max(0, _free_of(node, name)) for node in nodes]
         most = max(free)

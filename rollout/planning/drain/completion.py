@@ -43,7 +43,7 @@ class CompletionForecast:
         jobs = {job.uid: job for job in snapshot.jobs}
         return cls(jobs, dict(longest), snapshot.read_at)
 
-    def wait(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
+    def wait_seconds(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
         """Return how many seconds a drain waits for these pods, at most the timeout."""
         timeout = round(policy.timeout)
         wait = 0
@@ -65,7 +65,7 @@ class CompletionForecast:
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return how long the pod is likely to run; None if nothing tells.
+        """Return how long the pod is likely to run; None if unknown.
 
         Its deadline or that of its Job comes first, then the longest Job of the same CronJob.
         """
@@ -76,14 +76,14 @@ class CompletionForecast:
         if job and job.deadline is not None:
             limits.append((job.deadline, job.started_at))
         if limits:
-            return min(self._rest(seconds, since) for seconds, since in limits)
-        usual = self.longest.get(job.cron_job) if job else None
-        if job is None or usual is None:
+            return min(self._remaining(seconds, since) for seconds, since in limits)
+        longest = self.longest.get(job.cron_job) if job else None
+        if job is None or longest is None:
             return None
         # A Job that has run longer than any before may end at any time, or never.
-        return self._rest(usual, job.started_at) or None
+        return self._remaining(longest, job.started_at) or None
 
-    def _rest(self, seconds: int, since: str) -> int:
+    def _remaining(self, seconds: int, since: str) -> int:
         return max(0, seconds - round(seconds_since(since, self.now)))
 
 
@@ -93,6 +93,6 @@ def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dic
     seconds = dict[str, float]()
     for pod in completing_pods(snapshot.pods, policy):
         if pod.owner is not None:
-            left = forecast.wait((pod,), policy.completion)
+            left = forecast.wait_seconds((pod,), policy.completion)
             seconds[pod.owner.uid] = max(left, seconds.get(pod.owner.uid, 0))
     return seconds

@@ -28,9 +28,9 @@ def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
     if budget.owner is not None and not budget.owner.is_of_kubernetes:
         return budget.owner
     controllers = [_controller_of_pod(pod) for pod in pods]
-    if None in controllers:
+    if not controllers or None in controllers:
         return None
-    return next(iter(controllers), None)
+    return controllers[0]
 
 
 def _controller_of_pod(pod: Pod) -> OwnerRef | None:
@@ -48,6 +48,7 @@ def controller_key(namespace: str, controller: OwnerRef) -> str:
 
 
 def controller_in(key: str) -> str:
+    """Return the controller that the key names; empty for other keys."""
     return key.removeprefix(_KEY) if key.startswith(_KEY) else ""
 
 
@@ -67,9 +68,9 @@ class NodeControllers:
         keys = set[str]()
         awaited = set[str]()
         for pod in pods:
-            mover = _controller_of_pod(pod)
-            if mover is not None:
-                keys.add(controller_key(pod.namespace, mover))
+            pod_controller = _controller_of_pod(pod)
+            if pod_controller is not None:
+                keys.add(controller_key(pod.namespace, pod_controller))
             for budget in index.covering(pod):
                 controller = None if bypasses(pod, budget) else controller_of(budget, (pod,))
                 if controller is None:

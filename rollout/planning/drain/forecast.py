@@ -10,7 +10,13 @@ from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
 from rollout.model.text import grouped
 from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
-from rollout.planning.drain.budgets import BudgetIndex, Headcount, Load, critical_budget, guards
+from rollout.planning.drain.budgets import (
+    BudgetIndex,
+    Headcount,
+    Load,
+    critical_budget,
+    guarding_budgets,
+)
 from rollout.planning.drain.completion import CompletionForecast
 from rollout.planning.drain.controllers import NodeControllers
 from rollout.planning.drain.scheduler import Scheduler
@@ -142,7 +148,7 @@ class DrainForecaster:
         completion = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
-        budgets_of = {pod.uid: tuple(guards(pod, self.index)) for pod in evicted}
+        budgets_of = {pod.uid: tuple(guarding_budgets(pod, self.index)) for pod in evicted}
         surging = self._surging(evicted, budgets_of)
         guarded = dict[str, tuple[str, ...]]()
         surged = dict[str, tuple[str, ...]]()
@@ -169,7 +175,7 @@ class DrainForecaster:
             holds=holds,
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
-            wait_seconds=self.completion.wait(awaited, completion),
+            wait_seconds=self.completion.wait_seconds(awaited, completion),
             surging=surging,
             next_version=candidate.inputs.versions.after_staged(facts),
         )
@@ -207,7 +213,7 @@ class DrainForecaster:
             # Pods that nothing replaces are away until the node is back, like those that stay.
             unreplaced = guarded.keys() - {pod.uid for pod in moving}
             holds = _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
-            down = [pod for pod in staying if not self.scheduler.returns(pod)]
+            down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
             stuck_budgets = list[Blocker]()
             for key, most in most_away.items():
                 lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]

@@ -52,15 +52,15 @@ class Tally:
     def remove(self, node: str) -> None:
         self._change(node, -1)
 
-    def _change(self, node: str, by: int) -> None:
-        self.total += by
-        value = self.domains.by_node.get(node)
-        if value is None:
+    def _change(self, node: str, change: int) -> None:
+        self.total += change
+        domain = self.domains.by_node.get(node)
+        if domain is None:
             return
-        before = self.counts.get(value, 0)
-        self.counts[value] = before + by
+        before = self.counts.get(domain, 0)
+        self.counts[domain] = before + change
         self._domains_by_count[before] -= 1
-        self._domains_by_count[before + by] += 1
+        self._domains_by_count[before + change] += 1
         if not self._domains_by_count[before]:
             del self._domains_by_count[before]
 
@@ -76,8 +76,8 @@ class Tally:
         return (count for count, number in self._domains_by_count.items() if count and number > 0)
 
     def _has_empty_domain(self) -> bool:
-        occupied = sum(self._domains_by_count[count] for count in self._nonzero_counts())
-        return len(self.domains.values) > occupied
+        nonempty = sum(self._domains_by_count[count] for count in self._nonzero_counts())
+        return len(self.domains.values) > nonempty
 
 
 _ANY_NUMBER = 1 << 30
@@ -88,25 +88,25 @@ _TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 class TopologyCheck:
     """Requires `least` to `most` of the tally's pods in the node's domain.
 
-    `needed`: a node without the topology key fails.
+    `needs_topology`: a node without the topology key fails.
     """
 
     tally: Tally
     rule: PlacementRule
     least: int = 0
     most: int = _ANY_NUMBER
-    needed: bool = False
+    needs_topology: bool = False
 
     def admits(self, node: Node) -> bool:
-        value = node.labels.get(self.tally.domains.topology)
-        if value is None:
-            return not self.needed
-        return self.least <= self.tally.counts.get(value, 0) <= self.most
+        domain = node.labels.get(self.tally.domains.topology)
+        if domain is None:
+            return not self.needs_topology
+        return self.least <= self.tally.counts.get(domain, 0) <= self.most
 
     @property
     def is_hopeless(self) -> bool:
         """Whether no node can pass; False does not mean that one can."""
-        return self.needed and not self.tally.has_at_most(self.most)
+        return self.needs_topology and not self.tally.has_at_most(self.most)
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +168,7 @@ class Neighbors:
         self._node_of: dict[str, str] = {}
         self._domains: dict[tuple[object, ...], TopologyDomains] = {}
         self._tallies: dict[tuple[object, ...], Tally] = {}
-        self._carriers: dict[tuple[object, ...], Tally] = {}
+        self._repelling_pods: dict[tuple[object, ...], Tally] = {}
         for group in self._groups:
             self._count_repulsions(group)
 
@@ -193,14 +193,15 @@ class Neighbors:
         return tuple(_checks(group, group.demands, closed))
 
     def _count_repulsions(self, group: _PodGroup) -> None:
+        """Count the group's pods by its anti-affinity terms, for the pods that these select."""
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
-            if term_key not in self._carriers:
-                carriers = Tally(self._domains_of_all_nodes(term.topology))
-                self._carriers[term_key] = carriers
-                for target in self._selected(term_key):
-                    target.repelled_by.append(carriers)
-            self._fill(self._carriers[term_key], [group])
+            if term_key not in self._repelling_pods:
+                repelling_pods = Tally(self._domains_of_all_nodes(term.topology))
+                self._repelling_pods[term_key] = repelling_pods
+                for target in self._groups_of_term(term_key):
+                    target.repelled_by.append(repelling_pods)
+            self._fill(self._repelling_pods[term_key], [group])
 
     def _demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
@@ -209,39 +210,45 @@ class Neighbors:
         attractions = list[Tally]()
         for term_key in affinity:
             others = [other for other in affinity if other != term_key]
-            attractions.append(self._term(term_key, *others))
+            attractions.append(self._tally_of_terms(term_key, *others))
         return _Demands(
-            repulsions=tuple(self._term(term_key) for term_key in anti_affinity),
+            repulsions=tuple(self._tally_of_terms(term_key) for term_key in anti_affinity),
             attractions=tuple(attractions),
-            joins_itself=all(group in self._selected(term_key) for term_key in affinity),
-            spreads=tuple(self._spread(spread, group) for spread in placement.spreads),
+            joins_itself=all(group in self._groups_of_term(term_key) for term_key in affinity),
+            spreads=tuple(self._tally_of_spread(spread, group) for spread in placement.spreads),
         )
 
-    def _term(self, *terms: _TermKey) -> Tally:
-        """Count the pods that match all terms, by the first term's topology."""
+    def _tally_of_terms(self, *terms: _TermKey) -> Tally:
+        """Count the pods that match all terms, by the first term's topology.
+
+        kube-scheduler counts a pod for affinity only if it matches all of the terms.
+        """
 
         def matching() -> set[_PodGroup]:
-            return set.intersection(*(set(self._selected(term)) for term in terms))
+            return set.intersection(*(set(self._groups_of_term(term)) for term in terms))
 
         topology, _selector, _namespaces = terms[0]
-        return self._tally(terms, self._domains_of_all_nodes(topology), matching)
+        return self._tally_for(terms, self._domains_of_all_nodes(topology), matching)
 
-    def _tally(
+    def _tally_for(
         self,
         key: tuple[object, ...],
         domains: TopologyDomains,
-        selected: Callable[[], Iterable[_PodGroup]],
+        select: Callable[[], Iterable[_PodGroup]],
     ) -> Tally:
+        """Return the cached tally for this key; it counts the groups that `select` returns."""
         if key not in self._tallies:
             tally = self._tallies[key] = Tally(domains)
-            self._fill(tally, selected())
+            self._fill(tally, select())
         return self._tallies[key]
 
-    def _spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
+    def _tally_of_spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
         selector = spread.selects_for(group.labels)
         domains = self._domains_of_spread(spread, group)
         key = (id(domains), group.namespace, selector)
-        tally = self._tally(key, domains, lambda: self._within(group.namespace, selector))
+        tally = self._tally_for(
+            key, domains, lambda: self._groups_matching(group.namespace, selector)
+        )
         return spread, tally, int(selector.matches(group.labels))
 
     def _fill(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
@@ -279,9 +286,9 @@ class Neighbors:
             tuple(self._namespaces_of(term, group.namespace)),
         )
 
-    def _selected(self, term_key: _TermKey) -> list[_PodGroup]:
+    def _groups_of_term(self, term_key: _TermKey) -> list[_PodGroup]:
         _topology, selector, namespaces = term_key
-        return [group for name in namespaces for group in self._within(name, selector)]
+        return [group for name in namespaces for group in self._groups_matching(name, selector)]
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
         """Return the namespaces of the pods that the term is about.
@@ -299,7 +306,7 @@ class Neighbors:
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
-    def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
+    def _groups_matching(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
         requirement = first_naming_values(selector.requirements)
         candidates = list[_PodGroup]()
         if requirement is None:
@@ -318,14 +325,14 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
-        yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needed=True)
-    for spread, tally, own in demands.spreads:
-        most = _least(spread, tally, closed) + spread.max_skew - own
-        yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needed=True)
+        yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needs_topology=True)
+    for spread, tally, counts_itself in demands.spreads:
+        most = _global_minimum(spread, tally, closed) + spread.max_skew - counts_itself
+        yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needs_topology=True)
 
 
-def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    """Return the global minimum of the scheduler's skew."""
+def _global_minimum(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
+    """Return the least count of any domain, which the skew is measured from."""
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0

@@ -28,9 +28,9 @@ class Scheduler:
 
     `volumes` are by claim (`namespace/name`). `closed` has the names of nodes that take no pods.
     `_tainted` have the soft taint; `_untainted` had it, in the order in which they lost it.
-    `_closing` counts changes that may make room, after which a cached `too_much` is stale.
-    `_where` has the node of each pod that was moved, by UID.
-    `_matchings` and `_alike` cache the matching nodes, by object identity and by demand.
+    `_change` counts changes that may make room, after which a cached `too_much` is stale.
+    `_moved_to` has the node of each pod that was moved, by UID; empty while it is on none.
+    `_matching_by_identity` and `_matching_by_demand` cache the matching nodes.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -39,10 +39,10 @@ class Scheduler:
     closed: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
     _untainted: list[str] = field(default_factory=list)
-    _closing: int = 0
-    _where: dict[str, str] = field(default_factory=dict)
-    _matchings: dict[tuple[object, ...], MatchingNodes] = field(default_factory=dict)
-    _alike: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
+    _change: int = 0
+    _moved_to: dict[str, str] = field(default_factory=dict)
+    _matching_by_identity: dict[tuple[object, ...], MatchingNodes] = field(default_factory=dict)
+    _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -64,7 +64,7 @@ class Scheduler:
 
     def close(self, names: Iterable[str]) -> None:
         self.closed = frozenset(names)
-        self._closing += 1
+        self._change += 1
 
     def taint(self, names: Iterable[str]) -> None:
         self._tainted.update(names)
@@ -75,20 +75,19 @@ class Scheduler:
         self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
-        where = self.node_of(pod)
-        self.nodes[where].remove(pod.requests)
-        self._where[pod.uid] = ""
+        self.nodes[self.node_of(pod)].remove(pod.requests)
+        self._moved_to[pod.uid] = ""
         if self.neighbors.has_rules:
             self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].add(pod.requests)
-        self._where[pod.uid] = node
+        self._moved_to[pod.uid] = node
         if self.neighbors.has_rules:
             self.neighbors.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
-        return self._where.get(pod.uid, pod.node)
+        return self._moved_to.get(pod.uid, pod.node)
 
     @contextmanager
     def emptied(
@@ -109,13 +108,13 @@ class Scheduler:
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving
-        number = sum(map(len, leaving.values()))
-        has_moved = number > 0
-        while has_moved:
-            before = number
+        count = sum(map(len, leaving.values()))
+        may_move_more = count > 0
+        while may_move_more:
+            count_before = count
             staying = {name: self._move_away(name, pods) for name, pods in staying.items()}
-            number = sum(map(len, staying.values()))
-            has_moved = 0 < number < before
+            count = sum(map(len, staying.values()))
+            may_move_more = 0 < count < count_before
         return {name: pods for name, pods in staying.items() if pods}
 
     def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
@@ -124,9 +123,10 @@ class Scheduler:
                 if self.node_of(pod) != name:
                     self.take_out(pod)
                     self.put(pod, name)
-        self._closing += 1
+        self._change += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Move the pods off this node, and return those that stay."""
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
@@ -145,27 +145,30 @@ class Scheduler:
         """
         matching = self._matching(pod)
         if self._is_full_for(pod, matching):
-            return self._place_back(pod, matching)
+            return self._place_on_closed(pod, matching)
         checks = self.neighbors.checks(pod, self.closed) if self.neighbors.has_rules else ()
         best = None
-        preferred = self._without_taint(matching) if self._tainted else None
+        preferred = self._nodes_without_taint(matching) if self._tainted else None
         if preferred and not self._is_full_for(pod, preferred):
-            best = self._best(pod, preferred, checks)
+            best = self._emptiest(pod, preferred, checks)
         if best is None:
-            best = self._best(pod, matching, checks)
-        return best.name if best else self._place_back(pod, matching)
+            best = self._emptiest(pod, matching, checks)
+        return best.name if best else self._place_on_closed(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        if matching.closing != self._closing:
-            matching.closing = self._closing
+        if matching.change != self._change:
+            matching.change = self._change
             matching.too_much = None
         return matching.is_too_small_for(pod.requests)
 
-    def _best(
+    def _emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
         """Return the emptiest of a few nodes that take the pod."""
-        best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
+        best = max(
+            self._find_nodes(pod, matching, checks), key=attrgetter("free_share"), default=None
+        )
+        # If a node has room, the rules exclude it, and not the requests.
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
         return best
@@ -174,47 +177,46 @@ class Scheduler:
         open_nodes = (free for free in matching.nodes if free.name not in self.closed)
         return any(free.takes(pod.requests) for free in open_nodes)
 
-    def _without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
+    def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
+        """Return the nodes to try first; None if the taint makes no difference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
             matching.untainted = MatchingNodes(nodes)
         else:
-            for name in self._untainted[matching.known :]:
+            for name in self._untainted[matching.untainted_read :]:
                 if name in matching.names:
                     matching.untainted.nodes.append(self.nodes[name])
                     matching.untainted.too_much = None
-        matching.known = len(self._untainted)
+        matching.untainted_read = len(self._untainted)
         return matching.untainted
 
-    def _place_back(self, pod: Pod, matching: MatchingNodes) -> str:
-        if not matching.returns:
+    def _place_on_closed(self, pod: Pod, matching: MatchingNodes) -> str:
+        if not matching.tolerates_cordons:
             return ""
         checks = self.neighbors.checks(pod, self.closed)
-        free = next(self._open(pod, matching, checks, closed=True), None)
+        free = next(self._find_nodes(pod, matching, checks, among_closed=True), None)
         return free.name if free else ""
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
         return self._matching(pod).names
 
-    def returns(self, pod: Pod) -> bool:
-        return self._matching(pod).returns
-
-    def _elsewhere(self, pod: Pod) -> list[FreeCapacity]:
-        return [free for free in self._matching(pod).nodes if free.name not in self.closed]
+    def tolerates_cordons(self, pod: Pod) -> bool:
+        return self._matching(pod).tolerates_cordons
 
     def nowhere(self, pod: Pod) -> findings.Nowhere:
-        elsewhere = self._elsewhere(pod)
-        if not elsewhere:
+        """Return why no open node takes the pod."""
+        open_nodes = [free for free in self._matching(pod).nodes if free.name not in self.closed]
+        if not open_nodes:
             volumes = self._volumes_of(pod)
-            if volumes and all(self._holds(volume, pod.node) for volume in volumes):
+            if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()
-        roomy = [free for free in elsewhere if free.takes(pod.requests)]
-        if not roomy:
-            return findings.NoRoom(pod.requests, shortage(pod.requests, elsewhere))
-        return findings.RulesExclude(self._failed_rules(pod, roomy))
+        with_room = [free for free in open_nodes if free.takes(pod.requests)]
+        if not with_room:
+            return findings.NoRoom(pod.requests, shortage(pod.requests, open_nodes))
+        return findings.RulesExclude(self._failed_rules(pod, with_room))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the rules that keep the pod off these nodes: the first that each one fails.
@@ -230,23 +232,23 @@ class Scheduler:
                     break
         return tuple(dict.fromkeys(checks[number].rule for number in sorted(first_failed)))
 
-    def _holds(self, volume: PersistentVolume, node: str) -> bool:
+    def _can_mount(self, volume: PersistentVolume, node: str) -> bool:
         if node not in self.nodes:
             return False
         labels = self.nodes[node].node.labels
         return any(term.holds(node, labels) for term in volume.node_terms)
 
-    def _open(
+    def _find_nodes(
         self,
         pod: Pod,
         matching: MatchingNodes,
         checks: Sequence[TopologyCheck],
         *,
-        closed: bool = False,
+        among_closed: bool = False,
     ) -> Iterator[FreeCapacity]:
         """Yield the first few nodes that can take the pod, from where the last search ended.
 
-        They are open nodes, or closed ones if `closed`.
+        They are open nodes, or closed ones if `among_closed`.
         """
         if any(check.is_hopeless for check in checks):
             return
@@ -255,7 +257,8 @@ class Scheduler:
         yielded = 0
         for index in chain(range(matching.next, len(nodes)), range(matching.next)):
             free = nodes[index]
-            if (free.name in self.closed) is not closed or not free.takes(requests):
+            is_closed = free.name in self.closed
+            if is_closed is not among_closed or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
@@ -265,36 +268,38 @@ class Scheduler:
                 return
 
     def _matching(self, pod: Pod) -> MatchingNodes:
-        """Pods of one snapshot share objects, so look up by identity first."""
+        # Pods of one snapshot share objects, so look up by identity first.
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
-        matching = self._matchings.get(key)
+        matching = self._matching_by_identity.get(key)
         if matching is None:
-            matching = self._matchings[key] = self._matching_of(PodDemand.of(pod, volumes))
+            matching = self._matching_by_identity[key] = self._matching_of(
+                PodDemand.of(pod, volumes)
+            )
         return matching
 
     def _matching_of(self, demand: PodDemand) -> MatchingNodes:
-        if demand not in self._alike:
-            nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
+        if demand not in self._matching_by_demand:
+            nodes = [free for free in self._candidates(demand) if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
-            self._alike[demand] = MatchingNodes(
+            self._matching_by_demand[demand] = MatchingNodes(
                 nodes,
-                returns=demand.tolerates_cordons,
+                tolerates_cordons=demand.tolerates_cordons,
                 minds_taint=demand.minds_soft_taint,
                 names=names,
             )
-        return self._alike[demand]
+        return self._matching_by_demand[demand]
 
-    def _likely(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return only nodes with a label that the demand names, because they are few."""
+    def _candidates(self, demand: PodDemand) -> Iterable[FreeCapacity]:
+        """Return the few nodes with a label that the demand names; all if it names none."""
         labels = demand.named_labels
         if not labels:
             return self.nodes.values()
-        likely = dict[str, FreeCapacity]()
+        candidates = dict[str, FreeCapacity]()
         for key, value in labels:
             for free in self._nodes_by_value(key).get(value, ()):
-                likely[free.name] = free
-        return likely.values()
+                candidates[free.name] = free
+        return candidates.values()
 
     def _nodes_by_value(self, label: str) -> Mapping[str, Sequence[FreeCapacity]]:
         if label not in self._by_label:

@@ -22,21 +22,21 @@ class Surges:
     """Finds out for each pod whether a restart of its Deployment moves it without a gap.
 
     `deployments` are by namespace/name. `shared_claims` are those (namespace/name) whose volumes
-    several nodes can mount at once. `is_on`: the drain restarts Deployments.
+    several nodes can mount at once. `restarts`: the drain restarts Deployments.
     """
 
     deployments: Mapping[str, Deployment]
     shared_claims: frozenset[str]
-    is_on: bool
+    restarts: bool
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: DrainPolicy) -> "Surges":
         deployments = {deployment.key: deployment for deployment in snapshot.deployments}
-        return cls(deployments, claims_of_shared(snapshot.volumes), policy.restarts)
+        return cls(deployments, claims_of_shared_volumes(snapshot.volumes), policy.restarts)
 
     def restarted(self, pod: Pod, budget: Budget) -> Deployment | None:
         """Return the Deployment that the drain restarts because of the budget."""
-        restart = self.restart_of(pod, budget) if self.is_on else None
+        restart = self.restart_of(pod, budget) if self.restarts else None
         return restart if isinstance(restart, Deployment) else None
 
     def restart_of(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
@@ -66,7 +66,7 @@ def _deployment_name(pod: Pod, owner: OwnerRef) -> str:
     return owner.name.removesuffix(suffix)
 
 
-def claims_of_shared(volumes: Iterable[PersistentVolume]) -> frozenset[str]:
+def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[str]:
     return frozenset(volume.claim for volume in volumes if volume.is_shared)
 
 

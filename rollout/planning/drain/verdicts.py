@@ -215,6 +215,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
+        # Filters that let the pod be evicted do not end the chain: a later one may refuse it.
         if ruling.action is not Action.EVICT:
             return PodVerdict(
                 pod,
@@ -225,11 +226,10 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             )
         reason = finding.kind
     if refusals:
-        reason = refusals[0].kind
         return PodVerdict(
             pod,
             action=Action.REFUSE,
-            reason=reason,
+            reason=refusals[0].kind,
             because=tuple(refusals),
             warnings=tuple(warnings),
         )
@@ -238,8 +238,9 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 def _is_ordinary(pod: Pod) -> bool:
     """Whether no filter applies: a shortcut for most pods of a large cluster."""
-    special = pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod)
-    return not special and pod.owner is not None and not of_daemon_set(pod)
+    if pod.owner is None or of_daemon_set(pod):
+        return False
+    return not (pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod))
 
 
 def _usual_reason(pod: Pod) -> VerdictReason:

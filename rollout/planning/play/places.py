@@ -11,7 +11,7 @@ from rollout.model.cluster import Pod, budget_subject
 from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import PlanWarning
 from rollout.model.warning_finding import BudgetCrowded, DownMeanwhile, PlaceWarning, StaysHere
-from rollout.planning.drain.budgets import guards
+from rollout.planning.drain.budgets import guarding_budgets
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
@@ -107,7 +107,7 @@ class PodPlaces:
     def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
         """Warn of pods that stay, and of budgets whose permits they could use up."""
         scheduler = self.flow.scheduler
-        down = [pod for pod in staying if not scheduler.returns(pod)]
+        down = [pod for pod in staying if not scheduler.tolerates_cordons(pod)]
         is_room_short = False
         for pod in down:
             nowhere = scheduler.nowhere(pod)
@@ -117,15 +117,15 @@ class PodPlaces:
             # If room is short, it is chance which of the pods stay.
             yield from self._crowded_budgets(leaving, leaving if is_room_short else down)
         for pod in staying:
-            if scheduler.returns(pod):
+            if scheduler.tolerates_cordons(pod):
                 yield PlaceWarning(f"pod/{pod.key}", StaysHere())
 
     def _crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
         index = self.flow.index
-        budgets_at_risk = {key for pod in maybe_down for key in guards(pod, index)}
-        counts = Counter(key for pod in leaving for key in guards(pod, index))
+        budgets_at_risk = {key for pod in maybe_down for key in guarding_budgets(pod, index)}
+        counts = Counter(key for pod in leaving for key in guarding_budgets(pod, index))
         for key, number in counts.items():
             most = self.allowed.get(key, 0)
             if number > most and key in budgets_at_risk:

@@ -16,7 +16,7 @@ from math import inf
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
 from rollout.model.text import grouped, natural_key
-from rollout.planning.drain.budgets import BudgetIndex, guards
+from rollout.planning.drain.budgets import BudgetIndex, guarding_budgets
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.play.pace import ORDERED, REPLACED_AT_ONCE, Pace
 
@@ -356,7 +356,7 @@ class PodFlow:
         return self._traits_by_pod[pod.uid]
 
     def _traits_of(self, pod: Pod) -> _Traits:
-        keys = tuple(guards(pod, self.index))
+        keys = tuple(guarding_budgets(pod, self.index))
         uid = _owner(pod)
         cache_key = (uid, keys, pod.grace_period)
         if cache_key not in self._traits_cache:
