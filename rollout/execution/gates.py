@@ -257,11 +257,11 @@ class PolicyGates:
             finding = findings.WindowTooShort(
                 left=Duration(round(left)),
                 needed=Duration(round(needed)),
-                ends_in_freeze=bool(schedule.freezing(opening.end)),
+                ends_in_freeze=bool(schedule.active_freezes(opening.end)),
                 opens=schedule.next_opening(now),
             )
         wait = self._policy.windows.wait
-        return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.own)
+        return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.pool_windows)
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
         """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""

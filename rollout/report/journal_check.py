@@ -150,7 +150,7 @@ class _Process:
         # Without it, only limits that are no percentage are computed, which do not use it.
         selected = self.selected or 0
         if self._can_compute(policy.max_unavailable):
-            self.limit = AwayLimit.of(policy, selected, asked_for=requested_nodes(plan), nodes=())
+            self.limit = AwayLimit.of(policy, selected, requested=requested_nodes(plan), nodes=())
         if self._can_compute(policy.max_failures):
             self.most_failures = policy.failures_allowed(selected)
 

@@ -46,7 +46,7 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {state}{waits}"
         # A freeze need not say so again.
         waits = ""
-    frozen = schedule.freezing(now)
+    frozen = schedule.active_freezes(now)
     if frozen:
         state = "frozen"
         # Beside windows, the line above says when the next one opens.

@@ -69,7 +69,7 @@ _KIND_OF_REASON = {
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
     pool_by_node = pools_of(policy).members(select_nodes(nodes, selection))
-    return AwayLimit.of(policy, len(pool_by_node), asked_for=pool_by_node, nodes=nodes)
+    return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ def test_an_ordinal_weekday_is_that_of_the_months_calendar(
     expected = {
         month: [week[number] for week in rows if week[number]][nth] for month, rows in weeks.items()
     }
-    assert {day for day in FOUR_YEARS if days.has(day)} == {
+    assert {day for day in FOUR_YEARS if days.includes(day)} == {
         day for day in FOUR_YEARS if expected[day.year, day.month] == day.day
     }
 
@@ -217,7 +217,7 @@ def test_an_ordinal_weekday_is_that_of_the_months_calendar(
     ],
 )
 def test_dates_of_one_year_and_of_each(written: str, begins: str, ends: str, times: int) -> None:
-    had = [day for day in FOUR_YEARS if any(days.has(day) for days in parse_days(written, ""))]
+    had = [day for day in FOUR_YEARS if any(days.includes(day) for days in parse_days(written, ""))]
     assert str(had[0]) == begins
     assert str(had[-1]) == ends
     assert len(had) == times

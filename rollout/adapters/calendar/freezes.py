@@ -16,7 +16,7 @@ from rollout.adapters.calendar.lines import Block, ContentLine, Patience, read_c
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
-from rollout.planning.eligibility.windows import Opening, join
+from rollout.planning.eligibility.windows import Opening, join_overlapping
 
 _PAST = timedelta(days=2)
 _FUTURE = timedelta(days=731)
@@ -47,7 +47,7 @@ def read_calendar(
         raise UsageError(message, hint=_HINT) from error
     horizon = Opening(now - _PAST, now + _FUTURE)
     try:
-        freezes = join(_openings(content, horizon, zone, Patience.of(seconds)))
+        freezes = join_overlapping(_openings(content, horizon, zone, Patience.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         # A CalendarError is a ValueError. Libraries raise the others for invalid files.
         raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error

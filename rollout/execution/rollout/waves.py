@@ -365,12 +365,12 @@ class WaveRunner:
             waiting.patience = Deadline(self.clock, self.settle_timeout)
         if not waiting.patience.expired:
             return _WAIT
-        full = self.away_limit.full(waiting.nodes, self.unavailable())
+        full = self.away_limit.waiting_by_limit(waiting.nodes, self.unavailable())
         return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):
-            for why in self.away_limit.full(waiting, self.unavailable()):
+            for why in self.away_limit.waiting_by_limit(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
     def _enter_results(

@@ -87,29 +87,30 @@ class AwayLimit:
 
     @classmethod
     def of(
-        cls, policy: Policy, total: int, asked_for: Mapping[str, str], nodes: Iterable[Node]
+        cls, policy: Policy, total: int, requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
         """Return the limits in nodes. Percentages refer to `total`, or to a pool's requested nodes.
 
-        `asked_for` are the pools of the requested nodes, by name; labels say those of the others.
+        `requested` has the pools of the requested nodes, by name; labels say those of other nodes.
         """
-        sizes = Counter(asked_for.values())
+        sizes = Counter(requested.values())
         limits = {}
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
-        members = {**pools_of(policy).members(nodes), **asked_for}
+        members = {**pools_of(policy).members(nodes), **requested}
         return cls(policy.max_unavailable.of(total), limits, members)
 
     def beside(self, away: Collection[str]) -> "AwayLimit":
         """Return what the nodes that are away leave of the limit; it may be negative."""
-        gone = Counter(self.members.get(name, "") for name in away)
-        left = {name: most - gone[name] for name, most in self.limits.items()}
-        return replace(self, most=self.most - len(away), limits=left)
+        away_by_pool = Counter(self.members.get(name, "") for name in away)
+        limits = {pool: most - away_by_pool[pool] for pool, most in self.limits.items()}
+        return replace(self, most=self.most - len(away), limits=limits)
 
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
+        """Yield the nodes that use up a limit for the `planned` pools."""
         if self.most < 1 and planned:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
@@ -132,9 +133,10 @@ class AwayLimit:
             return None
         return UnavailableLimit(limit, of_pool, pool)
 
-    def full(
+    def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
+        """Return the nodes that have to wait, by the limit that the nodes `away` use up."""
         reasons = [(self.why_full(node.name, away), node) for node in waiting]
         return grouped((reason, node) for reason, node in reasons if reason)
 
@@ -165,7 +167,7 @@ class ControlPlane:
         ]
         static_pods.sort(key=lambda pod: pod.key)
         voters = {node.name for node in members if _ETCD_ROLE in node.labels}
-        running = {pod.node for pod in static_pods if _is(pod, _ETCD)}
+        running = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
         if not voters and len(running) > 1:
             voters = running | {node.name for node in members if not node.is_ready}
         return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
@@ -197,32 +199,34 @@ class ControlPlane:
 
     def _without_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         """Yield what etcd would lack. A single member may go, because it never keeps a majority."""
-        pods, well = self._members(_ETCD)
+        pods, ready = self._members(_ETCD)
         voters = self.voters | pods.keys()
-        left = well - {node}
+        left = ready - {node}
         needed = len(voters) // 2 + 1
-        if node in well and len(voters) > 1 and len(left) < needed:
+        if node in ready and len(voters) > 1 and len(left) < needed:
             finding = findings.EtcdMajorityLost(
                 node=node,
                 members=len(voters),
                 needed=needed,
                 left=len(left),
-                lacking=tuple(sorted(voters - well)),
+                lacking=tuple(sorted(voters - ready)),
                 is_too_small=len(voters) - 1 < needed,
             )
             yield f"pod/{pods[node].key}", finding
 
     def _without_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        pods, well = self._members(_API_SERVER)
-        if node in well and len(self.nodes) > 1 and not well - {node}:
+        pods, ready = self._members(_API_SERVER)
+        is_only_ready_one = ready == {node}
+        if is_only_ready_one and len(self.nodes) > 1:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
-        pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
+        """Return the component's pods by node, and the nodes on which they are Ready."""
+        pods = {pod.node: pod for pod in self.pods if _is_component(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
 
 
-def _is(pod: Pod, component: str) -> bool:
+def _is_component(pod: Pod, component: str) -> bool:
     return pod.labels.get("component") == component or pod.name == f"{component}-{pod.node}"
 
 

@@ -32,7 +32,9 @@ from rollout.planning.eligibility.rivals import marks_on
 from rollout.wording import brief, fix, text
 
 # In these a reboot disturbs no update that is under way.
-_RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
+_NOT_UPDATING = frozenset(
+    {UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN}
+)
 
 _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
     ProbeFailureKind.WRONG_HOST: findings.HostMismatch,
@@ -67,20 +69,21 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the requested nodes with their pools. Percentages refer to these nodes."""
-    named = {entry.node: entry.pool for entry in plan.excluded} | {
-        node.name: node.pool for node in plan.nodes
-    }
+    pools = {entry.node: entry.pool for entry in plan.excluded}
+    pools |= {node.name: node.pool for node in plan.nodes}
     return {
-        name: pool for name, pool in named.items() if not excluded_by_name(name, plan.selection)
+        name: pool for name, pool in pools.items() if not excluded_by_name(name, plan.selection)
     }
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
     selector = policy.control_plane_selector
-    return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
+    return node.is_control_plane or (
+        bool(selector) and _parse_selector(selector).matches(node.labels)
+    )
 
 
-_parsed = lru_cache(maxsize=8)(parse_selector)
+_parse_selector = lru_cache(maxsize=8)(parse_selector)
 
 
 def _why_deselected(candidate: Candidate) -> NodeFinding | None:
@@ -141,21 +144,23 @@ def _why_without_facts(candidate: Candidate) -> NodeFinding:
 
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     detection = facts.detection
-    is_resting = facts.update.operation in _RESTING
-    is_rebooted_idle = is_resting and candidate.policy.reboot_idle
+    is_engine_idle = facts.update.operation in _NOT_UPDATING
+    is_rebooted_idle = is_engine_idle and candidate.policy.reboot_idle
     if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
     is_annotated = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
-    flag = detect_flag(*facts.sources, Source.ANNOTATION) if is_resting and is_annotated else ""
-    return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_resting)
+    flag = detect_flag(*facts.sources, Source.ANNOTATION) if is_engine_idle and is_annotated else ""
+    return findings.RebootNotNeeded(
+        tuple(answers), detect_flag=flag, may_reboot_idle=is_engine_idle
+    )
 
 
 def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    silent = facts.detection.unanswered
-    if not silent:
+    unanswered = facts.detection.unanswered
+    if not unanswered:
         return None
-    answers = tuple(sign.detail for sign in silent)
+    answers = tuple(sign.detail for sign in unanswered)
     shows = sources_not_asked(candidate.node, facts)
     flag = detect_flag(*facts.sources, *shows)
     return findings.SourcesSilent(
@@ -180,8 +185,8 @@ def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding |
 
 def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     ignored = candidate.policy.gates.ignored_rivals
-    found = (rival for rival in _rivals(candidate, facts) if rival.rival not in ignored)
-    return next(found, None)
+    rivals = (rival for rival in _rivals(candidate, facts) if rival.rival not in ignored)
+    return next(rivals, None)
 
 
 def _rivals(
@@ -203,11 +208,17 @@ def _why_own_node(candidate: Candidate, _facts: HostFacts) -> NodeFinding | None
     return own.finding if own and own.name == candidate.node.name else None
 
 
-_OF_NODES = (
-    *(_why_deselected, _why_unsupported, _why_deleting, _why_not_ready),
-    *(_why_marks_unknown, _why_cordoned, _why_in_maintenance, _why_paused),
+_NODE_RULES = (
+    _why_deselected,
+    _why_unsupported,
+    _why_deleting,
+    _why_not_ready,
+    _why_marks_unknown,
+    _why_cordoned,
+    _why_in_maintenance,
+    _why_paused,
 )
-_OF_HOSTS = (
+_HOST_RULES = (
     _why_no_update,
     _why_status_unknown,
     _why_memory_objects,
@@ -218,15 +229,15 @@ _OF_HOSTS = (
 
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
-    for of_node in _OF_NODES:
-        finding = of_node(candidate)
+    for node_rule in _NODE_RULES:
+        finding = node_rule(candidate)
         if finding:
             return finding
     facts = candidate.facts
     if facts is None:
         return _why_without_facts(candidate)
-    for of_host in _OF_HOSTS:
-        finding = of_host(candidate, facts)
+    for host_rule in _HOST_RULES:
+        finding = host_rule(candidate, facts)
         if finding:
             return finding
     return None
@@ -267,14 +278,14 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
     The downward API counts before the kernel, and that before the Pod, which may be a namesake in
     another cluster.
     """
-    present = {node.name: node for node in nodes}
-    name = own.node or _find_by_boot(own.boot_id, present.values()) or (pod.node if pod else "")
-    if name not in present:
+    by_name = {node.name: node for node in nodes}
+    name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")
+    if name not in by_name:
         return None
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
-    others = (node for node in present.values() if node.name != name)
-    has_place = any(demand.admits(node) for node in others)
-    return OwnNode(name, own.key if pod else "", is_only_place=not has_place)
+    other_nodes = (node for node in by_name.values() if node.name != name)
+    has_place_elsewhere = any(demand.admits(node) for node in other_nodes)
+    return OwnNode(name, own.key if pod else "", is_only_place=not has_place_elsewhere)
 
 
 def _find_by_boot(boot_id: str, nodes: Iterable[Node]) -> str:

@@ -36,9 +36,9 @@ def evidence_of(
     runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
     proven = [node for node in updated if node.is_ready and runs_it.search(node.os_image)]
     names = {node.name for node in proven}
-    reboots = [parse_timestamp(last_result(node).get("at", "")) for node in proven]
-    times = sorted(filter(None, reboots))
-    if not is_version(version) or not times:
+    reboot_times = [parse_timestamp(last_result(node).get("at", "")) for node in proven]
+    reboots = sorted(filter(None, reboot_times))
+    if not is_version(version) or not reboots:
         raise InputError(
             f"no node has been rebooted into {version or 'another version'} here, and runs it",
             hint="Evidence is made where a rollout has succeeded: rollout history, rollout status.",
@@ -58,9 +58,9 @@ def evidence_of(
         made_at=whole_second(now),
         nodes=tuple(sorted(names)),
         failed=failed,
-        first_reboot=whole_second(times[0]),
-        last_reboot=whole_second(times[-1]),
-        hours=round((now - times[-1]).total_seconds() / _HOUR, 1),
+        first_reboot=whole_second(reboots[0]),
+        last_reboot=whole_second(reboots[-1]),
+        hours=round((now - reboots[-1]).total_seconds() / _HOUR, 1),
     )
 
 
@@ -75,8 +75,8 @@ def _updated_to(node: Node) -> str | None:
 def _latest_version(nodes: Sequence[Node]) -> str:
     """Return the version of the latest reboot that succeeded; empty if there is none."""
     results = [last_result(node) for node in nodes]
-    ends = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
-    latest = max(ends, key=lambda result: result.get("at", ""), default={})
+    succeeded = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
+    latest = max(succeeded, key=lambda result: result.get("at", ""), default={})
     return latest.get("version", "")
 
 
@@ -106,7 +106,7 @@ def why_failed(node: Node, version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """The evidence that counts, by version, and what is wrong with what does not."""
+    """The evidence that counts, by version, and the problems of other evidence."""
 
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
@@ -138,15 +138,13 @@ def _hours_proven(document: Evidence) -> float:
 
 
 def read_evidence(content: bytes) -> Evidence:
-    """Return the document; `ValueError` says why it is none."""
+    """Raise `ValueError` with the reason if the document is no evidence."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except NOT_READ as error:
         raise ValueError(f"it is no evidence: {excerpt(str(error))}") from error
-    if (
-        document.kind != KIND
-        or document.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]
-    ):
+    major = document.format_version.partition(".")[0]
+    if document.kind != KIND or major != FORMAT_VERSION.partition(".")[0]:
         form = excerpt(f"{document.kind} {document.format_version}", 60)
         raise ValueError(f"it is {form}, and this program reads {KIND} {FORMAT_VERSION}")
     if not is_version(document.version):
@@ -162,10 +160,10 @@ def why_refused(
     seen: Mapping[str, str],
     now: datetime | None,
 ) -> str:
-    """Return what is wrong with a document that is rightly signed; empty where it counts.
+    """Return why a document does not count, although its signature is valid; empty if it does.
 
-    `own` is the UID of the cluster that asks, `seen` when the latest document of each version was
-    made that counted.
+    `own` is the UID of this cluster. `seen` is when the latest document that counted was made, by
+    version.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
@@ -174,24 +172,24 @@ def why_refused(
         )
     if cluster.uid == own:
         return "it was made in this very cluster"
-    return _why_of_another_time(document, rules, seen.get(document.version, ""), now)
+    return _why_untimely(document, rules, seen.get(document.version, ""), now)
 
 
-def _why_of_another_time(
+def _why_untimely(
     document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None
 ) -> str:
-    written_at = parse_timestamp(document.made_at)
-    seen = parse_timestamp(latest)
-    if written_at is None:
+    made_at = parse_timestamp(document.made_at)
+    latest_at = parse_timestamp(latest)
+    if made_at is None:
         return "it does not say when it was made"
     if now is None:
         return "the API server has not told its time"
-    if written_at > now + _LATE_CLOCK:
+    if made_at > now + _LATE_CLOCK:
         return f"it was made at {document.made_at}, in the future"
-    if (now - written_at).total_seconds() > rules.max_age:
-        age = elapsed((now - written_at).total_seconds())
+    if (now - made_at).total_seconds() > rules.max_age:
+        age = elapsed((now - made_at).total_seconds())
         most = elapsed(rules.max_age)
         return f"it is stale: made {age} ago, and evidence.max-age is {most}"
-    if seen is not None and written_at < seen:
+    if latest_at is not None and made_at < latest_at:
         return f"it was made at {document.made_at}, and a later one, of {latest}, was seen before"
     return ""

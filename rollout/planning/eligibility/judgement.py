@@ -52,9 +52,9 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
     held = why_held(memory, version, inputs.failures_allowed)
     if held:
         return held
-    lack = inputs.proven.why_lacking(version) if inputs.proven else None
-    if lack:
-        return lack
+    missing_evidence = inputs.proven.why_lacking(version) if inputs.proven else None
+    if missing_evidence:
+        return missing_evidence
     return why_resting(memory, node, inputs.now) if inputs.unattended else None
 
 
@@ -67,11 +67,11 @@ def boot_objection(
     is not proven.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
-    found = objection(node, version or "", inputs)
-    if found:
-        return found
-    is_known = version is not None or node in inputs.retried
-    return None if is_known else why_maybe_held(running, inputs)
+    finding = objection(node, version or "", inputs)
+    if finding:
+        return finding
+    may_be_held = version is None and node not in inputs.retried
+    return why_maybe_held(running, inputs) if may_be_held else None
 
 
 def memory_warnings(
@@ -97,12 +97,12 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
         return None
     for version in sorted(inputs.memory.versions):
         held = why_held(inputs.memory, version, inputs.failures_allowed)
-        if held and not _is_past(version, running):
+        if held and not _is_no_later(version, running):
             return MaybeHeldVersion(held)
     return None
 
 
-def _is_past(version: str, running: str) -> bool:
+def _is_no_later(version: str, running: str) -> bool:
     """Whether the version is no later than the running one; False if they cannot be compared."""
     numbers = _numbers(version)
     running_numbers = _numbers(running)

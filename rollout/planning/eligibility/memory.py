@@ -36,12 +36,12 @@ MOST_UNMOVED = 2
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
-_TOLD_NODES = 3
+_MOST_NODES_OF_OLDER = 3
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
-_OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
+_VERSION_OUTCOMES = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
 # A failure later than this from now was stamped by a clock that was wrong.
 _LATE_CLOCK = timedelta(days=1)
-_BOOTED = frozenset({Phase.BOOTED, Phase.READY})
+_BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 
 T = TypeVar("T")
 
@@ -86,12 +86,13 @@ def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
 def why_held(
     memory: Memory, version: str, failures_allowed: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
-    known = memory.versions.get(version)
-    if known is None:
-        is_uncounted = bool(version) and _is_full(memory.versions)
+    failed = memory.versions.get(version)
+    if failed is None:
+        # If there is no room for another version, its failures would not be counted.
+        is_uncounted = bool(version) and _has_no_room(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
-    if known.held_since or len(known.nodes) >= failures_allowed:
-        return HeldVersion(version, known.nodes, known.at)
+    if failed.held_since or len(failed.nodes) >= failures_allowed:
+        return HeldVersion(version, failed.nodes, failed.at)
     return None
 
 
@@ -101,12 +102,13 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting 
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
+    """Return until when the node rests (RFC 3339); empty if it does not."""
     failures = memory.nodes.get(node)
-    at = parse_timestamp(failures.at) if failures else None
-    if failures is None or at is None or now is None:
+    failed_at = parse_timestamp(failures.at) if failures else None
+    if failures is None or failed_at is None or now is None:
         return ""
-    until = at + pause_after(failures.failures)
-    return whole_second(until) if at - _LATE_CLOCK <= now < until else ""
+    until = failed_at + pause_after(failures.failures)
+    return whole_second(until) if failed_at - _LATE_CLOCK <= now < until else ""
 
 
 def pause_after(failures: int) -> timedelta:
@@ -123,12 +125,12 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(ended.node)
-    is_versions = _is_update_at_fault(ended)
-    version = ended.version if is_versions else ""
+    is_update_at_fault = _is_update_at_fault(ended)
+    version = ended.version if is_update_at_fault else ""
     if before is not None:
-        # The host may have staged another version since the node failed first in this run.
-        noted = (before.run, before.outcome, before.version)
-        if noted == (ended.run, end.outcome, version):
+        # A failure counts once, but the host may have staged another version since.
+        noted_failure = (before.run, before.outcome, before.version)
+        if noted_failure == (ended.run, end.outcome, version):
             return memory
     failures = NodeFailures(
         failures=1 + (before.failures if before else 0),
@@ -137,12 +139,13 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
         run=ended.run,
         version=version,
     )
-    nodes = _latest({**memory.nodes, ended.node: failures})
-    versions = _with_failure(memory.versions, ended, now) if is_versions else memory.versions
+    nodes = _latest_nodes({**memory.nodes, ended.node: failures})
+    versions = _with_failure(memory.versions, ended, now) if is_update_at_fault else memory.versions
     return replace(memory, nodes=nodes, versions=versions)
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
+    """Whether it is a host that was granted a FleetLock slot and did not reboot."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
@@ -150,58 +153,54 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
-    is_failed_check = end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED
-    return end.outcome in _OF_THE_VERSION or is_failed_check
+    is_failed_check = end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED_PHASES
+    return end.outcome in _VERSION_OUTCOMES or is_failed_check
 
 
 def _with_failure(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
-    if ended.version not in versions and _is_full(versions):
+    if ended.version not in versions and _has_no_room(versions):
         return versions
-    known = versions.get(ended.version, VersionFailures((), ""))
-    nodes = tuple(dict.fromkeys((*known.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
+    before = versions.get(ended.version, VersionFailures((), ""))
+    nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
-    held_since = known.held_since or (whole_second(now) if is_held else "")
-    return _keep_recent(
-        {**versions, ended.version: VersionFailures(nodes, whole_second(now), held_since)}
-    )
+    held_since = before.held_since or (whole_second(now) if is_held else "")
+    failures = VersionFailures(nodes, whole_second(now), held_since)
+    return _keep_recent({**versions, ended.version: failures})
 
 
-def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
-    return (
-        sum(bool(failed.held_since) for failed in versions.values())
-        >= MOST_VERSIONS - LATEST_VERSIONS
-    )
+def _has_no_room(versions: Mapping[str, VersionFailures]) -> bool:
+    held = sum(bool(failed.held_since) for failed in versions.values())
+    return held >= MOST_VERSIONS - LATEST_VERSIONS
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Keep the versions that failed last. Held versions go last, with a limited number of nodes."""
+    """Keep the versions that failed last, and of the older ones those that are held, shortened."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
-    older = (
-        (version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since
-    )
-    shortened_ones = {
-        version: replace(failed, nodes=failed.nodes[:_TOLD_NODES]) for version, failed in older
-    }
-    return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
+    kept = dict[str, VersionFailures]()
+    for version, failed in ordered[:-LATEST_VERSIONS]:
+        if failed.held_since:
+            kept[version] = replace(failed, nodes=failed.nodes[:_MOST_NODES_OF_OLDER])
+    return kept | dict(ordered[-LATEST_VERSIONS:])
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
-    known = memory.versions.get(ended.version)
-    if known is None:
+    failed = memory.versions.get(ended.version)
+    if failed is None:
         return memory
-    if ended.despite_hold and known.held_since:
+    if ended.despite_hold and failed.held_since:
         return without_version_failures(memory, ended.version)
-    nodes = tuple(node for node in known.nodes if node != ended.node)
-    if not nodes and not known.held_since:
+    nodes = tuple(node for node in failed.nodes if node != ended.node)
+    if not nodes and not failed.held_since:
         return replace(memory, versions=_without(memory.versions, ended.version))
-    return replace(memory, versions={**memory.versions, ended.version: replace(known, nodes=nodes)})
+    versions = {**memory.versions, ended.version: replace(failed, nodes=nodes)}
+    return replace(memory, versions=versions)
 
 
 def without_version_failures(memory: Memory, version: str) -> Memory:
-    """Also without the rests of the nodes on which the version failed."""
+    """Forget the failures of the version, so that nodes on which it failed do not rest."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
     }
@@ -211,7 +210,7 @@ def without_version_failures(memory: Memory, version: str) -> Memory:
 def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
-    """Without what is held against these; a pause of all nodes stays."""
+    """Forget the failures of these versions and nodes; a pause of all nodes stays."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:
@@ -249,6 +248,6 @@ def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
     return {key: entry for key, entry in entries.items() if key != name}
 
 
-def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
-    """As many as may be kept: those that failed last."""
+def _latest_nodes(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
+    """Return the nodes that failed last, as many as are remembered."""
     return dict(sorted(nodes.items(), key=lambda item: item[1].at)[-MOST_NODES:])

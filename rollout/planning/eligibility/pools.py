@@ -17,13 +17,13 @@ from rollout.model.selectors import parse_selector
 DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
-# What a pool may have of its own by the name that it has in the rules.
-_RULES = frozenset(rule.name for rule in fields(Policy))
-_OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _RULES)
+# A pool overrides the fields of the policy that it has under the same name.
+_POLICY_FIELDS = frozenset(rule.name for rule in fields(Policy))
+_OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FIELDS)
 
 
 class Pools:
-    """Which node belongs to which pool, and its rules. Without pools all nodes have the same."""
+    """Finds the pool of a node, which is empty if the policy has no pools, and the pool's rules."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -49,7 +49,7 @@ class Pools:
         return {node.name: self.of(node.labels) for node in nodes}
 
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
-        """How many of these nodes each pool has: what its percentages are of."""
+        """Return how many of these nodes each pool has; its percentages refer to that."""
         return Counter(self.members(nodes).values())
 
 
@@ -59,12 +59,12 @@ def pools_of(policy: Policy) -> Pools:
 
 
 def _merge(policy: Policy, pool: Pool) -> Policy:
-    overrides = {name: getattr(pool, name) for name in _OVERRIDES}
-    own = {name: value for name, value in overrides.items() if value is not None}
+    values = {name: getattr(pool, name) for name in _OVERRIDES}
+    overrides = {name: value for name, value in values.items() if value is not None}
     drain = policy.drain
     if pool.drain_timeout is not None:
         drain = replace(drain, timeout=pool.drain_timeout)
-    return replace(policy, drain=drain, **own)
+    return replace(policy, drain=drain, **overrides)
 
 
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
@@ -72,17 +72,17 @@ def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
 
     The default pool comes last.
     """
-    _check(pools)
+    _check_names_and_order(pools)
     names = list[str]()
     waiting = list(pools)
     while waiting:
-        free = next(pool for pool in waiting if set(pool.after) <= set(names))
-        waiting.remove(free)
-        names.append(free.name)
+        following = next(pool for pool in waiting if set(pool.after) <= set(names))
+        waiting.remove(following)
+        names.append(following.name)
     return (*names, DEFAULT)
 
 
-def _check(pools: Sequence[Pool]) -> None:
+def _check_names_and_order(pools: Sequence[Pool]) -> None:
     times = Counter(pool.name for pool in pools)
     for pool in pools:
         if pool.name == DEFAULT:
@@ -116,6 +116,7 @@ def _check(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
+    """Return all pools that have to be done before each pool, in the order of the pools."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

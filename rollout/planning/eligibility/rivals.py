@@ -15,15 +15,15 @@ def rivals(
     coordinators: Iterable[Coordinator], nodes: Iterable[Node], ignored: Collection[str] = ()
 ) -> tuple[Blocker, ...]:
     names = frozenset(node.name for node in nodes)
-    found = list[Blocker]()
+    blockers = list[Blocker]()
     for coordinator in coordinators:
         # Users of kured pause it by taking its lock for something that is no node.
         is_paused = coordinator.locked and names.isdisjoint(coordinator.holders)
         if coordinator.rival not in ignored and not is_paused:
             kind = coordinator.kind.lower()
             subject = f"{kind}/{coordinator.namespace}/{coordinator.name}"
-            found.append(blocker("", subject, CoordinatorActive(coordinator)))
-    return tuple(found)
+            blockers.append(blocker("", subject, CoordinatorActive(coordinator)))
+    return tuple(blockers)
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
@@ -37,44 +37,49 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 def marks_on(node: Node) -> Iterator[RivalMark]:
     for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
-        words = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
-        names = [name for name in words if node.annotations.get(name) == "true"]
+        annotations = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
+        names = [name for name in annotations if node.annotations.get(name) == "true"]
         labels = (prefix + word for word in marks.OPERATOR_LABELS)
         names += [label for label in labels if _asks_for_checks(node, label)]
         if names:
-            yield _mark(node, rival, *names)
+            yield _rival_mark(node, rival, *names)
     if marks.KURED_IN_PROGRESS in node.annotations:
-        yield _mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
+        yield _rival_mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
     names = [name for name in marks.CRO_IN_HAND if name in node.annotations]
     if names:
-        yield _mark(node, Rival.CRO, *names)
+        yield _rival_mark(node, Rival.CRO, *names)
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
-        yield _mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
+        yield _rival_mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":
-        yield _mark(node, Rival.TUPPR, marks.TUPPR_UPGRADING)
+        yield _rival_mark(node, Rival.TUPPR, marks.TUPPR_UPGRADING)
     yield from _maintenance_marks(node)
+    yield from _mco_marks(node)
+
+
+def _mco_marks(node: Node) -> Iterator[RivalMark]:
     state = node.annotations.get(marks.MCO_STATE, "")
     desired = node.annotations.get(marks.MCO_DESIRED)
     if state in marks.MCO_AT_WORK:
-        yield _mark(node, Rival.MCO, marks.MCO_STATE, value=state)
+        yield _rival_mark(node, Rival.MCO, marks.MCO_STATE, value=state)
     elif desired and desired != node.annotations.get(marks.MCO_CURRENT):
-        yield _mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired)
+        yield _rival_mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired)
 
 
 def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
     if node.labels.get(marks.ORCHESTRATOR_MAINTAINS) == "true":
-        yield _mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
+        yield _rival_mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
     if marks.KAIROS_CORDONED in node.annotations:
-        yield _mark(node, Rival.KAIROS, marks.KAIROS_CORDONED)
+        yield _rival_mark(node, Rival.KAIROS, marks.KAIROS_CORDONED)
     sentinel = node.labels.get(marks.NVSENTINEL_STATE, "")
     if sentinel in marks.NVSENTINEL_AT_WORK:
-        yield _mark(node, Rival.NVSENTINEL, marks.NVSENTINEL_STATE, value=sentinel)
+        yield _rival_mark(node, Rival.NVSENTINEL, marks.NVSENTINEL_STATE, value=sentinel)
     for name, status in node.annotations.items():
         if name.startswith(marks.NODEWRIGHT_STATUS) and status == marks.NODEWRIGHT_AT_WORK:
-            yield _mark(node, Rival.NODEWRIGHT, name, value=status)
+            yield _rival_mark(node, Rival.NODEWRIGHT, name, value=status)
 
 
-def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
+def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
+    """Return the finding, with the commands that remove the annotations and labels `names`."""
     commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]
@@ -84,4 +89,5 @@ def _mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:
-    return node.labels.get(label) == "true" and node.annotations.get(marks.HOOK_LABEL) != label
+    is_set_by_rollout = node.annotations.get(marks.HOOK_LABEL) == label
+    return node.labels.get(label) == "true" and not is_set_by_rollout

@@ -42,7 +42,7 @@ _DAYS_HINT = (
 )
 
 _DAYS = r"(?P<days>[A-Za-z0-9][A-Za-z0-9.,\s-]*?)"
-_WRITTEN = re.compile(
+_WINDOW = re.compile(
     rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})"
     r"\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
 )
@@ -68,7 +68,7 @@ class Weekdays:
     numbers: frozenset[int]
     ordinal: int = 0
 
-    def has(self, day: date) -> bool:
+    def includes(self, day: date) -> bool:
         if day.weekday() not in self.numbers:
             return False
         if self.ordinal == _LAST:
@@ -83,7 +83,7 @@ class Dates:
     first: str
     last: str
 
-    def has(self, day: date) -> bool:
+    def includes(self, day: date) -> bool:
         written = day.isoformat()[-len(self.first) :]
         if self.first <= self.last:
             return self.first <= written <= self.last
@@ -114,25 +114,26 @@ class Window:
 
     @staticmethod
     def parse(text: str) -> "Window":
-        match = _WRITTEN.fullmatch(text.strip())
+        match = _WINDOW.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
-        return _timed(match, f"the window {text!r}")
+        return _timed_window(match, f"the window {text!r}")
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        day, last = (moment.astimezone(self.zone).date() for moment in (begin, end))
+        day = begin.astimezone(self.zone).date()
+        last = end.astimezone(self.zone).date()
         while day <= last:
-            if any(days.has(day) for days in self.days):
-                yield Opening(self._at(day), self._end(day))
+            if any(days.includes(day) for days in self.days):
+                yield Opening(self._begin(day), self._end(day))
             day += timedelta(days=1)
 
-    def _at(self, day: date) -> datetime:
+    def _begin(self, day: date) -> datetime:
         return datetime.combine(day, self.start, self.zone).astimezone(UTC)
 
     def _end(self, day: date) -> datetime:
         if self.length is None:
-            return self._at(day + timedelta(days=1))
-        return self._at(day) + timedelta(seconds=self.length)
+            return self._begin(day + timedelta(days=1))
+        return self._begin(day) + timedelta(seconds=self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,12 @@ class DatedFreeze:
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
         """Yield the period itself if it overlaps these days, which count as whole days."""
-        first, last = (
-            moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end)
-        )
-        if first <= end.astimezone(self.zone).date() and begin.astimezone(self.zone).date() <= last:
+
+        def day_of(moment: datetime) -> date:
+            return moment.astimezone(self.zone).date()
+
+        begins_in_time = day_of(self.opening.begin) <= day_of(end)
+        if begins_in_time and day_of(begin) <= day_of(self.opening.end):
             yield self.opening
 
 
@@ -158,34 +161,35 @@ def parse_freeze(text: str) -> Period:
     where = f"the freeze {text!r}"
     match = _MOMENTS.fullmatch(text.strip())
     if match:
-        return _dated_freeze(match, where)
-    match = _WRITTEN.fullmatch(text.strip())
+        return _parse_dated_freeze(match, where)
+    match = _WINDOW.fullmatch(text.strip())
     if match:
-        return _timed(match, where)
+        return _timed_window(match, where)
+    # The last word is the time zone, unless it is part of the days.
     days, _, zone = text.strip().rpartition(" ")
     if not days or not ("/" in zone or zone in _zone_names()):
         days = text.strip()
         zone = "UTC"
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
-    return Window(parse_days(days, where), time(), None, _zone(zone, where))
+    return Window(parse_days(days, where), time(), None, _parse_zone(zone, where))
 
 
-def _timed(match: re.Match[str], where: str) -> Window:
+def _timed_window(match: re.Match[str], where: str) -> Window:
+    days = parse_days(match["days"], where) if match["days"] else (EVERY_DAY,)
     return Window(
-        parse_days(match["days"], where) if match["days"] else (EVERY_DAY,),
-        _time(int(match["hour"]), int(match["minute"]), where),
-        _length(match["length"], where),
-        _zone(match["zone"] or "UTC", where),
+        days,
+        _parse_time(int(match["hour"]), int(match["minute"]), where),
+        _parse_length(match["length"], where),
+        _parse_zone(match["zone"] or "UTC", where),
     )
 
 
-def _dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
-    zone = _zone(match["zone"] or "UTC", where)
+def _parse_dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
+    zone = _parse_zone(match["zone"] or "UTC", where)
     try:
-        begin, end = (
-            datetime.fromisoformat(match[name]).replace(tzinfo=zone) for name in ("begin", "end")
-        )
+        begin = datetime.fromisoformat(match["begin"]).replace(tzinfo=zone)
+        end = datetime.fromisoformat(match["end"]).replace(tzinfo=zone)
         opening = Opening(begin.astimezone(UTC), end.astimezone(UTC))
     except (ValueError, OverflowError) as error:
         raise UsageError(
@@ -196,7 +200,7 @@ def _dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
     return DatedFreeze(opening, zone)
 
 
-def join(openings: Iterable[Opening]) -> list[Opening]:
+def join_overlapping(openings: Iterable[Opening]) -> list[Opening]:
     joined: list[Opening] = []
     for opening in sorted(openings):
         if joined and opening.begin <= joined[-1].end:
@@ -206,7 +210,7 @@ def join(openings: Iterable[Opening]) -> list[Opening]:
     return joined
 
 
-def _time(hour: int, minute: int, where: str) -> time:
+def _parse_time(hour: int, minute: int, where: str) -> time:
     try:
         return time(hour, minute)
     except ValueError as error:
@@ -215,7 +219,7 @@ def _time(hour: int, minute: int, where: str) -> time:
         ) from error
 
 
-def _length(written: str, where: str) -> Duration:
+def _parse_length(written: str, where: str) -> Duration:
     length = Duration.parse(written)
     if not 0 < length <= LONGEST:
         raise UsageError(f"{where} must last longer than 0s and at most a week", hint=_HINT)
@@ -233,7 +237,7 @@ def check_zone(name: str, where: str = "") -> str:
     return name
 
 
-def _zone(name: str, where: str) -> ZoneInfo:
+def _parse_zone(name: str, where: str) -> ZoneInfo:
     return ZoneInfo(check_zone(name, f" in {where}"))
 
 
@@ -246,7 +250,7 @@ def _zone_names() -> frozenset[str]:
 
 
 def parse_days(written: str, where: str) -> tuple[Days, ...]:
-    days = tuple(_part(part.strip(), where) for part in written.split(","))
+    days = tuple(_parse_days_or_dates(part.strip(), where) for part in written.split(","))
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
             f"{where} has days of each week beside days of the month",
@@ -258,17 +262,17 @@ def parse_days(written: str, where: str) -> tuple[Days, ...]:
     return days
 
 
-def _part(part: str, where: str) -> Days:
+def _parse_days_or_dates(part: str, where: str) -> Days:
     if part[:1].isdigit():
-        return _dates(part, where)
+        return _parse_dates(part, where)
     word, _, weekday = part.partition(" ")
     ordinal = _ORDINALS.get(word.lower())
     if ordinal:
-        return Weekdays(frozenset({_number(weekday.strip(), where)}), ordinal)
-    return Weekdays(frozenset(_range(part, where)))
+        return Weekdays(frozenset({_weekday_number(weekday.strip(), where)}), ordinal)
+    return Weekdays(frozenset(_parse_weekdays(part, where)))
 
 
-def _dates(part: str, where: str) -> Dates:
+def _parse_dates(part: str, where: str) -> Dates:
     first, dots, last = (piece.strip() for piece in part.partition(".."))
     dates = Dates(first, last if dots else first)
     for written in (dates.first, dates.last):
@@ -300,14 +304,14 @@ def _exists(day: str) -> bool:
     return True
 
 
-def _range(part: str, where: str) -> Iterator[int]:
+def _parse_weekdays(part: str, where: str) -> Iterator[int]:
     first, dash, last = (piece.strip() for piece in part.partition("-"))
-    begin = _number(first, where)
-    end = _number(last if dash else first, where)
+    begin = _weekday_number(first, where)
+    end = _weekday_number(last if dash else first, where)
     return ((begin + step) % 7 for step in range((end - begin) % 7 + 1))
 
 
-def _number(name: str, where: str) -> int:
+def _weekday_number(name: str, where: str) -> int:
     numbers = [index for index, day in enumerate(WEEKDAYS) if name.lower() in (day, day[:3])]
     if not numbers:
         raise UsageError(f"{name!r} in {where} is not a day of the week", hint=_DAYS_HINT)
@@ -315,18 +319,18 @@ def _number(name: str, where: str) -> int:
 
 
 # Days that are looked ahead: of weekly windows, of monthly ones, and of those with dates.
-_AHEAD = (9, 62, 800)
+_DAYS_AHEAD = (9, 62, 800)
 # A window lasts a week at most.
-_BACK = timedelta(days=9)
+_DAYS_BACK = timedelta(days=9)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows, and freezes by their texts, which win over them; `own` are the windows of a pool."""
+    """Windows, and freezes, by their texts, which win over them."""
 
     windows: tuple[Period, ...] = ()
     freezes: Mapping[str, Period] = field(default_factory=dict)
-    own: tuple[Period, ...] = ()
+    pool_windows: tuple[Period, ...] = ()
 
     @classmethod
     def of(cls, policy: WindowPolicy) -> Self:
@@ -337,35 +341,33 @@ class Schedule:
 
     def in_pool(self, policy: Policy, pool: str) -> Self:
         written = next((rules.window for rules in policy.pools if rules.name == pool), ())
-        return replace(self, own=tuple(map(Window.parse, written)))
+        return replace(self, pool_windows=tuple(map(Window.parse, written)))
 
     def __bool__(self) -> bool:
-        return bool(self.windows or self.freezes or self.own)
+        return bool(self.windows or self.freezes or self.pool_windows)
 
     def current(self, now: datetime) -> Opening | None:
         """Return the current opening, joined with those that follow without a gap; or None."""
         return next(
-            (opening for opening in self._around(now, _AHEAD[0]) if opening.holds(now)), None
+            (opening for opening in self._around(now, _DAYS_AHEAD[0]) if opening.holds(now)), None
         )
 
     def following(self, now: datetime) -> Opening | None:
-        return self._first(now, lambda opening: opening.begin > now)
+        return self._find_first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        return (
-            self._first(
-                now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
-            )
-            is not None
+        long_enough = self._find_first(
+            now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
         )
+        return long_enough is not None
 
     def next_freeze(self, now: datetime) -> Opening | None:
         return Schedule(tuple(self.freezes.values())).following(now) if self.freezes else None
 
-    def freezing(self, now: datetime) -> tuple[str, ...]:
+    def active_freezes(self, now: datetime) -> tuple[str, ...]:
         active = list[str]()
         for text, freeze in self.freezes.items():
-            openings = _openings_near([freeze], now - _BACK, now)
+            openings = _openings_near([freeze], now - _DAYS_BACK, now)
             if any(opening.holds(now) for opening in openings):
                 active.append(text)
         return tuple(active)
@@ -376,49 +378,57 @@ class Schedule:
 
         if not self or self.current(now):
             return None
-        return WindowClosed(self.freezing(now), self.next_opening(now))
+        return WindowClosed(self.active_freezes(now), self.next_opening(now))
 
     def next_opening(self, now: datetime) -> str:
         upcoming = self.following(now)
         return self.written_time(upcoming.begin) if upcoming else ""
 
     def written_time(self, moment: datetime) -> str:
-        zone = (*self.own, *self.windows, *self.freezes.values())[0].zone
+        zone = (*self.pool_windows, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def ahead(self, now: datetime) -> list[Opening]:
-        return [opening for opening in self._around(now, _AHEAD[-1]) if opening.end > now]
+        return [opening for opening in self._around(now, _DAYS_AHEAD[-1]) if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
-        start = begin - _BACK
+        start = begin - _DAYS_BACK
         opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
-        if self.own:
+        if self.pool_windows:
             # The intersection of both: what is left without the times when the pool is closed.
-            opened = _subtract(opened, _subtract(opened, _openings_near(self.own, start, end)))
-        return _subtract(opened, _openings_near(self.freezes.values(), start - _BACK, end + _BACK))
+            opened = _subtract(
+                opened, _subtract(opened, _openings_near(self.pool_windows, start, end))
+            )
+        return _subtract(
+            opened, _openings_near(self.freezes.values(), start - _DAYS_BACK, end + _DAYS_BACK)
+        )
 
     def _around(self, now: datetime, days: int) -> list[Opening]:
         return self.openings(now, now + timedelta(days=days))
 
-    def _first(self, now: datetime, wanted: Callable[[Opening], bool]) -> Opening | None:
-        openings = (opening for days in _AHEAD for opening in self._around(now, days))
-        return next(filter(wanted, openings), None)
+    def _find_first(self, now: datetime, condition: Callable[[Opening], bool]) -> Opening | None:
+        # Most openings are near, and a longer look ahead takes longer.
+        openings = (opening for days in _DAYS_AHEAD for opening in self._around(now, days))
+        return next(filter(condition, openings), None)
 
 
 def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
-    return join(opening for period in periods for opening in period.openings(begin, end))
+    return join_overlapping(
+        opening for period in periods for opening in period.openings(begin, end)
+    )
 
 
-def _subtract(openings: Iterable[Opening], away: Sequence[Opening]) -> list[Opening]:
-    return [part for opening in openings for part in _without(opening, away)]
+def _subtract(openings: Iterable[Opening], closed: Sequence[Opening]) -> list[Opening]:
+    return [part for opening in openings for part in _open_parts(opening, closed)]
 
 
-def _without(opening: Opening, frozen: Sequence[Opening]) -> Iterator[Opening]:
+def _open_parts(opening: Opening, closed: Sequence[Opening]) -> Iterator[Opening]:
+    """Yield the parts of the opening outside of the closed periods, which are in order."""
     begin = opening.begin
-    for freeze in frozen:
-        if begin < freeze.begin < opening.end:
-            yield Opening(begin, freeze.begin)
-        if freeze.begin < opening.end:
-            begin = max(begin, freeze.end)
+    for period in closed:
+        if begin < period.begin < opening.end:
+            yield Opening(begin, period.begin)
+        if period.begin < opening.end:
+            begin = max(begin, period.end)
     if begin < opening.end:
         yield Opening(begin, opening.end)
