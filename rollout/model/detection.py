@@ -24,6 +24,7 @@ class Source(StrEnum):
     ANNOTATION = "annotation"
     REBOOT_REQUIRED = "reboot-required"
     RPM_OSTREE = "rpm-ostree"
+    BOOTC = "bootc"
     COMMAND = "command"
 
 
@@ -45,7 +46,9 @@ class Sign:
 
     `version` is what a reboot would boot, empty if it is not known. `current` is what the host has
     booted, and `target` what it must have booted after the reboot, both in the source's own words:
-    a version, a checksum, or nothing. `blocked` is why a plain reboot would not be enough.
+    a version, a checksum, or nothing. `fallback` is what a rollback would boot, in these words, and
+    `fallback_version` its version; both are empty if unknown. `blocked` is why a plain reboot would
+    not be enough.
     """
 
     source: Source
@@ -55,6 +58,8 @@ class Sign:
     target: str = ""
     current: str = ""
     blocked: str = ""
+    fallback: str = ""
+    fallback_version: str = ""
 
     @property
     def is_needed(self) -> bool:

@@ -211,6 +211,16 @@ class HostFacts:
         signs.sort(key=lambda sign: self.sources.index(sign.source))
         return Detection(tuple(signs))
 
+    @property
+    def has_nothing_staged(self) -> bool:
+        """Whether no source asks for a reboot, as far as is known.
+
+        A service that does not run cannot say, but neither does it stage anything.
+        """
+        detection = self.detection
+        is_known = not detection.unanswered or self.checks.state().is_off
+        return is_known and not detection.needs_reboot
+
     def _engine_sign(self) -> Sign:
         update = self.update
         source = Source.UPDATE_ENGINE

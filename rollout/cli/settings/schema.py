@@ -152,7 +152,7 @@ class DetectSettings(SettingsTable):
         DEFAULT_SOURCES,
         "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed"
         " on the Node), reboot-required (the file in /run), rpm-ostree (a staged deployment),"
-        " command (detect.command)",
+        " bootc (a staged image), command (detect.command)",
     )
     command: Command = setting(
         "", "Command that exits 0 if the host needs a reboot; runs as the SSH user for at most 15 s"

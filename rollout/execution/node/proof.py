@@ -42,15 +42,14 @@ from rollout.ports import ClusterApi
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 _READY_TICK = 5.0
-_ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND})
+_ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND})
+_FINALIZED = "journalctl -b -1 -u ostree-finalize-staged on the host"
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
 _SEE = {
     Source.ANNOTATION: ("its agent's logs",),
     Source.REBOOT_REQUIRED: ("what writes /run/reboot-required at boot",),
-    Source.RPM_OSTREE: (
-        "rpm-ostree status on the host",
-        "journalctl -b -1 -u ostree-finalize-staged on the host",
-    ),
+    Source.RPM_OSTREE: ("rpm-ostree status on the host", _FINALIZED),
+    Source.BOOTC: ("sudo bootc status on the host", _FINALIZED),
     Source.COMMAND: ("the output of detect.command on the host",),
 }
 _PODS_PAUSE = 1.0
@@ -133,12 +132,13 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
     match sign.source:
-        case Source.RPM_OSTREE:
+        case Source.RPM_OSTREE | Source.BOOTC:
             if not sign.current:
                 return MissingProof(sign.source, sign.detail)
             if sign.current == target:
                 return None
-            why = f"deployment {sign.current[:12]} is booted, not {target[:12]}"
+            noun = "deployment" if sign.source is Source.RPM_OSTREE else "image"
+            why = f"{noun} {_short(sign.current)} is booted, not {_short(target)}"
             return MissingProof(sign.source, why, is_final=True)
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
@@ -151,6 +151,10 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             raise AssertionError("these are proven without asking the host")
         case _:
             assert_never(sign.source)
+
+
+def _short(checksum: str) -> str:
+    return checksum.removeprefix("sha256:")[:12]
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:

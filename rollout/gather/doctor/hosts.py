@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.hosts.probe_command import BOOTC_CALL
 from rollout.model import marks
 from rollout.model.detection import Source, SourceAnswer
 from rollout.model.finding import NoHost, RivalOnHost, ShutdownInhibited
@@ -49,6 +50,10 @@ _FIXES = {
     Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
     Source.RPM_OSTREE: (
         "Try on the host: rpm-ostree status --json. If the host has no rpm-ostree, drop the source."
+    ),
+    Source.BOOTC: (
+        f"Try on the host: sudo -n {BOOTC_CALL}. If sudo refuses, allow this one command in"
+        f" /etc/sudoers.d/rollout: {{user}} ALL=(root) NOPASSWD: /usr/bin/{BOOTC_CALL}"
     ),
     Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
 }
@@ -128,7 +133,7 @@ def _advice_without_engine(facts: HostFacts) -> str:
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
     if source is not Source.UPDATE_ENGINE:
-        return _FIXES[source].format(node=node)
+        return _FIXES[source].format(node=node, user=facts.host.user)
     if facts.lacks_engine:
         return _advice_without_engine(facts)
     fix = _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
@@ -226,7 +231,9 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     is_updating = standing.state is UpdateState.UPDATING
     if standing.behind and not (is_updating or standing.checks.is_trouble):
         message = f"its version is older than {standing.newest_version}, which the cluster has"
-        fix = "See whether the update server offers it now: rollout check-update"
+        fix = "On the host, see why nothing has staged it: systemctl list-timers"
+        if unit == CheckName.UPDATE_ENGINE:
+            fix = "See whether the update server offers it now: rollout check-update"
         yield warned(name, node, message, fix)
 
 

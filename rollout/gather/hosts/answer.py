@@ -16,6 +16,7 @@ NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _SINGLE_QUOTED = re.compile(r"'(.*)'")
 _DOUBLE_QUOTED = re.compile(r'"(.*)"')
@@ -51,6 +52,11 @@ def _unquote(value: str) -> str:
 def word(text: str) -> str:
     """Return the text if it is a short word, and nothing otherwise."""
     return text if _WORD.fullmatch(text) else ""
+
+
+def version(text: str) -> str:
+    """Return the text if it can be a version, and nothing otherwise."""
+    return text if _VERSION.fullmatch(text) else ""
 
 
 def exit_status(section: str) -> int | None:

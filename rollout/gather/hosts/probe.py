@@ -7,7 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import not_run, parse_assignments, split_sections, word
+from rollout.gather.hosts.answer import (
+    not_run,
+    parse_assignments,
+    split_sections,
+    version,
+    word,
+)
 from rollout.gather.hosts.checks import unit_state, update_checks
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import (
@@ -17,7 +23,7 @@ from rollout.gather.hosts.shutdown import (
     pending_shutdown,
     zincati_strategy,
 )
-from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources, version
+from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, refusal, sudo_fix, sudo_problem, wants_password
 from rollout.model.detection import Source
 from rollout.model.host import (

@@ -35,6 +35,7 @@ _REBOOTING_UNITS = (
     "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
 )
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
+BOOTC_CALL = "bootc status --format json"
 
 # Who is logged in, and the terminal of this session. `who` may hang when a directory server is
 # unavailable, and may be missing.
@@ -95,7 +96,8 @@ elif run 5 sudo -n -l systemctl reboot >/dev/null; then
 else echo "no $?"; fi
 mark shows
 if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo reboot-required; fi
-if command -v rpm-ostree >/dev/null 2>&1; then echo rpm-ostree; fi
+if command -v rpm-ostree >/dev/null 2>&1; then echo rpm-ostree
+elif command -v bootc >/dev/null 2>&1; then echo bootc; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]
@@ -134,6 +136,13 @@ _RPM_OSTREE = rf"""
 ask rpm-ostree 8 {_RPM_OSTREE_CALL}
 mark rpm-ostree-lock
 if [ -e /run/ostree/staged-deployment-locked ]; then echo locked; fi
+""".strip()
+
+# Only root may ask bootc.
+_BOOTC = rf"""
+mark has-bootc; if command -v bootc >/dev/null 2>&1; then echo yes; fi
+if [ "$(id -u)" != 0 ]; then ask bootc 10 sudo -n {BOOTC_CALL}
+else ask bootc 10 {BOOTC_CALL}; fi
 """.strip()
 
 # The output is limited because it is shown. The exit status comes last, so that it is never cut.
@@ -188,6 +197,7 @@ class Probe:
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
+            Source.BOOTC: _BOOTC,
             Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.detect_command)),
             Source.UPDATE_ENGINE: _ENGINE,
         }

@@ -11,7 +11,14 @@ from dataclasses import replace
 
 import msgspec
 
-from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, exit_status, parse_assignments
+from rollout.gather.hosts.answer import (
+    CUT_OFF,
+    NOT_FOUND,
+    exit_status,
+    parse_assignments,
+    version,
+)
+from rollout.gather.hosts.bootc import bootc_sign
 from rollout.gather.hosts.checks import epoch_time
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Sign, Source, SourceAnswer
@@ -21,7 +28,6 @@ from rollout.model.tool_output import last_line
 
 ENGINE_SILENT = "update_engine did not respond in time: the system bus or the engine is down"
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
 _BUS_TEXT = r'(?:[^"\\]|\\.)*'
 _BUS_REPLY = re.compile(
@@ -47,10 +53,6 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
             return replace(status, last_checked=epoch_time(reply["checked"]))
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
-
-
-def version(text: str) -> str:
-    return text if _VERSION.fullmatch(text) else ""
 
 
 def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
@@ -96,7 +98,7 @@ def _with_cause(sentence: str, cause: str) -> str:
 Sections = Mapping[str, str]
 
 # The probe can see whether a host has these sources.
-_VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
+_VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -224,5 +226,6 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
 _READERS = {
     Source.REBOOT_REQUIRED: _reboot_required,
     Source.RPM_OSTREE: _rpm_ostree,
+    Source.BOOTC: bootc_sign,
     Source.COMMAND: _command,
 }

@@ -58,7 +58,7 @@ class _ProbeOutput:
 
     def skips(self, tool: str) -> bool:
         """Whether the script leaves a tool out, because of what others before it did."""
-        if tool == "rpm-ostree":
+        if tool in ("rpm-ostree", "bootc"):
             return False
         without_sudo = tool.removeprefix("sudo-")
         timed_out = tool != without_sudo and self.statuses.get(without_sudo) == TIMED_OUT
@@ -168,7 +168,7 @@ def _clock(session: ShellSession) -> str:
 
 def _staging_signs(session: ShellSession) -> str:
     out = "reboot-required\n" if _read_files(session, _REBOOT_REQUIRED) else ""
-    return out + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
+    return out + "".join(f"{name}\n" for name in ("rpm-ostree", "bootc") if session.has(name))
 
 
 def _update_conf(session: ShellSession) -> str:
@@ -186,6 +186,10 @@ def _packages(session: ShellSession) -> str:
     return "".join(f"{text[:_MAX_PACKAGES_TEXT]}\n" * 2 for text in texts)
 
 
+def _has_bootc(session: ShellSession) -> str:
+    return "yes\n" if session.has("bootc") else ""
+
+
 def _rpm_ostree_lock(session: ShellSession) -> str:
     return "locked\n" if _read_files(session, STAGED_LOCK) else ""
 
@@ -199,6 +203,7 @@ _TEXTS: Final[Mapping[str, Callable[[ShellSession], str]]] = {
     "reboot-required": _reboot_required,
     "reboot-required-packages": _packages,
     "rpm-ostree-lock": _rpm_ostree_lock,
+    "has-bootc": _has_bootc,
 }
 _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]]]] = {
     "zincati": _zincati,

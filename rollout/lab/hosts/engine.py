@@ -19,12 +19,14 @@ class System(StrEnum):
 
     FLATCAR = "flatcar"
     FEDORA_COREOS = "fedora-coreos"
+    FEDORA_BOOTC = "fedora-bootc"
     UBUNTU = "ubuntu"
 
 
 _PRETTY_NAMES: Final[Mapping[System, str]] = {
     System.FLATCAR: "Flatcar Container Linux by Kinvolk {version} (Oklo)",
     System.FEDORA_COREOS: "Fedora CoreOS {version}",
+    System.FEDORA_BOOTC: "Fedora Linux {version}",
     System.UBUNTU: "Ubuntu {version} LTS",
 }
 # The quotes are those of the real files.
@@ -46,6 +48,14 @@ VERSION_ID={major}
 PRETTY_NAME="{pretty}"
 VARIANT="CoreOS"
 VARIANT_ID=coreos
+OSTREE_VERSION='{version}'
+""",
+    System.FEDORA_BOOTC: """\
+NAME="Fedora Linux"
+VERSION="{version}"
+ID=fedora
+VERSION_ID={major}
+PRETTY_NAME="{pretty}"
 OSTREE_VERSION='{version}'
 """,
     System.UBUNTU: """\

@@ -224,6 +224,7 @@ class Machine:
 
     `machine_id` (32 hex digits) never changes, and `boot_id` (a UUID) changes with each boot.
     `observers` are called in order. `run_as_root` has the commands that sudo allowed.
+    `previous_version` is what ran before the last update, empty if there was none.
     """
 
     def __init__(
@@ -252,6 +253,7 @@ class Machine:
         self.run_as_root: list[str] = []
         self.units = Units(settings)
         self.os_version = settings.version or _VERSION
+        self.previous_version = ""
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
         self.background: set[asyncio.Task[object]] = set()
@@ -318,8 +320,11 @@ class Machine:
         self.boot_id = self._new_boot_id()
         self.booted_at = self.clock.now()
         staged = self.engine.staged or self.os_version
+        before = self.os_version
         if self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files:
             self.os_version = staged
+        if self.os_version != before:
+            self.previous_version = before
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
             checked = int(self.booted_at.timestamp())

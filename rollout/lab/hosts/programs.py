@@ -214,6 +214,45 @@ async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
     return CommandOutput()
 
 
+# bootc. The versions of its images are those of the host.
+_IMAGE: Final = {"image": "quay.example/os/fedora-bootc:42", "transport": "registry"}
+
+
+def digest_of(version: str) -> str:
+    """Return the digest of the image of a version."""
+    return f"sha256:{hashlib.sha256(f'fedora-bootc {version}'.encode()).hexdigest()}"
+
+
+async def _bootc(session: ShellSession, words: Words) -> CommandOutput:
+    """`bootc status --format json`."""
+    if session.user != "root":
+        return CommandOutput(1, err="error: Status: This command must be executed as root\n")
+    if words[1:] != ("status", "--format", "json"):
+        return CommandOutput(2, err=f"error: unrecognized subcommand '{' '.join(words[1:])}'\n")
+    machine = session.machine
+    versions = {
+        "staged": machine.engine.staged,
+        "booted": machine.os_version,
+        "rollback": machine.previous_version,
+    }
+    entries = {name: _boot_entry(version) for name, version in versions.items()}
+    host = {
+        "apiVersion": "org.containers.bootc/v1",
+        "kind": "BootcHost",
+        "metadata": {"name": "host"},
+        "spec": {"image": _IMAGE, "bootOrder": "default"},
+        "status": {**entries, "rollbackQueued": False, "type": "bootcHost"},
+    }
+    return CommandOutput(out=f"{json.dumps(host)}\n")
+
+
+def _boot_entry(version: str | None) -> dict[str, object] | None:
+    if not version:
+        return None
+    image = {"image": _IMAGE, "version": version, "imageDigest": digest_of(version)}
+    return {"image": {**image, "architecture": "amd64"}, "incompatible": False, "pinned": False}
+
+
 def _deployment(version: str) -> dict[str, object]:
     return {"osname": "fedora-coreos", "checksum": checksum_of(version), "version": version}
 
@@ -305,6 +344,7 @@ async def _who(session: ShellSession, _words: Words) -> CommandOutput:
 PROGRAMS: Final[Mapping[str, Program]] = {
     **dict.fromkeys(("reboot", "shutdown"), _halt),
     **dict.fromkeys(("true", "."), _constant(0)),
+    "bootc": _bootc,
     "busctl": _busctl,
     "cat": _cat,
     "echo": _echo,

@@ -15,7 +15,11 @@ from rollout.lab.hosts.machine import Machine
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
 _PROGRAM_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
-_ONLY_ON: Final = {"rpm-ostree": System.FEDORA_COREOS, "update_engine_client": System.FLATCAR}
+_ONLY_ON: Final = {
+    "bootc": System.FEDORA_BOOTC,
+    "rpm-ostree": System.FEDORA_COREOS,
+    "update_engine_client": System.FLATCAR,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,10 +263,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
     """Return how a host without a staged update compares; None if it may have one."""
     facts = candidate.facts
-    if facts is None or facts.detection.needs_reboot:
-        return None
-    # A service that does not run cannot say, but neither does it stage anything.
-    if facts.detection.unanswered and not facts.checks.state().is_off:
+    if facts is None or not facts.has_nothing_staged:
         return None
     inputs = candidate.inputs
     return inputs.versions.standing(candidate.node, facts, inputs.longest_silence)

@@ -144,13 +144,13 @@ NO_VERSIONS = KnownVersions()
 def standings(
     nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
 ) -> Mapping[str, UpdateStanding]:
-    """Return by node name how the hosts without a pending reboot compare with the others."""
+    """Return by node name how the hosts that have staged no update compare with the others."""
     nodes = tuple(nodes)
     known = KnownVersions.of(nodes, observations)
     found: dict[str, UpdateStanding] = {}
     for node in nodes:
         facts = observations.get(node.name)
-        if isinstance(facts, HostFacts) and not facts.detection.needs_reboot:
+        if isinstance(facts, HostFacts) and facts.has_nothing_staged:
             found[node.name] = known.standing(node, facts, longest_silence)
     return found
 

@@ -22,6 +22,7 @@ from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Pr
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.commands import answer
+from rollout.lab.hosts.engine import System
 from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import HostCommand, HostSettings, Machine
 from rollout.lab.hosts.programs import PROGRAMS
@@ -57,6 +58,7 @@ SCRIPTS = {
             (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; cat /none"
         ).command
     ),
+    "bootc": Probe((Source.BOOTC,)).command,
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
     "doctor": Probe(units=True).command,
@@ -92,11 +94,13 @@ def make_machine(
     faults: HostFaults = HEALTHY,
     locksmithd: bool = False,
     commands: Mapping[str, HostCommand] | None = None,
+    system: System | None = None,
 ) -> Machine:
     settings = HostSettings(
         faults=faults,
         locksmithd=locksmithd,
         commands=commands or {},
+        system=system,
         # A file that is written down does not change with the time.
         files={"/proc/uptime": "100.00 90.00\n"},
     )
@@ -154,6 +158,9 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
             if words[0] == name
         ]
         stubs[name] = "\n".join(('case "$*" in', *cases, "*) exit 99;;", "esac"))
+    if machine.system is System.FEDORA_BOOTC:
+        # Only sudo starts it, but the script looks for it.
+        stubs["bootc"] = "exit 99"
     for name, text in stubs.items():
         (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / "bin" / name).chmod(0o755)
@@ -204,7 +211,8 @@ CASES = [
 
 @pytest.mark.parametrize(("state", "script", "shell"), CASES)
 def test_a_real_shell_answers_the_same(state: str, script: str, shell: str, tmp_path: Path) -> None:
-    machine = make_machine(faults=STATES[state], locksmithd=state == "inhibited")
+    system = System.FEDORA_BOOTC if script == "bootc" else None
+    machine = make_machine(faults=STATES[state], locksmithd=state == "inhibited", system=system)
     said, programs = record(machine, SCRIPTS[script])
     write_host(tmp_path, machine, programs)
     assert alike(in_real_shell(shell, tmp_path, SCRIPTS[script])) == alike(said)

@@ -1,0 +1,113 @@
+"""What bootc says about a host: which image is booted, staged, and kept for a rollback.
+
+Images are told apart by their digests. `bootc status` needs root. Its format is the object
+BootcHost of org.containers.bootc/v1, and of v1alpha1, which has the same fields.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from rollout.gather.hosts.answer import version
+from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.tool_output import last_line
+
+_API = "org.containers.bootc/"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_SHORT = 12
+_DOWNLOAD_ONLY = (
+    "its staged image is download-only, and a plain reboot does not boot it: run on the host `sudo"
+    " bootc upgrade --from-downloaded`"
+)
+
+
+class _Image(msgspec.Struct, frozen=True):
+    digest: str = msgspec.field(name="imageDigest")
+    version: str | None = None
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    """A deployment. It has no `image` if it was not made from one."""
+
+    image: _Image | None = None
+    download_only: bool = False
+
+
+class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
+    staged: _Entry | None = None
+    booted: _Entry | None = None
+    rollback: _Entry | None = None
+    rollback_queued: bool = False
+
+    @property
+    def upcoming(self) -> _Entry | None:
+        """The entry that the next boot brings, None if that is the booted one."""
+        return self.rollback if self.rollback_queued else self.staged
+
+
+class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    status: _HostStatus
+
+
+def bootc_sign(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> Sign:
+    if not stdout.get("has-bootc"):
+        return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
+    # The exit status follows the document.
+    document, _, _ = stdout.get("bootc", "").rpartition(f"\n{EXIT_MARKER}")
+    try:
+        host = msgspec.json.decode(document, type=_BootcHost)
+    except (msgspec.MsgspecError, RecursionError):
+        host = None
+    if host is None or not host.api_version.startswith(_API):
+        why = last_line(stderr.get("bootc", "")) or "no status in its answer"
+        return Sign(Source.BOOTC, SourceAnswer.NONE, f"bootc did not respond: {why}")
+    return _sign_of(host.status)
+
+
+def _sign_of(status: _HostStatus) -> Sign:
+    booted = _image(status.booted)
+    if booted is None:
+        detail = "the host is not booted from a bootc image"
+        return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
+    kept = None if status.rollback_queued else _image(status.rollback)
+    sign = Sign(
+        Source.BOOTC,
+        SourceAnswer.NOT_NEEDED,
+        "no image is staged",
+        current=booted.digest,
+        fallback=kept.digest if kept else "",
+        fallback_version=_name(kept, booted) if kept else "",
+    )
+    entry = status.upcoming
+    if entry is None:
+        return sign
+    image = _image(entry)
+    if image is None:
+        detail = "bootc's staged deployment has no image digest"
+        return replace(sign, answer=SourceAnswer.NONE, detail=detail)
+    name = _name(image, booted)
+    is_rollback = status.rollback_queued
+    return replace(
+        sign,
+        answer=SourceAnswer.NEEDED,
+        detail=f"a rollback to {name} is queued" if is_rollback else f"image {name} is staged",
+        version=name,
+        target=image.digest,
+        blocked=_DOWNLOAD_ONLY if entry.download_only else "",
+    )
+
+
+def _image(entry: _Entry | None) -> _Image | None:
+    image = entry.image if entry else None
+    return image if image and _DIGEST.fullmatch(image.digest) else None
+
+
+def _name(image: _Image, booted: _Image) -> str:
+    """Return the image's version; part of its digest if it has none, or that of the booted one."""
+    label = version(image.version or "")
+    is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
+    return label if is_distinct else image.digest.partition(":")[2][:_SHORT]
