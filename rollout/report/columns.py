@@ -45,22 +45,24 @@ def is_command(text: str) -> bool:
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
-    words = line.lstrip(" ")
-    indent = line[: len(line) - len(words)]
-    if len(line) <= width or (indent and is_command(words)):
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    is_command_line = bool(indent) and is_command(text)
+    if len(line) <= width or is_command_line:
         return line
-    lead, _, command = words.rpartition(": ")
-    if lead and is_command(command) and not _CONTINUES.search(command):
+    lead, _, command = text.rpartition(": ")
+    ends_with_command = is_command(command) and not _CONTINUES.search(command)
+    if lead and ends_with_command:
         sentence = f"{indent}{_without_open_bracket(lead, command)}:"
         return f"{_wrap_line(sentence, width, hang)}\n{_INDENT}{command.rstrip('.)')}"
-    return _fill_lines(words, width, indent, " " * max(hang, len(indent) + 2))
+    return _fill_lines(text, width, indent, " " * max(hang, len(indent) + 2))
 
 
-def _fill_lines(words: str, width: int, first_indent: str = "", indent: str = "") -> str:
-    if len(first_indent) + len(words) <= width:
-        return first_indent + words
-    unbroken = _join_commands(words)
-    has_command = unbroken != words
+def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "") -> str:
+    if len(first_indent) + len(text) <= width:
+        return first_indent + text
+    unbroken = _join_commands(text)
+    has_command = unbroken != text
     lines = fill(
         unbroken,
         width,
@@ -73,6 +75,7 @@ def _fill_lines(words: str, width: int, first_indent: str = "", indent: str = ""
 
 
 def _join_commands(text: str) -> str:
+    """Return the text with no-break spaces within its commands."""
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
@@ -103,19 +106,11 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """The last line names the columns without room, and `elsewhere` tells how to see them."""
-    used = list[int]()
-    for place in range(len(columns)):
-        if not rows or any(row[place] for row in rows):
-            used.append(place)
-    used_cells = list[Row]()
-    for row in rows:
-        used_cells.append([row[place] for place in used])
-    table = _Table(
-        columns=[columns[place] for place in used],
-        rows=used_cells,
-        width=width,
-    )
+    """Render a table without its empty columns.
+
+    The last line names the columns for which there is no room; `elsewhere` tells how to see them.
+    """
+    table = _Table.without_empty_columns(columns, rows, width)
     places, widths = table.layout()
     titles = [column.title for column in table.columns]
     lines = table.lines(titles, places, widths)
@@ -142,7 +137,21 @@ class _Table:
     rows: Sequence[Row]
     width: int | None
 
+    @classmethod
+    def without_empty_columns(
+        cls, columns: Sequence[Column], rows: Sequence[Row], width: int | None
+    ) -> "_Table":
+        used = list[int]()
+        for place in range(len(columns)):
+            if not rows or any(row[place] for row in rows):
+                used.append(place)
+        used_cells = list[Row]()
+        for row in rows:
+            used_cells.append([row[place] for place in used])
+        return cls([columns[place] for place in used], used_cells, width)
+
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the places of the columns that have room, and their widths."""
         places = list(range(len(self.columns)))
         without_note = [place for place in places if not self.columns[place].note]
         # First all columns, then without the note, then also without each step's columns.
@@ -160,6 +169,7 @@ class _Table:
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
+        """Render a row: several lines if a cell is wrapped."""
         cells = [_wrap(row[place], width) for place, width in zip(places, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
@@ -171,6 +181,7 @@ class _Table:
         return lines
 
     def _excess(self, widths: Sequence[int]) -> int:
+        """Return how much wider than the terminal columns of these widths are."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
@@ -182,8 +193,8 @@ class _Table:
             excess = self._excess(widths)
             column = self.columns[places[index]]
             if excess > 0 and (column.wraps or column.note):
-                least = max(self._least_width(places[index]), widths[index] - excess)
-                widths[index] = min(widths[index], least)
+                narrower = max(self._least_width(places[index]), widths[index] - excess)
+                widths[index] = min(widths[index], narrower)
         return widths
 
     def _least_width(self, place: int) -> int:

@@ -35,7 +35,7 @@ from rollout.model.progress import Outcome
 class SharedConsole(Console):
     """Standard error or output, without markup. Hold `drawing_lock` to draw on it.
 
-    Rich takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log.
+    Rich takes FORCE_COLOR for a terminal: it asks for colors, and nothing may move in a job's log.
     """
 
     def __init__(self, *, stderr: bool) -> None:
@@ -112,17 +112,18 @@ def print_above(live: Live, line: Text) -> None:
         live.console.print(line, no_wrap=line.no_wrap, overflow=line.overflow)
 
 
-def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
-    progress = _progress(console, TextColumn(doing, markup=False), SpinnerColumn())
-    progress.add_task(doing, total=None)
+def moving_line(console: Console, activity: str) -> AbstractContextManager[Progress]:
+    progress = _progress(console, TextColumn(activity, markup=False), SpinnerColumn())
+    progress.add_task(activity, total=None)
     return progress
 
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    doing = "asking hosts"
-    with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
-        task = progress.add_task(doing, total=total)
+    """Yield what to call after each host."""
+    activity = "asking hosts"
+    with _progress(console, TextColumn(activity), BarColumn(), MofNCompleteColumn()) as progress:
+        task = progress.add_task(activity, total=total)
         yield lambda: progress.advance(task)
 
 
@@ -151,7 +152,7 @@ _BAD = "|".join(
 
 
 class StateHighlighter(RegexHighlighter):
-    """States, marks, headings, and what leads on."""
+    """Colors states, signs, headings, and the words before a next step."""
 
     base_style = "rollout."
     highlights = (

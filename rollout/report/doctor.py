@@ -43,53 +43,56 @@ def doctor_text(
     """
     lines: list[str] = []
     for _, group in groupby(checks, key=lambda check: check.check):
-        lines += _group(list(group), every=every)
+        lines += _check_lines(list(group), every=every)
     findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
-    end = [wrap(_figures(checks, every=every), width), wrap(follow_up.sentence, width)]
+    end = [wrap(_counts_text(checks, every=every), width), wrap(follow_up.sentence, width)]
     if follow_up.command:
         end.append(f"{follow_up.lead or 'Next'}:\n    {follow_up.command}")
     end += [f"{way.lead}:\n    {way.command}" for way in follow_up.ways[1:]]
     return joined("\n\n", findings, joined("\n", *end))
 
 
-def _figures(checks: Sequence[Check], *, every: bool) -> str:
+def _counts_text(checks: Sequence[Check], *, every: bool) -> str:
     tallies = tally(checks)
     passed = tallies[Verdict.PASS]
-    where = "" if every else " (-v lists them)"
+    how_to_list = "" if every else " (-v lists them)"
     if len(checks) == passed:
-        return f"All {len(checks)} checks passed{where}."
+        return f"All {len(checks)} checks passed{how_to_list}."
     warnings = counted(tallies[Verdict.WARN], "warning")
     others = f"{warnings}, {tallies[Verdict.FAIL]} failed"
-    return f"{counted(passed, 'check')} passed{where}, {others}."
+    return f"{counted(passed, 'check')} passed{how_to_list}, {others}."
 
 
-def _group(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
+def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
+    """Yield the lines of one check, which several subjects may have."""
     if every:
         for check in checks:
             if check.verdict is Verdict.PASS:
                 yield _line(check.verdict, check.check, f"{check.subject}: {check.message}")
     for verdict in _WORST_FIRST:
         findings = [check for check in checks if check.verdict is verdict]
-        groups = [[check] for check in findings] if every else _alike(findings)
+        groups = [[check] for check in findings] if every else _groups_of_alike(findings)
         for alike in groups:
-            yield from _finding(alike)
+            yield from _finding_lines(alike)
 
 
-def _alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
+def _groups_of_alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
     """Group the findings that differ only in their subjects and in words with a digit."""
     shapes = [(_shape(check.message, check), _shape(check.fix, check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
 
 
 def _shape(text: str, check: Check) -> str:
+    """Return what findings that are alike have in common."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
-def _finding(alike: Sequence[Check]) -> Iterator[str]:
+def _finding_lines(alike: Sequence[Check]) -> Iterator[str]:
     first = alike[0]
     subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
-    differ = any(check.message != first.message for check in alike)
-    message = f"{len(alike)} findings, for example {first.message}" if differ else first.message
+    message = first.message
+    if any(check.message != first.message for check in alike):
+        message = f"{len(alike)} findings, for example {first.message}"
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
         yield from _fix_lines(alike)
@@ -99,14 +102,13 @@ def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
     texts = dict.fromkeys(check.fix for check in alike)
     fixes = [_Fix.of(text) for text in texts]
     first = fixes[0]
-    is_for_all = len(fixes) <= _MOST_SUBJECTS and all(
-        fix.lead == first.lead and fix.commands for fix in fixes
-    )
-    is_example = len(fixes) > 1 and not is_for_all
+    have_same_lead = all(fix.lead == first.lead and fix.commands for fix in fixes)
+    lists_all = have_same_lead and len(fixes) <= _MOST_SUBJECTS
+    is_example = len(fixes) > 1 and not lists_all
     subject = f" (of {printable(alike[0].subject)})" if is_example else ""
     lead = joined(" ", f"fix{subject}:", printable(first.lead))
     yield f"  {'':{_NAME_WIDTH}} {lead}"
-    for fix in fixes if is_for_all else [first]:
+    for fix in fixes if lists_all else [first]:
         yield from (f"    {printable(command)}" for command in fix.commands)
 
 
@@ -120,7 +122,8 @@ class _Fix:
     @classmethod
     def of(cls, text: str) -> "_Fix":
         """Split a text after its last colon, if only commands follow."""
-        if is_command(text) and ", or " not in text:
+        is_one_command = is_command(text) and ", or " not in text
+        if is_one_command:
             return cls("", (text,))
         lead, _, end = text.rpartition(": ")
         commands = end.removesuffix(".").split("; ")

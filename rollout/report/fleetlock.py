@@ -34,6 +34,7 @@ _AWAITED = {
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
+    """`server` is the one that holds the lock, or empty."""
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:

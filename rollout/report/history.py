@@ -90,18 +90,18 @@ _COLUMNS = (
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
-    """`width` None: all columns. `here` is the address of the current cluster, or empty."""
+    """Render a row for each run. `here` is the address of the current cluster, or empty."""
     if not runs:
         return "No run is recorded here."
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
-    is_elsewhere = bool(here) and clusters != {here.rstrip("/")}
-    names_clusters = is_wide or is_elsewhere or len(clusters) > 1
+    has_other_clusters = bool(here) and clusters != {here.rstrip("/")}
+    names_clusters = is_wide or has_other_clusters or len(clusters) > 1
 
     def row(run: RunReport) -> Row:
-        left = len(run.not_started) + len(run.not_done)
+        left_count = len(run.not_started) + len(run.not_done)
         counts = [f"{run.failed} failed"] if run.failed else []
-        counts += [f"{counted(left, 'node')} left"] if left else []
+        counts += [f"{counted(left_count, 'node')} left"] if left_count else []
         commands = [entry.command for entry in run.commands]
         cluster = or_nothing(run.cluster_name or run.cluster.removeprefix("https://"))
         return (
@@ -143,23 +143,25 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
         f" at most {check.most_in_flight} in flight ({limit})."
     )
     damaged = f"Not checked: {counted(check.damaged, 'damaged line')}." if check.damaged else ""
-    found = [f"line {violation.line}: {violation.message}" for violation in check.violations]
-    result = counted(len(found), "violation") if found else "No violations"
-    end = f"{result} of the transition table and the safety rules."
-    return "\n".join(filter(None, (verified, damaged, *found, end)))
+    violations = [f"line {violation.line}: {violation.message}" for violation in check.violations]
+    count = counted(len(violations), "violation") if violations else "No violations"
+    result = f"{count} of the transition table and the safety rules."
+    return joined("\n", verified, damaged, *violations, result)
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    day = ""
+    """Yield the sentences, the first of a line with its time; and each day after the first."""
+    last_day = ""
     for line in lines:
         at = line.at.astimezone()
-        if day and day != f"{at:%a %Y-%m-%d}":
-            yield f"{at:%a %Y-%m-%d}"
         day = f"{at:%a %Y-%m-%d}"
-        before = f"{at:%H:%M:%S}  "
+        if last_day not in ("", day):
+            yield day
+        last_day = day
+        prefix = f"{at:%H:%M:%S}  "
         for text in filter(None, _sentences(line)):
-            yield f"{before}{printable(text)}"
-            before = _INDENT
+            yield f"{prefix}{printable(text)}"
+            prefix = _INDENT
 
 
 def _sentences(line: AnyLine) -> Iterator[str]:
@@ -174,9 +176,9 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             yield from findings_text(line.findings)
             yield f"hint: {line.hint}" if line.hint else ""
         case AbortedRecord():
-            groups = ((line.reverted, "returned"), (line.left, "left as they are"))
-            given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
-            yield joined(": ", f"aborted by {line.by}", given_back)
+            returned = f"{shortened(line.reverted)} returned" if line.reverted else ""
+            left = f"{shortened(line.left)} left as they are" if line.left else ""
+            yield joined(": ", f"aborted by {line.by}", joined("; ", returned, left))
         case SummaryLine():
             counts = outcome_counts(
                 str(len(line.succeeded)),

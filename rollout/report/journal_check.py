@@ -224,10 +224,11 @@ class _Check:
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
+        # Taken up as pending, the node starts once, although its cordon follows.
         if is_taken_up or (edge is Edge.CORDONED and not node.is_start_pending):
             self._start(number, line.node)
         node.is_start_pending = is_taken_up and line.phase is Phase.PENDING
-        self._check_order(number, line.node, edge)
+        self._check_move(number, line.node, edge)
         node.phase = line.phase
         node.passed.add(line.phase)
 
@@ -256,7 +257,8 @@ class _Check:
         if process.most_failures is not None and failures >= process.most_failures:
             self._add(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
-    def _check_order(self, number: int, name: str, edge: Edge) -> None:
+    def _check_move(self, number: int, name: str, edge: Edge) -> None:
+        """Check what has to come before a reboot and before a proof."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
@@ -318,10 +320,10 @@ class _Check:
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
             self._add(Violation(number, Rule.ENDED, others=in_flight))
-        others = process.succeeded ^ set(line.succeeded)
-        others |= process.failed ^ {failed.node for failed in line.failed}
-        if others:
-            self._add(Violation(number, Rule.SUMMARY, others=tuple(sorted(others))))
+        wrong = process.succeeded ^ set(line.succeeded)
+        wrong |= process.failed ^ {failed.node for failed in line.failed}
+        if wrong:
+            self._add(Violation(number, Rule.SUMMARY, others=tuple(sorted(wrong))))
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:

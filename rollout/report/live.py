@@ -94,11 +94,12 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         with self._lock:
             self._view.apply(event, self._monotonic())
-            line = self._line(event)
+            line = self._line_above(event)
         if line is not None:
             print_above(self._live, line)
 
-    def _line(self, event: StepEvent) -> Text | None:
+    def _line_above(self, event: StepEvent) -> Text | None:
+        """Return the line that stays above the board; None for an event without one."""
         match event:
             case NodeFinished():
                 # One line is enough, because the end of the run reports a failure in full.
@@ -114,7 +115,7 @@ class LiveProgress:
 
     def _render(self) -> RenderableType:
         with self._lock:
-            lines = [self._total(), *self._rows()]
+            lines = [self._total_line(), *self._rows()]
             if self._stop.is_due:
                 text = _REVERTING if self._stop.revert else _STOPPING
                 lines.append(Text(text, "bold yellow"))
@@ -130,22 +131,24 @@ class LiveProgress:
             other_lines += _STOPPING_LINES
         room = max(1, self._console.height - other_lines)
         # Nodes whose pods are held come first, then the nodes that are longest in their phase.
-        first = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
+        most_urgent = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
         rows: dict[str, list[Text]] = {}
         for most in (_DETAIL_LINES, 1):
-            rows = {node.name: list(self._row(node, width, most)) for node in first}
+            rows = {node.name: list(self._row(node, width, most)) for node in most_urgent}
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
+        # The last line counts the nodes for which there is no room.
         heights = accumulate(map(len, rows.values()))
         names = [name for name, height in zip(rows, heights, strict=True) if height < room]
-        visible = names or [first[0].name]
+        visible = names or [most_urgent[0].name]
         rows = {name: rows[name] for name in visible}
         rest = [node for node in nodes if node.name not in rows]
         count = f"  and {len(rest)} more: {phases(rest)}"
         return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
+        """Yield the node's line with its detail in `most` lines, and the evictions held back."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -161,13 +164,13 @@ class LiveProgress:
         yield _in_a_line(row.append(first, "dim"))
         for line in more:
             yield _in_a_line(f"{'':{indent}}{line}", "dim")
-        held = list(node.held.values())
-        for hold in held[:_MOST_HELD]:
+        holds = list(node.held.values())
+        for hold in holds[:_MOST_HELD]:
             since = now - node.blocked_at[hold.event.pod]
             for line in blocked_lines(hold.event, self._console.width - len(_INDENT), since):
                 yield _in_a_line(f"{_INDENT}{line}", _HELD)
-        if len(held) > _MOST_HELD:
-            yield _in_a_line(f"{_INDENT}and {len(held) - _MOST_HELD} more are held back", _HELD)
+        if len(holds) > _MOST_HELD:
+            yield _in_a_line(f"{_INDENT}and {len(holds) - _MOST_HELD} more are held back", _HELD)
 
     def _detail(self, node: NodeView) -> str:
         if not is_down(node):
@@ -176,14 +179,15 @@ class LiveProgress:
         usual = usual_reboot(plans[-1].estimate) if plans else ""
         return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
 
-    def _total(self) -> Text:
+    def _total_line(self) -> Text:
+        """Return the wave and the counts; until there is a plan, the last step before it."""
         view = self._view
         if view.planned_at is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
-        failed = f", {view.failed} failed" if view.failed else ""
+        failed = f", {view.failed_count} failed" if view.failed_count else ""
         time_spent = self._time_spent(view.planned_at)
-        figures = f"{len(view.ended)} of {view.planned} done{failed}, {time_spent}"
+        figures = f"{len(view.ended)} of {view.planned_count} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
             wave = sentence(view.settling)
@@ -199,7 +203,7 @@ class LiveProgress:
     def _time_spent(self, since: float) -> str:
         took = self._monotonic() - since
         estimate = _estimate_at_this_pace(self._view)
-        if not estimate or len(self._view.ended) >= self._view.planned:
+        if not estimate or len(self._view.ended) >= self._view.planned_count:
             return elapsed(took)
         if took > estimate:
             return f"{elapsed(took)}, longer than estimated"
@@ -225,14 +229,14 @@ def _estimate_at_this_pace(view: RunView) -> float:
     Each node is worth an equal share of its wave's estimate.
     """
     plan = view.plans[-1]
-    planned = plan.estimate.seconds
-    shares = {}
+    estimate = plan.estimate.seconds
+    seconds_by_node = {}
     for wave in plan.waves:
         for node in wave.nodes:
-            shares[node.name] = wave.estimate.seconds / len(wave.nodes)
+            seconds_by_node[node.name] = wave.estimate.seconds / len(wave.nodes)
     ended = [node for node in view.nodes.values() if node.end]
-    done = sum(shares.get(node.name, 0.0) for node in ended)
-    if view.planned_at is None or not planned or not done:
-        return planned
+    estimate_of_ended = sum(seconds_by_node.get(node.name, 0.0) for node in ended)
+    if view.planned_at is None or not estimate or not estimate_of_ended:
+        return estimate
     spent = max(node.entered for node in ended) - view.planned_at
-    return spent * sum(shares.values()) / done
+    return spent * sum(seconds_by_node.values()) / estimate_of_ended

@@ -36,10 +36,12 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
+    """Write a number as it is, and everything else as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
+    """Write a text as code, whatever backticks it has."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line
@@ -49,14 +51,14 @@ def code(text: str) -> str:
     return f"{marks}{padding}{line}{padding}{marks}"
 
 
-# A job's summary may have 1 MiB, a ticket 64 KiB.
+# Rows of a table. A job's summary may have 1 MiB, a ticket 64 KiB.
 _MOST_ROWS = 25
-# Pods have a row each: about 30 KiB.
+# Each evicted pod has a row: about 30 KiB in all.
 _MOST_EVICTIONS = 250
 
 
 def run_markdown(report: RunReport) -> str:
-    """Write a short report: no row a node. Foreign text stands in spans of code alone."""
+    """Write a short report, without a row for each node."""
     return "\n\n".join(_run_parts(report)) + "\n"
 
 

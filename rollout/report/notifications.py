@@ -41,7 +41,7 @@ class NoteMaker:
     unattended: bool = False
     has_begun: bool = False
     _view: RunView = field(default_factory=RunView)
-    _held: set[tuple[str, str]] = field(default_factory=set)
+    _reported_holds: set[tuple[str, str]] = field(default_factory=set)
     _is_over: bool = False
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
@@ -49,7 +49,10 @@ class NoteMaker:
             yield self._stamp(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """A run beside another rollout, or an unattended pass without time, is not reported."""
+        """Yield at most one note. A lock that another rollout holds is not reported.
+
+        Nor is an unattended pass that was interrupted.
+        """
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, ignored):
             self._is_over = True
@@ -78,7 +81,7 @@ class NoteMaker:
             case NodeFinished():
                 if event.outcome.is_failure:
                     yield _failure_note(event)
-                yield from self._wave_notes(event)
+                yield from self._wave_end_notes(event)
             case VersionHeld():
                 yield _held_version_note(event)
             case RunFinished():
@@ -103,19 +106,21 @@ class NoteMaker:
 
     def _end_note(self, result: RunResult, *, stopped: bool) -> Note:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
-        if (self.unattended and _is_for_later(result)) or (stopped and result.not_started):
+        is_for_next_pass = self.unattended and _is_for_later(result)
+        is_stopped_early = stopped and bool(result.not_started)
+        if is_for_next_pass or is_stopped_early:
             state = RolloutState.INTERRUPTED
         return _finish_note(result, state, unattended=self.unattended)
 
     def _blocked_notes(self, event: PodBlocked) -> Iterator[Note]:
         key = (event.node, event.holder or event.pod)
-        held = (event.at - event.since).total_seconds()
-        if held < self.held_after or key in self._held:
+        held_seconds = (event.at - event.since).total_seconds()
+        if held_seconds < self.held_after or key in self._reported_holds:
             return
-        self._held.add(key)
+        self._reported_holds.add(key)
         left = elapsed(max(0.0, event.seconds_left))
         cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}."
-        held_by = f"is blocked by {printable(event.held_by)} for {elapsed(held)}"
+        held_by = f"is blocked by {printable(event.held_by)} for {elapsed(held_seconds)}"
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,
@@ -125,7 +130,8 @@ class NoteMaker:
             next=_describe_command(event),
         )
 
-    def _wave_notes(self, last: NodeFinished) -> Iterator[Note]:
+    def _wave_end_notes(self, last: NodeFinished) -> Iterator[Note]:
+        """Yield a note if this node was the last of its wave."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return
@@ -135,7 +141,7 @@ class NoteMaker:
         failures = sum(end is not None and end.outcome.is_failure for end in ends)
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
-        total = f"{len(self._view.ended)} of {planned} ended, {self._view.failed} failed"
+        total = f"{len(self._view.ended)} of {planned} ended, {self._view.failed_count} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
@@ -190,8 +196,8 @@ def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def error_note(error: BaseException) -> Note:
-    stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
-    state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
+    is_interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+    state = RolloutState.INTERRUPTED if is_interrupted else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
     return replace(
         _finish_note(RunResult(()), state, unattended=False),
@@ -201,6 +207,7 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
+    """Whether nothing is wrong, and the nodes that are left may start later."""
     if result.failed or result.not_done or not result.not_started:
         return False
     return all(node.is_for_later for node in result.not_started)

@@ -35,7 +35,7 @@ _QUIET_SECONDS = 60.0
 # In these phases nothing has happened yet, or the end has a line of its own.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
 # The settings may ask for long waits in these phases.
-_BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
+_PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
 class LogFilter:
@@ -72,10 +72,11 @@ class LogFilter:
 
     def _admit_step(self, event: NodeStep, now: float) -> bool:
         """Admit each phase once, its details rarely, and waits of cordoned nodes at once."""
-        before = self.view.nodes.get(event.node)
-        if before and before.phase is event.phase:
-            is_wait = event.phase in _BETWEEN and event.activity is Activity.WAITING
-            every = 0.0 if is_wait and before.detail != event.detail else DETAIL_SECONDS
+        node = self.view.nodes.get(event.node)
+        if node and node.phase is event.phase:
+            is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
+            is_other_wait = is_wait and node.detail != event.detail
+            every = 0.0 if is_other_wait else DETAIL_SECONDS
             return bool(event.detail) and self._admit_again((event.node, ""), now, every)
         self._reported_at[event.node, ""] = now
         return event.phase not in _SILENT_PHASES
@@ -131,7 +132,7 @@ class PlainLines:
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last_line_at >= _QUIET_SECONDS and self._filter.view.planned:
+                if now - self._last_line_at >= _QUIET_SECONDS and self._filter.view.planned_count:
                     self._write(datetime.now(UTC), progress_text(self._filter.view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:

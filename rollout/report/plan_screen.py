@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.host import UpdateState
@@ -54,14 +55,15 @@ _MANY = 20
 _MOST_NAMED = 8
 # Notes of waves that share a row. If there are more, only -o wide shows them.
 _MOST_NOTES = 3
-# Nodes that are up to date need no word, and the others are shown as findings.
+# Nodes that are up to date need no word, and the others have a warning.
 _WITHOUT_WORD = (
     UpdateState.UP_TO_DATE,
     UpdateState.ROLLED_BACK,
     UpdateState.CHECK_FAILED,
     UpdateState.NOT_CHECKING,
 )
-_SEE = " → rollout doctor"
+_SEE_DOCTOR = " → rollout doctor"
+# The table shows what follows from it.
 _IN_THE_TABLE = "--max-unavailable"
 # Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
@@ -88,18 +90,18 @@ def plan_text(
     if beside:
         plan = _without_begun_nodes(plan)
     waves = []
-    last = no_nodes_text(plan)
+    outcome = no_nodes_text(plan)
     if plan.waves:
         table = table_text(_COLUMNS, _wave_rows(plan, zones, width), width)
         waves = [_heading(plan, where), "", table]
-        last = estimate_text(plan)
+        outcome = estimate_text(plan)
     notes = [*warning_lines(plan, is_wide=is_wide), *_left_out(plan, is_wide=is_wide)]
     if now:
         notes += rule_lines(plan.policy, now)
     obstacles = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     obstacles += [line for line in (blocked, beside) if line]
     next_lines = ["Next:", f"    {next_step}"] if next_step else []
-    parts = (waves, notes, [last], obstacles, next_lines)
+    parts = (waves, notes, [outcome], obstacles, next_lines)
     return wrap(joined("\n\n", *("\n".join(part) for part in parts)), width)
 
 
@@ -147,9 +149,9 @@ def brief_text(
     if height is None or _line_count(roomy) <= height:
         return roomy
     notes = findings[:_BRIEF_FINDINGS]
-    more = len(findings) - len(notes)
-    if more:
-        notes.append(f"! {counted(more, 'more finding')}")
+    rest = len(findings) - len(notes)
+    if rest:
+        notes.append(f"! {counted(rest, 'more finding')}")
     last = tuple[str, ...]()
     if whole_command:
         last = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
@@ -163,6 +165,7 @@ def _line_count(text: str) -> int:
 
 
 def consequence(plan: RolloutPlan) -> str:
+    """Say what happens after a yes."""
     most = max(_most_at_once(wave) for wave in plan.waves)
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -197,6 +200,7 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
+    """Yield the nodes in trouble, the updates in trouble, and the plan's warnings."""
     nodes_by_cause: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -225,24 +229,25 @@ def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
 def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
     if exclusion.reason is not ExclusionReason.UNREACHABLE:
         return exclusion.message
-    return f"{exclusion.brief or exclusion.message}{_SEE if plan.waves else ''}"
+    return f"{exclusion.brief or exclusion.message}{_SEE_DOCTOR if plan.waves else ''}"
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
+    """Yield the nodes that are left out without trouble, in one line unless `is_wide`."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
         for (reason, message), names in causes.items():
             yield f"· {shortened(names)}  {reason}: {printable(message)}"
         return
-    words = [(_why_left_out(entry), entry.node) for entry in exclusions]
-    nodes_by_word = grouped((word, node) for word, node in words if word)
-    if nodes_by_word:
-        groups = [f"{shortened(names)} ({word})" for word, names in nodes_by_word.items()]
+    nodes_by_word = grouped((_word_for(entry), entry.node) for entry in exclusions)
+    groups = [f"{shortened(names)} ({word})" for word, names in nodes_by_word.items() if word]
+    if groups:
         yield f"Left out: {'; '.join(groups)}"
 
 
-def _why_left_out(exclusion: Exclusion) -> str:
+def _word_for(exclusion: Exclusion) -> str:
+    """Return why a node is left out; empty if that needs no word."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
@@ -261,11 +266,11 @@ def _wave_rows(
     most: int = _MANY,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table: one for each wave without a `width`.
+    """Return the rows of the table. Without a `width`, each wave has a row.
 
     Otherwise equal consecutive waves of one node share a row. If there are more rows than `most`,
-    waves of the same size share one, and last, all consecutive waves with nodes of the
-    `control_plane`, or without.
+    waves of the same size share one. If there are still more, consecutive waves share one if all
+    have nodes of the `control_plane`, or none has.
     """
     if width is None:
         return [_wide_row(wave, zones) for wave in plan.waves]
@@ -312,15 +317,15 @@ def _group_row(
         nodes += _in_order(wave)
     names = _zones_of(nodes, zones)
     # One or two zones are named.
-    is_everywhere = len(names) > 2 and all_zones == set(names)  # noqa: PLR2004
+    has_all_zones = len(names) > 2 and all_zones == set(names)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
-    noted = group[:1] if len(group) > _MANY else group
-    notes = list(dict.fromkeys(printable(wave.note) for wave in noted if wave.note))
+    waves_with_note = group[:1] if len(group) > _MANY else group
+    notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
         str(first) if first == last else f"{first}\N{EN DASH}{last}",
         _names(group, nodes),
-        "all" if is_everywhere else " ".join(names).strip(),
+        "all" if has_all_zones else " ".join(names).strip(),
         str(sum(map(_pods, group))),
         _rough_time(sum(wave.estimate.seconds for wave in group)),
         "\n".join(_versions(nodes)) if is_mixed else "",
@@ -337,6 +342,7 @@ def _rough_time(seconds: float) -> str:
 
 
 def _equality_key(wave: Wave) -> tuple[object, ...]:
+    """Return what waves that share a row have in common."""
     # Only waves of one node can be equal.
     is_single = len(wave.nodes) == 1 and not wave.rolling
     return (
@@ -349,19 +355,20 @@ def _equality_key(wave: Wave) -> tuple[object, ...]:
 
 
 def _similarity_key(wave: Wave) -> tuple[object, ...]:
+    """Return what waves have in common that share a row of a long plan."""
     # A rolling wave is similar to no other.
     index = wave.index if wave.rolling else 0
     return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
 
 
 def _every_name(wave: Wave) -> str:
-    begins = wave.rolling.begins if wave.rolling else {}
+    """Return all names, each with when it begins if the wave is rolling."""
+    delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
-        delay = begins.get(node.name)
-        names.append(
-            f"{printable(node.name)} (+{elapsed(delay)})" if delay else printable(node.name)
-        )
+        delay = delays.get(node.name)
+        begins = f" (+{elapsed(delay)})" if delay else ""
+        names.append(f"{printable(node.name)}{begins}")
     return ", ".join(names)
 
 
@@ -455,6 +462,7 @@ def planned_version(node: PlannedNode) -> str:
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
+# They prevent the start of any node, so leaving out nodes does not help.
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "PDB"}
 # What a controller, such as a ReplicaSet, appends to its own name.
@@ -475,7 +483,7 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """Yield a line a cause, whatever the number of pods and nodes: nodes, objects, cause and fix.
+    """Yield a line for each cause: its nodes, objects, cause and fix.
 
     A warning about several objects does not name the nodes, which drain like all others.
     """
@@ -484,11 +492,11 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
-        nodes = sorted({entry.node for entry in alike if entry.node}, key=natural_key)
-        where = shortened(nodes, 3)
+        names = sorted({entry.node for entry in alike if entry.node}, key=natural_key)
+        nodes = shortened(names, 3)
         if isinstance(first, PlanWarning) and len(objects) > 1:
-            where = ""
-        yield joined("  ", where, _subject(objects), _cause_and_fix(first))
+            nodes = ""
+        yield joined("  ", nodes, _subject(objects), _cause_and_fix(first))
 
 
 def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
@@ -521,7 +529,7 @@ def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
     basis = printable("; ".join(estimate.basis))
     return joined(
         "\n\n",
-        "\n".join(_place(explanation)),
+        "\n".join(_place_lines(explanation)),
         table_text(_POD_COLUMNS, rows) if rows else "",
         "\n".join(findings),
         f"The plan takes about {elapsed(estimate.seconds)}: {basis}." if estimate.seconds else "",
@@ -539,17 +547,19 @@ def _pod_row(fate: PodFate) -> Row:
     )
 
 
-def _place(explanation: Explanation) -> Iterable[str]:
+def _place_lines(explanation: Explanation) -> Iterable[str]:
+    """Yield why the node is in its wave, and why in none before it."""
     others = explanation.together_with
     company = f"with {shortened(others)}" if others else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"
     yield f"{place}: {printable(explanation.because)}"
     # A plan may have hundreds of waves, most of them with the same reason.
-    groups = groupby(explanation.not_earlier, key=lambda earlier: tuple(earlier.because))
-    for because, alike in groups:
-        waves = [earlier.wave for earlier in alike]
-        number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
-        yield f"  not in {number}: {'; '.join(map(printable, because))}"
+    for because, alike in groupby(explanation.not_earlier, key=attrgetter("because")):
+        numbers = [earlier.wave for earlier in alike]
+        waves = f"wave {numbers[0]}"
+        if len(numbers) > 1:
+            waves = f"waves {numbers[0]} to {numbers[-1]}"
+        yield f"  not in {waves}: {'; '.join(map(printable, because))}"
     if explanation.arrivals:
         pods = counted(explanation.arrivals, "pod")
         yield f"By then, {pods} evicted in earlier waves will land here and be evicted again."

@@ -16,33 +16,34 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
+    """Yield the rules that are not the default, the windows at `now`, and relaxed rules."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
     if changed:
         yield f"Rules: {changed}"
-    yield from _windows(policy.gates.windows, now)
+    yield from _window_lines(policy.gates.windows, now)
     for pool in policy.pools:
         if pool.window:
-            yield from _windows(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
+            yield from _window_lines(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
     for rule in relaxed_rules(policy):
         if rule.setting not in _IN_OTHER_LINES:
             yield f"! {printable(str(rule))}"
 
 
-def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
+def _window_lines(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
     schedule = Schedule.of(policy)
-    opening = schedule.current(now)
-    upcoming = schedule.following(now)
+    current_opening = schedule.current(now)
+    next_opening = schedule.following(now)
 
     def when(then: datetime) -> str:
         return f"in {_time_until(then, now)} ({schedule.written_time(then)})"
 
-    opens = f"opens {when(upcoming.begin)}" if upcoming else ""
-    waits = "; apply waits for it" if policy.wait and not opening else ""
+    opens = f"opens {when(next_opening.begin)}" if next_opening else ""
+    waits = "; apply waits for it" if policy.wait and not current_opening else ""
     if policy.windows:
         state = joined(", ", "closed", opens)
-        if opening:
-            state = f"open for another {_time_until(opening.end, now)}"
+        if current_opening:
+            state = f"open for another {_time_until(current_opening.end, now)}"
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {state}{waits}"
         # A freeze need not say so again.
         waits = ""
@@ -50,12 +51,12 @@ def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[s
     if frozen:
         state = "frozen"
         # Beside windows, the line above says when the next one opens.
-        if upcoming and not policy.windows:
-            state = f"frozen; ends {when(upcoming.begin)}"
+        if next_opening and not policy.windows:
+            state = f"frozen; ends {when(next_opening.begin)}"
         yield f"Freeze: {shortened(frozen)}: {state}{waits}"
     elif policy.freezes:
-        begins = schedule.next_freeze(now)
-        state = f"begins {when(begins.begin)}" if begins else "over"
+        next_freeze = schedule.next_freeze(now)
+        state = f"begins {when(next_freeze.begin)}" if next_freeze else "over"
         yield f"Freeze: {shortened(policy.freezes)}: {state}"
 
 
@@ -66,6 +67,7 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
+# The flag or key of the settings for each rule that does not have its name.
 _KEYS = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -103,24 +105,25 @@ _KEYS = {
     "courtesy.conditions": "labels.conditions",
 }
 # A document that does not mention the taint is of a version without it.
-_USUAL = Policy(prefer_no_schedule_taint=True)
+_DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
-_WHICH = ("name", "namespace", "selector", "resource")
+# What in a table says which nodes or pods it is for.
+_SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    usual = dict(flat_rules(policy_document(_USUAL)))
-    # Earlier documents have counts as text.
-    changed = (
-        _as_flag(flag, value)
-        for flag, value in flat_rules(policy)
-        if str(usual.get(flag)) != str(value)
-    )
+    """Return the rules of a policy's document that are not the default; empty if all are."""
+    defaults = dict(flat_rules(policy_document(_DEFAULT_POLICY)))
+    changed = []
+    for flag, value in flat_rules(policy):
+        # As text, because earlier documents have counts as text.
+        if str(defaults.get(flag)) != str(value):
+            changed.append(_as_flag(flag, value))
     return printable(", ".join(changed))
 
 
 def value_text(value: object) -> str:
-    """Return a value without the words of any language of programs; empty where there is none."""
+    """Return a value as people write it; empty for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -140,17 +143,18 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")
         elif name in _TABLES and isinstance(value, list | tuple):
-            yield from (
-                (_TABLES[name], _table(table)) for table in value if isinstance(table, dict)
-            )
+            for table in value:
+                if isinstance(table, dict):
+                    yield _TABLES[name], _table_text(table)
         else:
             yield _KEYS.get(prefix + name) or f"--{name.replace('_', '-')}", value
 
 
-def _table(table: Mapping[str, object]) -> str:
+def _table_text(table: Mapping[str, object]) -> str:
     """Return which nodes or pods the table is for, then its rules."""
-    parts = [", ".join(str(table[key]) for key in _WHICH if key in table)]
+    parts = [", ".join(str(table[key]) for key in _SUBJECT_KEYS if key in table)]
     for name, value in table.items():
-        if name not in _WHICH and value not in (None, "", [], ()):
+        is_empty = value in (None, "", [], ())
+        if name not in _SUBJECT_KEYS and not is_empty:
             parts.append(f"{name.replace('_', '-')} {value_text(value)}")
     return "; ".join(parts)

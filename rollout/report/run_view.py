@@ -68,6 +68,7 @@ class NodeView:
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, now: float) -> None:
+        """Take in a step, which may be in the same phase as the last."""
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun = now
@@ -81,6 +82,7 @@ class NodeView:
         self.detail = event.detail
         self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
+        # A drain has a detail once it evicts pods, or waits for pods that complete.
         if event.phase is Phase.DRAINING and event.detail:
             self.has_moved_pods |= event.activity is not Activity.COMPLETION
         self.has_awaited_pods |= bool(event.awaited)
@@ -135,7 +137,7 @@ class RunView:
         return [entry for entry in self.commands if isinstance(entry, JournalHeader)]
 
     @property
-    def planned(self) -> int:
+    def planned_count(self) -> int:
         return self.plans[-1].summary.nodes if self.plans else 0
 
     @property
@@ -147,12 +149,13 @@ class RunView:
         return [node.end for node in self.nodes.values() if node.end]
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         return sum(end.outcome.is_failure for end in self.ended)
 
     def apply(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
+        """Take in an event; None is a record that is not understood. `now` is a monotonic time."""
         if event is None:
             self.misunderstood += 1
             return
@@ -168,9 +171,9 @@ class RunView:
                 self.plans.append(event.document)
                 self.planned_at = now
             case WaveStarted():
-                self._wave(event)
+                self._start_wave(event)
             case WaveSettling():
-                self._settling(event)
+                self._settle(event)
             case NodeStep():
                 # A node continues only after the cluster has settled.
                 self.settling = None
@@ -209,9 +212,10 @@ class RunView:
             self.interruptions.append(Stretch(self.last_at, event.at))
 
     def _interrupt(self, at: datetime) -> None:
+        """End whatever is in progress: the process that did it has ended."""
         for node in self.nodes.values():
             node.leave(at)
-        self._settled(at)
+        self._end_settling(at)
 
     def _end(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
         self._interrupt(event.at)
@@ -236,8 +240,8 @@ class RunView:
     def _node(self, name: str) -> NodeView:
         return self.nodes.setdefault(name, NodeView(name))
 
-    def _wave(self, event: WaveStarted) -> None:
-        self._settled(event.at)
+    def _start_wave(self, event: WaveStarted) -> None:
+        self._end_settling(event.at)
         before = self._waves_before(event)
         self.waves.append(
             WaveReport(
@@ -255,6 +259,7 @@ class RunView:
             self._node(name).wave = len(self.waves)
 
     def _estimate_of_wave(self, index: int) -> int | None:
+        """Return the last plan's seconds for the wave; None if it has no estimate, which is 0."""
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:
@@ -268,16 +273,16 @@ class RunView:
         """
         if event.index == 1 and self.waves:
             last = self.waves[-1]
-            goes_on = not set(last.nodes).isdisjoint(event.nodes)
-            self._earlier_waves = last.index - 1 if goes_on else last.index
+            continues_last = not set(last.nodes).isdisjoint(event.nodes)
+            self._earlier_waves = last.index - 1 if continues_last else last.index
         return self._earlier_waves
 
-    def _settling(self, event: WaveSettling) -> None:
+    def _settle(self, event: WaveSettling) -> None:
         self.settling = event
         if self.waves and event.waiting_for not in self.waves[-1].waited_for:
             self.waves[-1].waited_for.append(event.waiting_for)
 
-    def _settled(self, at: datetime) -> None:
+    def _end_settling(self, at: datetime) -> None:
         self.settling = None
         if self._awaits_settling:
             wave = self.waves[-1]

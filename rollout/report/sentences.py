@@ -51,7 +51,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
-            detail = ", still down" if is_down(event) else _detail(event.detail)
+            detail = ", still down" if is_down(event) else _after_comma(event.detail)
             return f"{printable(event.node)}: {event.phase}{detail}"
         case PodReleased():
             return f"{printable(event.node)}: {printable(event.pod)} can be evicted now"
@@ -92,14 +92,18 @@ def wave_title(index: int, waves: int, in_flight: int | None) -> str:
 
 
 def progress_text(view: RunView, now: float) -> str:
-    failed = f", {view.failed} failed" if view.failed else ""
-    figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
+    failed = f", {view.failed_count} failed" if view.failed_count else ""
+    figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} ended{failed}"
     if not view.in_flight:
         return figures
     longest = min(view.in_flight, key=lambda node: node.entered)
     took = elapsed(now - longest.entered)
-    how = f", down for {took}" if is_down(longest) else f" for {took}{_detail(longest.detail)}"
-    return f"{figures}; {phases(view.in_flight)}; {printable(longest.name)} is {longest.phase}{how}"
+    state = (
+        f", down for {took}" if is_down(longest) else f" for {took}{_after_comma(longest.detail)}"
+    )
+    return (
+        f"{figures}; {phases(view.in_flight)}; {printable(longest.name)} is {longest.phase}{state}"
+    )
 
 
 def is_down(node: NodeStep | NodeView) -> bool:
@@ -111,7 +115,7 @@ def phases(nodes: Iterable[NodeView]) -> str:
     return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
 
-def _detail(detail: str) -> str:
+def _after_comma(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
@@ -126,7 +130,7 @@ def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
 
 
 def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
-    """Return the same within `width`, in two lines at most, without less important parts."""
+    """Return `blocked_text` within `width`: without less important parts, or in two lines."""
     left = elapsed(max(0.0, event.seconds_left - since))
     holder = printable(event.held_by)
     pod = printable(event.pod)

@@ -21,9 +21,11 @@ from rollout.report.sentences import absence_counts, what_failed
 
 _MOST_ROWS = 18
 _MOST_NOT_DONE = 5
+# The texts stand below each other, except those of longer names.
+_WIDEST_NAME = 18
 _INDENT = "    "
 
-
+# Leads of steps that are plain commands: the screen has `Next:` above them, or nothing.
 _SEE = "see"
 _THEN = "then"
 _GO_ON = "go on"
@@ -64,11 +66,11 @@ def summary_text(
         *_not_started(result, width),
     )
     steps = _next_pass(result) if unattended else (*_next_steps(result), *_without_failed(result))
-    commands = [
+    steps_here = [
         step._replace(command=repeated(step.command)) if step.command else step for step in steps
     ]
-    lines = [wrap(_headline(result, took), width)]
-    return "\n".join([*lines, *_rows_text(rows, width), *_steps_text(commands, width)])
+    headline = wrap(_headline(result, took), width)
+    return "\n".join([headline, *_row_lines(rows, width), *_step_lines(steps_here, width)])
 
 
 def _headline(result: RunResult, took: float) -> str:
@@ -92,9 +94,9 @@ def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
         yield _FindingRow(
             "✘", printable(node.node), what_failed(node), [printable(fix) for fix in fixes if fix]
         )
-    left = len(result.failed) - most
-    if left > 0:
-        yield _FindingRow("✘", counted(left, "other node"), "failed too", ("rollout history",))
+    rest = len(result.failed) - most
+    if rest > 0:
+        yield _FindingRow("✘", counted(rest, "other node"), "failed too", ("rollout history",))
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
@@ -103,9 +105,9 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Findi
     most = _MOST_NOT_DONE if width else len(groups)
     for cause, names in groups[:most]:
         yield _FindingRow("!", shortened(names), cause)
-    left = sum(len(names) for _, names in groups[most:])
-    if left:
-        yield _FindingRow("!", f"and {left} more", "not done either", ("rollout status",))
+    rest = sum(len(names) for _, names in groups[most:])
+    if rest:
+        yield _FindingRow("!", f"and {rest} more", "not done either", ("rollout status",))
 
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
@@ -128,31 +130,32 @@ def _why_left(node: NotStarted, word: str) -> str:
     return message if node.was_begun else f"{word}: {message}"
 
 
-def _rows_text(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    names = [len(row.node) for row in rows if len(row.node) <= _MOST_ROWS]
-    room = max(names, default=0)
+def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
+    """Yield each row, with its fix beside it if there is one that fits, else below."""
+    widths = [len(row.node) for row in rows if len(row.node) <= _WIDEST_NAME]
+    name_width = max(widths, default=0)
     for row in rows:
-        line = f"{row.sign} {row.node:<{room}}  {row.text}"
-        beside = f"{line}   → {row.fixes[0]}" if len(row.fixes) == 1 else ""
-        if beside and len(beside) <= (width or len(beside)):
-            yield beside
+        line = f"{row.sign} {row.node:<{name_width}}  {row.text}"
+        with_fix = f"{line}   → {row.fixes[0]}" if len(row.fixes) == 1 else ""
+        if with_fix and len(with_fix) <= (width or len(with_fix)):
+            yield with_fix
             continue
         yield wrap(line, width, hang=len(_INDENT))
         for fix in row.fixes:
             yield f"{_INDENT}{fix}" if is_command(fix) else wrap(f"{_INDENT}→ {fix}", width)
 
 
-def _steps_text(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
-    before = ""
+def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
+    previous_lead = ""
     for lead, command in steps:
         if lead in (_SEE, _GO_ON):
-            if lead != before:
+            if lead != previous_lead:
                 yield "Next:"
         elif lead != _THEN:
             yield wrap(capitalize(lead) + (":" if command else ""), width)
         if command:
             yield f"{_INDENT}{command}"
-        before = lead
+        previous_lead = lead
 
 
 def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
@@ -160,9 +163,9 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
         lines.append(wrap(f"Of the requested nodes: {absent}.", width))
-    lines += _rows_text(tuple(_not_done(result.not_done, width)), width)
+    lines += _row_lines(tuple(_not_done(result.not_done, width)), width)
     if result.not_done:
-        lines += _steps_text([_Step(_SEE, "rollout doctor")], width)
+        lines += _step_lines([_Step(_SEE, "rollout doctor")], width)
     return "\n".join(lines)
 
 
@@ -175,9 +178,9 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _next_pass(result: RunResult) -> Iterator[_Step]:
-    held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
-    in_trouble = len(result.not_done) - len(result.deferred) - held
-    if in_trouble > 0:
+    held_count = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
+    trouble_count = len(result.not_done) - len(result.deferred) - held_count
+    if trouble_count > 0:
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
         yield _Step(_SEE, "rollout status --run")
@@ -185,8 +188,8 @@ def _next_pass(result: RunResult) -> Iterator[_Step]:
     if release:
         yield _Step(_after_fixing(result), release)
     if result.not_started or result.deferred:
-        but = ", except those with held versions" if result.failed else ""
-        yield _Step(f"the next pass reboots the remaining nodes{but}.")
+        exception = ", except those with held versions" if result.failed else ""
+        yield _Step(f"the next pass reboots the remaining nodes{exception}.")
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
@@ -195,9 +198,10 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(_SEE, "rollout status --run")
         yield _Step(_THEN, "rollout resume")
         return
-    go_on = _resume_command(result)
-    if result.deferred and _has_no_other_left(result):
-        yield _Step("go on from another node", go_on)
+    command = _continue_command(result)
+    if result.deferred and _has_only_deferred_left(result):
+        # The process runs on a node that it cannot reboot.
+        yield _Step("go on from another node", command)
         return
     is_trouble = _has_new_trouble(result)
     release = _release_command(result)
@@ -206,13 +210,13 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(_SEE, "rollout doctor" if is_trouble else "rollout status")
     if release:
         yield _Step(_after_fixing(result), release)
-        yield _Step(_THEN, go_on)
+        yield _Step(_THEN, command)
     elif failed:
-        yield _Step(_after_fixing_failed(result, failed), go_on)
+        yield _Step(_after_fixing_failed(result, failed), command)
     elif is_trouble:
-        yield _Step(_after_fixing(result), go_on)
+        yield _Step(_after_fixing(result), command)
     elif not result.complete:
-        yield _Step(_GO_ON, go_on)
+        yield _Step(_GO_ON, command)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
         yield _Step(
@@ -220,7 +224,8 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         )
 
 
-def _has_no_other_left(result: RunResult) -> bool:
+def _has_only_deferred_left(result: RunResult) -> bool:
+    """Whether no node is left but those deferred and those that failed before."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
@@ -229,6 +234,7 @@ def _is_fenced(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
+    """Whether a node is not done for another reason than a held version or an earlier failure."""
     return any(
         node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
         for node in result.not_done
@@ -265,16 +271,21 @@ def _without_failed(result: RunResult) -> Iterator[_Step]:
         yield _Step(_THEN, "rollout resume")
 
 
-def _resume_command(result: RunResult) -> str:
-    if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
+def _continue_command(result: RunResult) -> str:
+    # A stranded node goes on without a retry.
+    has_failed = any(node.outcome is not Outcome.STRANDED for node in result.failed)
+    if has_failed or result.failed_before:
         needed = max((node.needed_drain_seconds for node in result.failed), default=0)
         longer = f" --drain-timeout {Duration(needed)}" if needed else ""
         return f"rollout resume --retry-failed{longer}"
-    left = result.failed or (result.resumable and (result.not_started or result.left_over))
-    return "rollout resume" if left else "rollout apply"
+    has_nodes_left = result.not_started or result.left_over
+    if result.failed or (result.resumable and has_nodes_left):
+        return "rollout resume"
+    return "rollout apply"
 
 
 def _release_command(result: RunResult) -> str:
+    """Return the command that releases every held version; empty if none is held."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     words = [shell_word(version) for version in versions if version]

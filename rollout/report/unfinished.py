@@ -28,9 +28,9 @@ from rollout.report.sentences import reason_counts
 from rollout.report.status import Way
 from rollout.wording.words import rollout_name
 
-_MOST = 20
+_MOST_LEFT = 20
 # Up to this many nodes in the same state have a line each.
-_FEW = 5
+_MOST_LINES = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value
     for outcome in Outcome
@@ -47,6 +47,7 @@ _PASSES_STOPPED = (
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
+    """Return what is unfinished, as a clause."""
     if unfinished.is_only_taints:
         if unfinished.tainted:
             left = f"soft taint, on {_nodes(unfinished.tainted)}"
@@ -58,24 +59,27 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
         return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
-    counts = _counts(unfinished)
     if is_of_fleetlock(unfinished):
         state = "has left nodes over"
         if unfinished.blocks:
             state = "is taking hosts through their reboots"
-        return f"the FleetLock server {state}, run {run}: {counts}"
+        return f"the FleetLock server {state}, run {run}: {_counts(unfinished)}"
+    return _rollout_heading(unfinished, word)
+
+
+def _rollout_heading(unfinished: Unfinished, word: RunWord) -> str:
     record = unfinished.record
-    name = rollout_name(run)
+    name = rollout_name(unfinished.run)
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
     if not unfinished.blocks and word is not RunWord.RUNNING:
         state = "ended unfinished"
     elif word is RunWord.INTERRUPTED:
-        state = f"was interrupted{_wave(unfinished)}"
+        state = f"was interrupted{_wave_text(unfinished)}"
     else:
-        state = f"is {word}{_wave(unfinished)}"
-    return f"{name}{start} {state}: {counts}"
+        state = f"is {word}{_wave_text(unfinished)}"
+    return f"{name}{start} {state}: {_counts(unfinished)}"
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
@@ -83,6 +87,7 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
+    """Return what to do once the nodes that are left are Ready, and if they are gone for good."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -98,18 +103,20 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
     return ready, gone
 
 
-def _wave(unfinished: Unfinished) -> str:
+def _wave_text(unfinished: Unfinished) -> str:
+    """Return ` in wave 1 of 3`, the last wave with a node in flight; empty without one."""
     waves = _waves_by_node(unfinished)
-    in_progress = [
+    waves_in_flight = [
         waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
     ]
-    if not in_progress:
+    if not waves_in_flight:
         return ""
-    index, total = max(in_progress)
+    index, total = max(waves_in_flight)
     return f" in wave {index} of {total}"
 
 
 def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
+    """Return each node's wave, and the number of waves."""
     waves = unfinished.record.plan.waves if unfinished.record.plan else ()
     by_node = {}
     for wave in waves:
@@ -145,6 +152,7 @@ def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, 
 
 
 def ways_out(unfinished: Unfinished) -> str:
+    """Return the commands that continue or end it, as clauses."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -205,12 +213,12 @@ def resume_text(
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.given_back
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
-    left = [name for name in failed if name not in planned]
-    if left:
-        words = "failed, left as they are (--retry-failed tries them again)"
+    unplanned = [name for name in failed if name not in planned]
+    if unplanned:
+        fate = "failed, left as they are (--retry-failed tries them again)"
         if retry:
-            words = "failed, and left out now"
-        lines.append(f"  {words}: {shortened(left)}")
+            fate = "failed, and left out now"
+        lines.append(f"  {fate}: {shortened(unplanned)}")
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
@@ -232,25 +240,24 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: floa
             f"  rollout's conditions will be removed from {_nodes(unfinished.conditioned)}"
         )
     if not unfinished.record.is_missing:
-        garbled = ", including what is not understood in it" if unfinished.is_garbled else ""
-        lines.append(f"  the record of the rollout will be deleted{garbled}")
+        rest = ", including what is not understood in it" if unfinished.is_garbled else ""
+        lines.append(f"  the record of the rollout will be deleted{rest}")
     if not unfinished.is_only_taints:
         lines.append(_STOPS_PASSES)
     return "\n".join(lines)
 
 
 def _undo_text(marked: MarkedNode, wait: float) -> str:
-    waits = "it "
-    if marked.phase not in BEFORE_REBOOT:
-        waits = f"rollout waits up to {Duration(round(wait))} for it to be Ready; then it "
+    undo = "it will be uncordoned, and its annotations removed"
     if marked.node.cordoned:
-        undo = "will lose its annotations, and stay cordoned as it was before"
-    else:
-        undo = "will be uncordoned, and its annotations removed"
-    return f"{marked.phase}; {waits}{undo}"
+        undo = "it will lose its annotations, and stay cordoned as it was before"
+    if marked.phase not in BEFORE_REBOOT:
+        undo = f"rollout waits up to {Duration(round(wait))} for it to be Ready; then {undo}"
+    return f"{marked.phase}; {undo}"
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
+    """Say what an abort has undone, and what to do about the rest; `again` is its command."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
     lines = []
     if aborted.reverted:
@@ -261,7 +268,7 @@ def aborted_text(aborted: Aborted, again: str) -> str:
     if aborted.untainted:
         lines.append(f"The soft taint was removed from {_nodes(aborted.untainted)}")
     if left:
-        lines.append(f"Left as they are: {listed(left, _MOST)}")
+        lines.append(f"Left as they are: {listed(left, _MOST_LEFT)}")
     if aborted.stops_passes:
         lines.append(_PASSES_STOPPED)
     if left and aborted.stopped:
@@ -298,14 +305,15 @@ def run_text(
         states[name] = joined(", ", marked.phase.value, waits.get(name, ""))
     for name, why in unfinished.unclear.items():
         states[name] = f"not understood: {printable(why)}"
-    title, *nodes = _lines(unfinished, lock, states, alive=alive)
+    title, *details = _lines(unfinished, lock, states, alive=alive)
     is_idle = alive is False and (unfinished.blocks or unfinished.is_only_taints)
-    return joined("\n", title, _idle_text(unfinished) if is_idle else "", *nodes)
+    return joined("\n", title, _idle_text(unfinished) if is_idle else "", *details)
 
 
 def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
+    """Yield the heading, the lock, and the nodes; `states` says of each by name how it is."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
@@ -313,8 +321,8 @@ def _lines(
     elif holder and lock.age is not None:
         yield f"  {holder} renewed the lock {elapsed(lock.age)} ago"
     for state, names in grouped((state, name) for name, state in states.items()).items():
-        if len(names) > _FEW:
-            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {state}"
+        if len(names) > _MOST_LINES:
+            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_MOST_LINES)}: {state}"
         else:
             yield from (f"  {printable(name)}: {state}" for name in names)
 
@@ -322,10 +330,10 @@ def _lines(
 def _idle_text(unfinished: Unfinished) -> str:
     if not unfinished.blocks:
         return f"  {ways_out(unfinished)}"
-    operate = ""
+    ways = ways_out(unfinished)
     if unfinished.record.unattended:
-        operate = "the next pass of rollout operate continues it; "
-    return f"  no process is working on it: {operate}{ways_out(unfinished)}"
+        ways = f"the next pass of rollout operate continues it; {ways}"
+    return f"  no process is working on it: {ways}"
 
 
 class UnfinishedRun(TypedDict):

@@ -66,7 +66,7 @@ def report_of(
         policy=policy,
         gaps=[*_gaps(view, unreadable)],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
-        failed=view.failed,
+        failed=view.failed_count,
         planned=first.summary,
         estimate=first.estimate,
         parts=_parts(whole, nodes, openings, view.interruptions),
