@@ -379,7 +379,7 @@ def stored_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Bloc
     """Return why stored data needs this node now; empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}
-    if not namespaces and not any(pod.is_longhorns for pod in pods):
+    if not namespaces and not any(pod.is_of_longhorn for pod in pods):
         return ()
     osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
     stored, _unseen = read_stored(api, (*pods, *osds))

@@ -219,7 +219,7 @@ class Pod:
         return self.phase in _ENDED
 
     @property
-    def is_longhorns(self) -> bool:
+    def is_of_longhorn(self) -> bool:
         """Whether the pod is one of Longhorn's own, such as an instance manager."""
         return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
 
@@ -336,14 +336,14 @@ class VolumeAttachment:
 class StoredData:
     """Data that several nodes hold copies of: a volume of Longhorn, or a whole Ceph cluster.
 
-    `object` is its name as `kubectl get` takes it: type.group/namespace/name. `well` are those of
-    `nodes` whose copy can be used now, and `needed` is how many of them must stay. If none may go,
-    `problem` says what is lacking, and `fix` what to do.
+    `object` is its name as `kubectl get` takes it: type.group/namespace/name. `healthy` are those
+    of `nodes` whose copy can be used now; `needed` of them must stay. If none may go, `problem`
+    says what is lacking, and `fix` what to do.
     """
 
     object: str
     nodes: frozenset[str]
-    well: frozenset[str]
+    healthy: frozenset[str]
     needed: int
     problem: str
     fix: str
@@ -351,7 +351,7 @@ class StoredData:
     @property
     def spare(self) -> int:
         """Return how many of the nodes may be away at once; below one if none may."""
-        return len(self.well) - self.needed
+        return len(self.healthy) - self.needed
 
 
 @dataclass(frozen=True, slots=True)

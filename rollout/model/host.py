@@ -1,5 +1,6 @@
 """Hosts, and what they report over SSH."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,30 @@ _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa
 def is_address(text: str) -> bool:
     """Whether the text may be a host's address or name, and cannot be an option or a template."""
     return _ADDRESS.fullmatch(text) is not None
+
+
+def normalize_address(text: str) -> str:
+    """Return an address in its usual spelling, or a name in lower case without its final dot.
+
+    Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone
+    stays, because link-local addresses of two interfaces are two hosts.
+    """
+    bare = text.strip().removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return bare.lower().removesuffix(".")
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(address)
+
+
+def normalize_known_host(text: str) -> str:
+    """Return the usual spelling of a name in known_hosts, which may be `[ADDRESS]:PORT`."""
+    if text.startswith("[") and "]:" in text:
+        address, _, port = text.rpartition("]:")
+        return f"[{normalize_address(address)}]:{port}"
+    return normalize_address(text)
 
 
 def port_of(text: str) -> int | None:

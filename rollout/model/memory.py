@@ -118,7 +118,7 @@ class Memory:
     denied: bool = False
 
     @property
-    def way_out(self) -> str:
+    def fix(self) -> str:
         """Return what to do about the problem."""
         if self.denied:
             return RIGHTS_FIX

@@ -1,10 +1,10 @@
-"""Reads rollout's annotations on a Node, and pauses.
+"""Reads annotations on a Node: rollout's own, pauses and requests for a reboot.
 
 Anyone who may change Nodes can write them, such as the node's kubelet or another version of
 rollout. A node with an annotation that is not understood is neither started nor returned.
 
 `node-rollout.dev/paused: "true"` pauses a node. The details of `rollout pause` are in an annotation
-beside it.
+beside it. FLUO's and CLUO's agents request reboots, and people may do so by rollout's own.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Source, read_targets
+from rollout.model.detection import Sign, Source, SourceAnswer, read_targets
 from rollout.model.finding import (
     InvalidMark,
     MissingMark,
@@ -22,7 +22,7 @@ from rollout.model.finding import (
     PausedByAnnotation,
     UnknownMark,
 )
-from rollout.model.host import NO_VERSION, UpdateOperation
+from rollout.model.host import NO_VERSION, HostFacts, UpdateOperation
 from rollout.model.json_text import read_json
 from rollout.model.memory import Pause
 from rollout.model.own_pods import read_ready
@@ -177,3 +177,45 @@ def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotat
 def has_grant(node: Node) -> bool:
     """Whether the node's host may reboot: with FleetLock, this phase is the grant."""
     return node.annotations.get(marks.PHASE) == Phase.REBOOTING
+
+
+def annotation_sign(node: Node) -> Sign:
+    """Return what the reboot annotations say. Rollout's own must be true or false."""
+    source = Source.ANNOTATION
+    value = node.annotations.get(marks.REBOOT_NEEDED, "false")
+    if value not in {"true", "false"}:
+        detail = f"its annotation {marks.REBOOT_NEEDED} is neither true nor false"
+        return Sign(source, SourceAnswer.NONE, detail)
+    names = requesting_annotations(node, marks.REQUESTS)
+    if names:
+        return Sign(source, SourceAnswer.NEEDED, f"annotation {', '.join(names)}")
+    return Sign(source, SourceAnswer.NOT_NEEDED, "no annotation reboot-needed")
+
+
+def requesting_annotations(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of these annotations ask for a reboot."""
+    return tuple(name for name in names if node.annotations.get(name) == "true")
+
+
+_OTHERS = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
+
+
+def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
+    """Return the sources that the host or the Node has, and that were not asked."""
+    if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
+        return (Source.ANNOTATION, *facts.shows)
+    return facts.shows
+
+
+def detect_flag(*sources: Source) -> str:
+    """Return the flag that asks these sources, such as `--set detect.sources=rpm-ostree`."""
+    return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
+
+
+def how_to_ask(facts: HostFacts) -> str:
+    """Return how to ask a host that gave no response; empty if nothing is known to help."""
+    if facts.shows:
+        return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
+    if facts.lacks_engine:
+        return f"add another source to detect.sources: {_OTHERS}"
+    return ""

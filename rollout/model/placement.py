@@ -57,7 +57,7 @@ class NodeTerm:
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
-    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether a node with this name and these labels matches."""
         if not self.labels and not self.fields:
             return False
@@ -83,7 +83,7 @@ class PodTerm:
     match_keys: tuple[str, ...] = ()
     mismatch_keys: tuple[str, ...] = ()
 
-    def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
+    def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
         """Return the selector of the term on a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
@@ -105,7 +105,7 @@ class Spread:
     ignores_affinity: bool = False
     heeds_taints: bool = False
 
-    def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
+    def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
         """Return the selector of the constraint on a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys)
 
@@ -126,7 +126,9 @@ class Placement:
 
     def admits(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the node affinity matches a node with this name and these labels."""
-        return self.node_terms is None or any(term.holds(name, labels) for term in self.node_terms)
+        if self.node_terms is None:
+            return True
+        return any(term.matches(name, labels) for term in self.node_terms)
 
     @property
     def minds_others(self) -> bool:

@@ -99,7 +99,7 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
     return all(labels.get(key) == value for key, value in exact)
 
 
-def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | None:
+def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None:
     """Return the first requirement that names values, which can serve as the key of an index."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:

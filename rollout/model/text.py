@@ -111,7 +111,7 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
-def or_nothing(text: str) -> str:
+def or_dash(text: str) -> str:
     """Return the text made safe, or a dash if it is empty."""
     return printable(text) or NOTHING
 

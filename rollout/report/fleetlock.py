@@ -8,7 +8,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.node_marks import last_result
-from rollout.model.text import name_excerpt, or_nothing
+from rollout.model.text import name_excerpt, or_dash
 from rollout.report.columns import Column, table_text
 
 _COLUMNS = (
@@ -57,7 +57,7 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
         slot.run,
         _note(slot, node),
     )
-    return [or_nothing(text) for text in texts]
+    return [or_dash(text) for text in texts]
 
 
 def _whole_second(stamp: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished, PodsEvicted
-from rollout.model.text import NOTHING, counted, joined, or_nothing, printable, shortened
+from rollout.model.text import NOTHING, counted, joined, or_dash, printable, shortened
 from rollout.model.timestamps import elapsed
 from rollout.report.columns import Column, Row, table_text
 from rollout.report.journal_check import CheckedJournal, Rule, violation_text
@@ -103,7 +103,7 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
         counts = [f"{run.failed} failed"] if run.failed else []
         counts += [f"{counted(left_count, 'node')} left"] if left_count else []
         commands = [entry.command for entry in run.commands]
-        cluster = or_nothing(run.cluster_name or run.cluster.removeprefix("https://"))
+        cluster = or_dash(run.cluster_name or run.cluster.removeprefix("https://"))
         return (
             printable(run.run),
             f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollout.model.text import counted, joined, or_nothing, printable
+from rollout.model.text import counted, joined, or_dash, printable
 from rollout.report.columns import Column, table_text
 from rollout.report.sentences import reason_counts
 
@@ -45,7 +45,7 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
     table_rows = list[list[str]]()
     for row in rows:
         cells = (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)
-        table_rows.append([or_nothing(cell) for cell in cells])
+        table_rows.append([or_dash(cell) for cell in cells])
     table = table_text(_COLUMNS, table_rows, width)
     notes = [
         f"{printable(row.node)}: on file is {', '.join(row.before)}"

@@ -28,7 +28,7 @@ from rollout.model.text import (
     grouped,
     joined,
     natural_key,
-    or_nothing,
+    or_dash,
     printable,
     shortened,
     version_step,
@@ -458,7 +458,7 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
 def planned_version(node: PlannedNode) -> str:
     """Return from which version to which a node goes, or that it is only rebooted."""
     if not node.staged:
-        return f"{or_nothing(node.running_version)} (reboot only)"
+        return f"{or_dash(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
@@ -542,7 +542,7 @@ def _pod_row(fate: PodFate) -> Row:
         printable(fate.pod),
         fate.action,
         fate.reason,
-        or_nothing(", ".join(fate.budgets)),
+        or_dash(", ".join(fate.budgets)),
         printable("; ".join(notes)),
     )
 

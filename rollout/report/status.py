@@ -9,13 +9,13 @@ from typing import TypedDict
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.node_marks import detect_flag
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
-from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
     capitalize,
     counted,
     joined,
-    or_nothing,
+    or_dash,
     printable,
     shell_word,
     version_step,
@@ -188,7 +188,7 @@ def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
         status.state,
         _yes(status.ready),
         _yes(status.schedulable),
-        or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
+        or_dash(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _version(status),
         _yes(status.needs_reboot) if status.judged else "?",
         printable(status.pool),
@@ -229,7 +229,7 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
     nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
-        versions = dict.fromkeys(or_nothing(status.running_version) for status in statuses)
+        versions = dict.fromkeys(or_dash(status.running_version) for status in statuses)
         return f"Up to date: {nodes} on {', '.join(versions)}."
     counts = [f"{number} {state}" for state, number in states.most_common()]
     return f"{nodes}: {', '.join(counts)}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rollout.errors import InputError
-from rollout.model.addresses import normalize_address
+from rollout.model.host import normalize_address
 
 # Seconds for which a connection may be silent.
 IDLE_SECONDS = 15.0

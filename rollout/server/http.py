@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from rollout.model.addresses import normalize_address
+from rollout.model.host import normalize_address
 from rollout.model.text import excerpt
 from rollout.server.connections import (
     IDLE_SECONDS,

@@ -103,7 +103,7 @@ def with_ceph(lab: Lab, health: str, **details: Json) -> None:
             put_pod(lab, CEPH, f"osd-{node}", node, ("apps/v1", "ReplicaSet"), "rook-ceph-osd")
 
     lab.call(begin)
-    wait_until(lambda: all(data.well == data.nodes for data in read(lab)))
+    wait_until(lambda: all(data.healthy == data.nodes for data in read(lab)))
 
 
 def read(lab: Lab) -> tuple[StoredData, ...]:

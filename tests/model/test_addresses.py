@@ -1,6 +1,6 @@
 import pytest
 
-from rollout.model.addresses import normalize_address, normalize_known_host
+from rollout.model.host import normalize_address, normalize_known_host
 
 
 @pytest.mark.parametrize(

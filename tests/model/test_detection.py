@@ -17,8 +17,11 @@ from rollout.model.detection import (
     targets_text,
 )
 from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.node_marks import ineffective_reboots, ineffective_reboots_before
-from rollout.model.reboot_request import annotation_sign
+from rollout.model.node_marks import (
+    annotation_sign,
+    ineffective_reboots,
+    ineffective_reboots_before,
+)
 from tests.planning.builders import node
 
 NEEDED = Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "/run/reboot-required")

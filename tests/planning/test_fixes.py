@@ -153,7 +153,7 @@ def with_snapshot(given: PlanInputs, **changes: Any) -> PlanInputs:
 def copied_to(given: PlanInputs, node: str) -> PlanInputs:
     """A healthy copy of everything is on this node as well."""
     stored = tuple(
-        replace(data, nodes=data.nodes | {node}, well=data.well | {node})
+        replace(data, nodes=data.nodes | {node}, healthy=data.healthy | {node})
         for data in given.snapshot.stored
     )
     return with_snapshot(given, stored=stored)
@@ -161,13 +161,14 @@ def copied_to(given: PlanInputs, node: str) -> PlanInputs:
 
 def rebuilt(given: PlanInputs) -> PlanInputs:
     """What holds a copy that is not healthy has a healthy one."""
-    stored = tuple(replace(data, well=data.nodes) for data in given.snapshot.stored)
+    stored = tuple(replace(data, healthy=data.nodes) for data in given.snapshot.stored)
     return with_snapshot(given, stored=stored)
 
 
 def with_healthy_ceph(given: PlanInputs) -> PlanInputs:
     stored = tuple(
-        replace(data, well=data.nodes, needed=len(data.nodes) - 1) for data in given.snapshot.stored
+        replace(data, healthy=data.nodes, needed=len(data.nodes) - 1)
+        for data in given.snapshot.stored
     )
     return with_snapshot(given, stored=stored)
 
@@ -328,7 +329,7 @@ def volume(*nodes: str, well: Sequence[str], fix: str) -> StoredData:
     return StoredData(
         object="volumes.longhorn.io/longhorn-system/pvc-1",
         nodes=frozenset(nodes),
-        well=frozenset(well),
+        healthy=frozenset(well),
         needed=1,
         problem="has its only healthy replica there",
         fix=fix,
@@ -521,7 +522,7 @@ CASES: dict[str, tuple[PlanInputs, BlockerKind]] = {
             StoredData(
                 object="cephclusters.ceph.rook.io/rook-ceph/main",
                 nodes=frozenset(("w-1", "w-2")),
-                well=frozenset(("w-1",)),
+                healthy=frozenset(("w-1",)),
                 needed=2,
                 problem="is not healthy (OSD_DOWN)",
                 fix="wait until it is",

@@ -138,7 +138,7 @@ BLOCKERS = {
             StoredData(
                 object="volumes.longhorn.io/longhorn-system/pvc-1",
                 nodes=ON_ONE,
-                well=ON_ONE,
+                healthy=ON_ONE,
                 needed=1,
                 problem="is there alone",
                 fix="add a replica",

@@ -101,7 +101,7 @@ def test_no_wave_takes_the_last_healthy_copy_of_anything() -> None:
         )
         assert not plan.blockers
         for wave in waves(plan):
-            assert all(data.well - set(wave) for data in stored), (wave, stored)
+            assert all(data.healthy - set(wave) for data in stored), (wave, stored)
 
 
 def osds(*, broken: str = "") -> StoredData:

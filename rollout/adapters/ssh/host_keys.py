@@ -16,8 +16,7 @@ from rollout.adapters.ssh.connection import connected
 from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, line_fields, name_on_file, text_of
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
-from rollout.model.addresses import normalize_known_host
-from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
+from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, normalize_known_host
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 

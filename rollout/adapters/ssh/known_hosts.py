@@ -22,8 +22,13 @@ from pathlib import Path
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import open_output
 from rollout.errors import HostKeyError, InputError
-from rollout.model.addresses import normalize_known_host
-from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
+from rollout.model.host import (
+    DEFAULT_SSH_PORT,
+    Host,
+    HostKeyChecking,
+    HostKeyFiles,
+    normalize_known_host,
+)
 from rollout.model.text import shell_word
 
 USUAL_FILES = HostKeyFiles(

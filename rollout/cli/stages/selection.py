@@ -8,8 +8,8 @@ from rollout.cli.stages.cluster import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import InputError
 from rollout.gather.cluster import snapshot
-from rollout.model.addresses import normalize_address
 from rollout.model.cluster import Node
+from rollout.model.host import normalize_address
 from rollout.model.policy import Selection
 from rollout.model.selectors import parse_selector
 from rollout.model.text import shortened

@@ -10,7 +10,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, OwnerRef, Pod
 from rollout.model.drain_finding import Restarting
 from rollout.model.progress import PodBlocked, PodReleased
-from rollout.planning.drain.controllers import controller_of
+from rollout.planning.drain.budgets import controller_of
 from rollout.wording import text
 
 _REPORT_AFTER = 1.0

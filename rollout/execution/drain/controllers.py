@@ -8,8 +8,7 @@ from rollout.model.cluster import Node, Pod
 from rollout.model.finding import ControllerMoving
 from rollout.model.node_marks import has_marks
 from rollout.model.progress import Phase
-from rollout.planning.drain.budgets import BudgetIndex
-from rollout.planning.drain.controllers import NodeControllers, controller_in
+from rollout.planning.drain.budgets import BudgetIndex, NodeControllers, controller_in
 from rollout.planning.drain.verdicts import is_replaced
 from rollout.planning.eligibility.away import is_only_marked
 from rollout.ports import ClusterApi

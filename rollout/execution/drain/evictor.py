@@ -24,7 +24,7 @@ from rollout.execution.drain.eviction import Attempt, EvictionResult, request_re
 from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.task import DrainProgress, NodeTask
 from rollout.model.cluster import Budget, Pod
-from rollout.planning.drain.controllers import controller_of
+from rollout.planning.drain.budgets import controller_of
 
 AT_ONCE = 8
 _FIRST_PAUSE = 1.0

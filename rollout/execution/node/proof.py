@@ -30,11 +30,11 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts
+from rollout.model.node_marks import requesting_annotations
 from rollout.model.own_pods import pods_due, ready_before, ready_of
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.reboot_request import requests
 from rollout.model.text import shortened
 from rollout.ports import ClusterApi
 
@@ -90,7 +90,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
     missing = _missing_on_host(host, progress)
     if missing is None and Source.ANNOTATION in progress.targets:
-        names = requests(context.node(), marks.OTHERS_REQUESTS)
+        names = requesting_annotations(context.node(), marks.OTHERS_REQUESTS)
         if names and _has_agent(context):
             return MissingProof(Source.ANNOTATION, f"its annotation is still true: {names[0]}")
     return missing

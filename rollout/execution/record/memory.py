@@ -61,7 +61,7 @@ def require_memory(memory: Memory) -> None:
         raise BlockedError(
             f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
             " known",
-            hint=memory.way_out,
+            hint=memory.fix,
         )
 
 

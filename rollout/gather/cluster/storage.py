@@ -67,7 +67,7 @@ def read_stored(
     `pods` are all pods of the cluster.
     """
     osds = [pod for pod in pods if pod.is_osd]
-    has_longhorn = any(pod.is_longhorns for pod in pods)
+    has_longhorn = any(pod.is_of_longhorn for pod in pods)
     volumes, unseen = read_if_allowed(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
     clusters, also_unseen = read_if_allowed(
         lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN
@@ -109,7 +109,7 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
             yield StoredData(
                 object=f"volumes.longhorn.io/{volumes[0]}",
                 nodes=holding,
-                well=healthy,
+                healthy=healthy,
                 needed=1,
                 problem=f"{subject} only healthy replica there",
                 fix="wait for its rebuild, or add a replica" if is_degraded else "add a replica",
@@ -133,7 +133,7 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
         yield StoredData(
             object=f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}",
             nodes=nodes,
-            well=healthy,
+            healthy=healthy,
             needed=needed,
             problem=f"is not healthy ({lacking or 'OSDs are not Ready'})",
             fix="wait until it is",

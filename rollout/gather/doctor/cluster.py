@@ -109,7 +109,7 @@ def unseen_lock_check(subject: str, error: ApiError) -> Check:
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     if memory.problem:
-        yield failed(CheckName.MEMORY, subject, memory.problem, memory.way_out)
+        yield failed(CheckName.MEMORY, subject, memory.problem, memory.fix)
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = (

@@ -17,7 +17,7 @@ from rollout.model.host import (
     UpdateStanding,
     UpdateState,
 )
-from rollout.model.reboot_request import how_to_ask
+from rollout.model.node_marks import how_to_ask
 from rollout.model.rivals import SELF_REBOOTS, Rival
 from rollout.model.text import capitalize
 from rollout.model.update_checks import CheckState, UnitState, service_text

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
-from rollout.model.addresses import normalize_address
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import (
@@ -27,8 +26,9 @@ from rollout.model.host import (
     ProbeFailure,
     ProbeFailureKind,
     is_address,
+    normalize_address,
 )
-from rollout.model.reboot_request import annotation_sign
+from rollout.model.node_marks import annotation_sign
 from rollout.model.text import shortened
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"

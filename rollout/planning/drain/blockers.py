@@ -31,8 +31,13 @@ from rollout.model.warning_finding import (
     RookOpens,
     TerminatingLate,
 )
-from rollout.planning.drain.budgets import BudgetIndex, Headcount, bypasses, counts_pods
-from rollout.planning.drain.controllers import controller_of
+from rollout.planning.drain.budgets import (
+    BudgetIndex,
+    Headcount,
+    bypasses,
+    controller_of,
+    counts_pods,
+)
 from rollout.planning.drain.surge import Surges
 from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
@@ -172,7 +177,7 @@ def _closed_budget_finding(
 
 def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
     """Return the warning if the pod's storage system opens its budget."""
-    if pod.is_longhorns:
+    if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
 

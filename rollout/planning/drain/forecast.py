@@ -14,11 +14,11 @@ from rollout.planning.drain.budgets import (
     BudgetIndex,
     Headcount,
     Load,
+    NodeControllers,
     critical_budget,
     guarding_budgets,
 )
 from rollout.planning.drain.completion import CompletionForecast
-from rollout.planning.drain.controllers import NodeControllers
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.surge import Surges, surge_rounds
 from rollout.planning.drain.verdicts import (

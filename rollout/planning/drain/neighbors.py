@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.drain_finding import PlacementRule
 from rollout.model.placement import Placement, PodTerm, Spread
-from rollout.model.selectors import first_naming_values, has_labels
+from rollout.model.selectors import first_with_values, has_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Neighbors:
         return self._tallies[key]
 
     def _tally_of_spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
-        selector = spread.selects_for(group.labels)
+        selector = spread.selector_for(group.labels)
         domains = self._domains_of_spread(spread, group)
         key = (id(domains), group.namespace, selector)
         tally = self._tally_for(
@@ -282,7 +282,7 @@ class Neighbors:
     def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
         return (
             term.topology,
-            term.selects_for(group.labels),
+            term.selector_for(group.labels),
             tuple(self._namespaces_of(term, group.namespace)),
         )
 
@@ -307,7 +307,7 @@ class Neighbors:
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _groups_matching(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
-        requirement = first_naming_values(selector.requirements)
+        requirement = first_with_values(selector.requirements)
         candidates = list[_PodGroup]()
         if requirement is None:
             candidates += self._by_namespace.get(namespace, ())

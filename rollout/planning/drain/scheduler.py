@@ -236,7 +236,7 @@ class Scheduler:
         if node not in self.nodes:
             return False
         labels = self.nodes[node].node.labels
-        return any(term.holds(node, labels) for term in volume.node_terms)
+        return any(term.matches(node, labels) for term in volume.node_terms)
 
     def _find_nodes(
         self,

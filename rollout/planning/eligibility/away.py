@@ -241,9 +241,9 @@ def storage_blockers(
     Data with a copy on a `taken_up` node is skipped: it recovers when that node is back.
     """
     for data in stored:
-        if node not in data.well or not data.nodes.isdisjoint(taken_up):
+        if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
             continue
-        gone = data.well.intersection(away) - {node}
+        gone = data.healthy.intersection(away) - {node}
         if data.spare - len(gone) < 1:
             others = tuple(sorted(gone)) if data.spare > 0 else ()
             yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))

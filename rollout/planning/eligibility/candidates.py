@@ -20,11 +20,10 @@ from rollout.model.host import (
     UpdateStanding,
 )
 from rollout.model.node_kind import why_removed, why_unsupported
-from rollout.model.node_marks import annotation_problem, why_paused
+from rollout.model.node_marks import annotation_problem, detect_flag, sources_not_asked, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
-from rollout.model.reboot_request import detect_flag, sources_not_asked
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection

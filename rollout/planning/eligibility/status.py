@@ -18,11 +18,10 @@ from rollout.model.host import (
     UpdateState,
 )
 from rollout.model.memory import Pause
-from rollout.model.node_marks import deferral, is_deferred, pause_on
+from rollout.model.node_marks import deferral, is_deferred, pause_on, sources_not_asked
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
-from rollout.model.reboot_request import sources_not_asked
 from rollout.model.text import joined, natural_key
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import Candidate, update_standing, why_excluded

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from rollout.model import wave_finding as findings
-from rollout.planning.drain.controllers import controller_in
+from rollout.planning.drain.budgets import controller_in
 from rollout.planning.eligibility.away import is_storage
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner_key, pool_in, sum_of
 from rollout.planning.layout.waves import Batch, usage_of

@@ -29,8 +29,7 @@ from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import CoversNoPod, MoreUpdates, OtherAtWork, UsersLoggedIn
 from rollout.model.wave_finding import WaveReason
-from rollout.planning.drain.budgets import critical_budget
-from rollout.planning.drain.controllers import controller_of
+from rollout.planning.drain.budgets import controller_of, critical_budget
 from rollout.planning.drain.forecast import DrainForecast, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import (
