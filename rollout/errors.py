@@ -18,8 +18,9 @@ as `__cause__`, which `-v` shows.
     │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
     │   └── TooManyRequestsError          429: a disruption budget, or flow control
     ├── SshError                      1   a command could not be run on a host
-    │   ├── SshUnreachableError           no route, closed
-    │   │   └── SshRefusedError               nothing listens at its port
+    │   ├── SshUnreachableError           closed, not SSH
+    │   │   ├── SshRefusedError               nothing listens at its port
+    │   │   └── SshNoRouteError               … or no packet reaches it
     │   ├── SshTimeoutError
     │   ├── SshAuthError
     │   └── HostKeyError                  unknown, or changed
@@ -195,6 +196,10 @@ class SshUnreachableError(SshError):
 
 class SshRefusedError(SshUnreachableError):
     """Nothing listens at the host's SSH port."""
+
+
+class SshNoRouteError(SshUnreachableError):
+    """No packet reaches the host, as while a machine of the same network is down."""
 
 
 class SshTimeoutError(SshError):

@@ -2,6 +2,8 @@
 
 import socket
 import struct
+import sys
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -127,3 +129,25 @@ def test_endless_words_before_the_login(
     server.on_login = speech
     with pytest.raises(SshError, match="sent too much data while logging in"):
         shell(server, key_file).run(server.host(), "x", timeout=30)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux drops packets to a full queue")
+def test_a_host_that_drops_packets_is_reached_soon_after_it_is_back() -> None:
+    """The kernel alone would send the next packet after 2 s, or 3 s."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address, port = server.getsockname()
+        stack.enter_context(socket.create_connection((address, port)))
+        back = list[float]()
+
+        def come_back() -> None:
+            time.sleep(1.15)
+            stack.enter_context(server.accept()[0])
+            back.append(time.monotonic())
+
+        boot = threading.Thread(target=come_back)
+        boot.start()
+        stack.enter_context(connect(address, port, time.monotonic() + 10))
+        reached = time.monotonic()
+        boot.join()
+    assert reached - back[0] < 0.6

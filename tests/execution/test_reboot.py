@@ -2,6 +2,8 @@
 it is believed.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -322,6 +324,37 @@ def test_a_host_that_stays_away_without_its_node_was_taken_away(
     assert removed.value.outcome == Outcome.SKIPPED
     assert removed.value.reason == ExclusionReason.DELETING
     assert context.now - began < context.policy.reboot_timeout / 2
+
+
+def test_a_host_that_is_down_is_tried_often_and_one_that_is_up_is_not(asking: Asking) -> None:
+    down, up = Answers([None]), Answers([said(OLD)])
+    assert ended(lambda: boot_of(asking(down))) is Outcome.NOT_BACK
+    assert ended(lambda: boot_of(asking(up))) is Outcome.NOT_REBOOTED
+    # --reboot-timeout is 60 s here.
+    assert down.asked > 60 / 0.25
+    assert up.asked < 30
+
+
+def test_a_boot_that_the_kubelet_reports_ends_the_pause(
+    watching: Watching, server: StandaloneApi
+) -> None:
+    host = Answers([said(OLD)])
+    context = watching(host)
+    context = replace(context, cluster=replace(context.cluster, clock=SystemClock()))
+    watched = context.watched
+    assert watched is not None
+    wait_until(lambda: watched.boot_id == OLD)
+    began = time.monotonic()
+    report = threading.Timer(
+        0.2, change, (server, NODES, NODE), {"status": status(NEW, ready=False)}
+    )
+    report.start()
+    watched.await_other_boot(OLD, context.cluster.deadline(20))
+    assert time.monotonic() - began < 5
+    report.join()
+    # That boot has been tried: only the next one counts.
+    watched.await_other_boot(NEW, context.cluster.deadline(0.1))
+    assert time.monotonic() - began > 0.3
 
 
 def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_registers(

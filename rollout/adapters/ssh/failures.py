@@ -1,5 +1,6 @@
 """Translate exceptions of paramiko and sockets into errors for the operator. Pure."""
 
+import errno
 import re
 import shlex
 import socket
@@ -7,12 +8,19 @@ from dataclasses import dataclass
 
 import paramiko
 
-from rollout.errors import SshError, SshRefusedError, SshTimeoutError, SshUnreachableError
+from rollout.errors import (
+    SshError,
+    SshNoRouteError,
+    SshRefusedError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
 from rollout.model.host import Host
 from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 AGREEING = "agreeing on keys"
+_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 # Parts of paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
@@ -83,6 +91,8 @@ def ssh_error(
     if isinstance(error, ConnectionRefusedError):
         return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
     message, hint = _cause(error, host, doing, greeting=greeting, offer=offer)
+    if isinstance(error, OSError) and error.errno in _NO_ROUTE:
+        return SshNoRouteError(message, hint=hint)
     return SshUnreachableError(message, hint=hint)
 
 

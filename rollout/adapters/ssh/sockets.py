@@ -5,22 +5,30 @@ so that paramiko's thread ends and wakes everyone who waits for it.
 """
 
 import contextlib
+import errno
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from typing_extensions import Buffer, override
 
 from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
+# When an attempt to connect begins beside the first one, and how often it is replaced, in seconds.
+_FIRST_REPEAT = 1.0
+_REPEAT = 0.2
 # In bytes. Before a login there are a few kilobytes of keys and a banner.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING = 256
 _COMPLAINT = 4096
+# What getaddrinfo returns: family, type, protocol, canonical name and address.
+_Place = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
@@ -131,19 +139,69 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
         places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
-    for index, (family, kind, protocol, _, target) in enumerate(places):
-        remaining = len(places) - index
-        candidate = DeadlineSocket(family, kind, protocol)
-        candidate.limit(deadline, HANDSHAKE_ALLOWANCE)
+    for index, place in enumerate(places):
+        now = time.monotonic()
+        seconds = max(0.0, deadline - now) / (len(places) - index)
         try:
-            # A timeout of 0 would mean not to block.
-            candidate.settimeout(candidate.seconds_left / remaining or _INSTANT)
-            candidate.connect(target)
+            connected = _connect_to(place, now + seconds)
         except OSError as error:
-            candidate.close()
             failure = error
         else:
+            connected.limit(deadline, HANDSHAKE_ALLOWANCE)
+            # A timeout of 0 would mean not to block.
+            connected.settimeout(connected.seconds_left or _INSTANT)
             # SSH exchanges small packets, which must not wait for each other.
-            candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return candidate
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connected
     raise failure
+
+
+def _connect_to(place: _Place, end: float) -> DeadlineSocket:
+    """Connect to one address until the `end`, a time of `time.monotonic`.
+
+    While a host boots, packets to it are lost. The kernel repeats the first one after 1, 3 and 7 s,
+    so a host that is back would wait for seconds. Therefore further attempts begin beside it.
+    """
+    attempts = [_begin_to_connect(place)]
+    try:
+        pause = _FIRST_REPEAT
+        while (left := end - time.monotonic()) > 0:
+            if _await_any(attempts, min(left, pause)):
+                return _take_connected(attempts)
+            # The first one stays: it may be the only one that can reach a distant host.
+            for late in attempts[1:]:
+                late.close()
+            attempts[1:] = [_begin_to_connect(place)]
+            pause = _REPEAT
+        raise TimeoutError("timed out")
+    finally:
+        for attempt in attempts:
+            attempt.close()
+
+
+def _begin_to_connect(place: _Place) -> DeadlineSocket:
+    family, kind, protocol, _, target = place
+    attempt = DeadlineSocket(family, kind, protocol)
+    attempt.setblocking(False)
+    number = attempt.connect_ex(target)
+    if number not in (0, errno.EINPROGRESS):
+        attempt.close()
+        raise OSError(number, os.strerror(number))
+    return attempt
+
+
+def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
+    poll = select.poll()
+    for attempt in attempts:
+        poll.register(attempt, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _take_connected(attempts: list[DeadlineSocket]) -> DeadlineSocket:
+    """Remove and return the attempt that is over; `OSError` if it failed."""
+    over = next(attempt for attempt in attempts if _await_any([attempt], 0))
+    number = over.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise OSError(number, os.strerror(number))
+    attempts.remove(over)
+    return over

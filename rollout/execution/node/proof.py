@@ -13,21 +13,22 @@ again, unless their DaemonSet is gone or no longer wants the node. Right after a
 still show a pod as it was: a pod whose Ready has the same time as then is not back.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from rollout.execution.base.live_view import watch_node
+from rollout.execution.base.live_view import watch_node, watch_node_pods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready
 from rollout.execution.node.ssh_host import SshHost
-from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
+from rollout.gather.cluster.snapshot import read_daemon_sets
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import Node, Pod
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import requesting_annotations
@@ -36,12 +37,12 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.ports import ClusterApi
 
 # How long the second part may take, in seconds, if --ready-timeout is not shorter.
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
-_READY_TICK = 5.0
+# How often to check what no watch shows, such as deadlines and deleted DaemonSets.
+_TICK = 5.0
 _ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND})
 _FINALIZED = "journalctl -b -1 -u ostree-finalize-staged on the host"
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
@@ -52,7 +53,6 @@ _SEE = {
     Source.BOOTC: ("sudo bootc status on the host", _FINALIZED),
     Source.COMMAND: ("the output of detect.command on the host",),
 }
-_PODS_PAUSE = 1.0
 _NAMED = 3
 
 
@@ -174,7 +174,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             if not missing:
                 return
             task.step(Phase.BOOTED, missing)
-            task.cluster.clock.wait(view.changed, min(_READY_TICK, deadline.remaining))
+            task.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))
             view.changed.clear()
     message = f"the Node is not Ready within --ready-timeout {timeout}: {missing}"
     raise not_ready(task.name, message)
@@ -217,23 +217,28 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     `NodeFailure` if some are not ready in time.
     """
     before = ready_before(task.node())
-    deadline = task.cluster.deadline(timeout)
-    while missing := task.cluster.ask(lambda api: _missing_pods(api, task.name, before)):
-        if deadline.expired:
-            raise NodeFailure(
-                Outcome.NOT_READY,
-                f"not settled within --settle-timeout {timeout}: {missing} was ready before the"
-                " reboot, and is not now",
-                see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
-            )
-        task.step(Phase.READY, f"waiting for {missing} to be ready again")
-        deadline.pause(_PODS_PAUSE)
-
-
-def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
     if not before:
-        return ""
-    ready = ready_of(read_node_pods(api, name))
+        return
+    deadline = task.cluster.deadline(timeout)
+    changed = threading.Event()
+    with watch_node_pods(task.cluster, task.name, task.cluster.deadline(), changed) as pods:
+        while missing := _missing_pods(task, pods.items(), before):
+            if deadline.expired:
+                raise NodeFailure(
+                    Outcome.NOT_READY,
+                    f"not settled within --settle-timeout {timeout}: {missing} was ready before the"
+                    " reboot, and is not now",
+                    see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
+                )
+            task.step(Phase.READY, f"waiting for {missing} to be ready again")
+            if not task.cluster.clock.wait(changed, min(_TICK, deadline.remaining)):
+                # A broken connection shows no changes either.
+                pods.resync()
+            changed.clear()
+
+
+def _missing_pods(task: NodeTask, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
+    ready = ready_of(pods)
     missing = []
     for pod, since in before.items():
         is_unchanged = bool(since) and ready.get(pod) == since
@@ -241,4 +246,5 @@ def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
             missing.append(pod)
     if not missing:
         return ""
-    return shortened(pods_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)
+    daemon_sets = task.cluster.ask(read_daemon_sets)
+    return shortened(pods_due(missing, task.node(), daemon_sets), _NAMED)

@@ -54,6 +54,8 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 # The pause before an attempt is this part of the time that was waited before.
 _PAUSE_PART = 5
+# To a host that is down, an attempt is a single packet.
+_DOWN_PAUSE = 0.2
 # One request for a reboot: connecting, what the host has staged, the last check of the Node, and
 # the command. The steps before the command must leave it _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
@@ -264,9 +266,11 @@ def await_boot(
     absence = Absence(context)
     began = context.now
     wait = "no attempt was made"
+    reported = _reported_boot(context)
     while not deadline.expired:
         waited = context.now - began
-        deadline.pause(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, waited / _PAUSE_PART)))
+        _pause(context, host, min(deadline.remaining, waited / _PAUSE_PART), reported)
+        reported = _reported_boot(context)
         boot, wait = read_boot(host, deadline.remaining)
         if boot is not None and not is_in_planned_boot(host, boot):
             return boot
@@ -278,6 +282,26 @@ def await_boot(
             _report_wait(context, host, wait)
         absence.check()
     raise boot_failure(host, wait, context.policy.reboot_timeout)
+
+
+def _pause(context: NodeContext, host: SshHost, seconds: float, reported: str) -> None:
+    """Wait before the next attempt, so long that a host that is up is not bothered.
+
+    `reported` is the boot that the kubelet had reported at the last attempt. Another one ends the
+    wait: then the host is back.
+    """
+    if is_host_silent(host.error):
+        context.cluster.deadline(_DOWN_PAUSE).pause(_DOWN_PAUSE)
+        return
+    pause = context.cluster.deadline(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
+    if context.watched is None:
+        pause.pause(_LONGEST_PAUSE)
+    else:
+        context.watched.await_other_boot(reported, pause)
+
+
+def _reported_boot(context: NodeContext) -> str:
+    return context.watched.boot_id if context.watched else ""
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:

@@ -9,6 +9,7 @@ from rollout.errors import (
     HostKeyError,
     SshAuthError,
     SshError,
+    SshNoRouteError,
     SshRefusedError,
     SshTimeoutError,
 )
@@ -118,7 +119,7 @@ class RolloutHosts:
 
 def is_host_silent(error: SshError | None) -> bool:
     """Whether the host did not respond at all, as while it reboots."""
-    return isinstance(error, SshRefusedError | SshTimeoutError)
+    return isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
 
 
 def is_login_refused(error: SshError | None) -> bool:

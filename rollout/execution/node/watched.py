@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rollout.execution.base.deadline import PatientApi
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.live_view import LiveView, watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Node
@@ -38,6 +38,19 @@ class WatchedNode:
             return "its Node was deleted"
         removal = why_removed(planned)
         return text(removal) if removal else ""
+
+    @property
+    def boot_id(self) -> str:
+        """Return the boot that the kubelet has reported, or an empty text."""
+        return next((node.boot_id for node in self._nodes()), "")
+
+    def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
+        """Wait until the deadline, or until the kubelet has reported another boot than this."""
+        while not deadline.expired:
+            self.view.changed.clear()
+            if self.boot_id != boot_id:
+                return
+            deadline.wait_for(self.view.changed)
 
     def _nodes(self) -> tuple[Node, ...]:
         nodes = self.view.items()

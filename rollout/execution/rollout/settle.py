@@ -17,6 +17,9 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _PAUSE = 1.0
+# While something is missing, a pause is as many times as long as reading took, within limits.
+_PAUSE_PER_READING = 10.0
+_SHORTEST_PAUSE = 0.2
 _NAMED = 3
 
 
@@ -143,6 +146,7 @@ class Settler:
         workloads = before.workloads
         healthy_checks = 0
         while True:
+            began = self.cluster.clock.monotonic()
             snapshot = self.read_readiness(deadline)
             lacking = snapshot.shortages(workloads.values(), {})
             missing = snapshot.missing_text(lacking.values(), before.ready_nodes - expected_away)
@@ -152,9 +156,12 @@ class Settler:
             workloads = before.workloads if healthy_checks or is_relapse else unsettled
             if healthy_checks >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
                 return missing
+            pause = _PAUSE
             if missing:
                 self.report.settling(index, missing)
-            self.cluster.clock.wait(stop, _PAUSE)
+                reading = self.cluster.clock.monotonic() - began
+                pause = min(_PAUSE, max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading))
+            self.cluster.clock.wait(stop, pause)
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
