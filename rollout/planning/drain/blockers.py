@@ -5,7 +5,8 @@ in the best order of pods is blocked; for the others, the play warns. Preemption
 drain that it would rescue is blocked.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rollout.model.blocker_finding import (
     BudgetNever,
@@ -48,131 +49,117 @@ _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _HUNDRED = 100
 
 
-def drain_findings(
-    node: str,
-    verdicts: Sequence[PodVerdict],
-    index: BudgetIndex,
-    headcount: Headcount,
-    rules: DrainPolicy,
-    surges: Surges,
-) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-    evicted = [verdict.pod for verdict in verdicts if verdict.action is Action.EVICT]
-    pod_warnings = list[PlanWarning]()
-    findings = list[Blocker | PlanWarning]()
-    for verdict in verdicts:
-        pod = verdict.pod
+@dataclass(frozen=True, slots=True)
+class DrainChecker:
+    """Finds what will stop or slow down the drain of one node."""
+
+    node: str
+    verdicts: Sequence[PodVerdict]
+    index: BudgetIndex
+    headcount: Headcount
+    rules: DrainPolicy
+    surges: Surges
+
+    def check(self) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
+        """Return the blockers and the warnings, each of them once."""
+        pod_warnings = list[PlanWarning]()
+        findings = list[Blocker | PlanWarning]()
+        for verdict in self.verdicts:
+            pod = verdict.pod
+            subject = f"pod/{pod.key}"
+            if verdict.action is Action.REFUSE:
+                findings.append(blocker(self.node, subject, PodRefused(verdict.because)))
+                continue
+            pod_warnings += [warning(self.node, subject, reason) for reason in verdict.warnings]
+            if verdict.action is Action.EVICT:
+                findings += self._check_overdue(pod)
+                findings += self._check_grace(pod)
+                findings += self._check_budgets(pod)
+        blockers = [finding for finding in findings if isinstance(finding, Blocker)]
+        warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
+        return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
+
+    def _check_overdue(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
+        seconds = self.headcount.seconds_overdue(pod) if pod.terminating else 0
+        if not seconds:
+            return
         subject = f"pod/{pod.key}"
-        if verdict.action is Action.REFUSE:
-            findings.append(blocker(node, subject, PodRefused(verdict.because)))
-            continue
-        pod_warnings += [warning(node, subject, finding) for finding in verdict.warnings]
-        if verdict.action is Action.EVICT:
-            findings += _overdue_findings(node, pod, headcount, rules)
-            findings += _grace_warnings(node, pod, headcount, rules)
-            findings += _budget_findings(
-                node,
-                pod,
-                index,
-                headcount,
-                patience=rules.timeout,
-                evicted=evicted,
-                surges=surges,
-            )
-    blockers = [finding for finding in findings if isinstance(finding, Blocker)]
-    warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
-    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
+        overdue = Duration(round(seconds))
+        timeout = self.rules.timeout
+        if seconds > timeout:
+            yield blocker(self.node, subject, StuckTerminating(overdue, pod.finalizers, timeout))
+        else:
+            yield warning(self.node, subject, TerminatingLate(overdue, pod.finalizers))
 
+    def _check_grace(self, pod: Pod) -> Iterator[PlanWarning]:
+        if pod.finished:
+            return
+        rules = self.rules
+        grace = rules.grace_of(pod.grace_period)
+        if pod.terminating:
+            # Another eviction can only shorten the grace period.
+            left = round(self.headcount.grace_seconds_left(pod))
+            grace = left if rules.grace_period is None else min(grace, left)
+        if grace >= rules.timeout:
+            slow = LongGrace(Duration(grace), is_terminating=pod.terminating, timeout=rules.timeout)
+            yield warning(self.node, f"pod/{pod.key}", slow)
 
-def _overdue_findings(
-    node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
-) -> Iterator[Blocker | PlanWarning]:
-    seconds = headcount.seconds_overdue(pod) if pod.terminating else 0
-    if not seconds:
-        return
-    subject = f"pod/{pod.key}"
-    overdue = Duration(round(seconds))
-    if seconds > rules.timeout:
-        yield blocker(node, subject, StuckTerminating(overdue, pod.finalizers, rules.timeout))
-        return
-    yield warning(node, subject, TerminatingLate(overdue, pod.finalizers))
+    def _check_budgets(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
+        budgets = self.index.covering(pod)
+        names = tuple(budget.name for budget in budgets if not budget.critical)
+        stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
+        bypasses_all = pod.finished or pod.terminating or stays_pending
+        if len(names) > 1 and not bypasses_all:
+            yield blocker(self.node, f"pod/{pod.key}", TwoBudgets(names))
+            return
+        for budget in budgets:
+            if not bypasses(pod, budget):
+                yield from self._check_budget(pod, budget)
 
-
-def _grace_warnings(
-    node: str, pod: Pod, headcount: Headcount, rules: DrainPolicy
-) -> Iterator[PlanWarning]:
-    if pod.finished:
-        return
-    grace = rules.grace_of(pod.grace_period)
-    if pod.terminating:
-        # Another eviction can only shorten the grace period.
-        left = round(headcount.grace_seconds_left(pod))
-        grace = left if rules.grace_period is None else min(grace, left)
-    if grace < rules.timeout:
-        return
-    slow = LongGrace(Duration(grace), is_terminating=pod.terminating, timeout=rules.timeout)
-    yield warning(node, f"pod/{pod.key}", slow)
-
-
-def _budget_findings(
-    node: str,
-    pod: Pod,
-    index: BudgetIndex,
-    headcount: Headcount,
-    *,
-    patience: float,
-    evicted: Sequence[Pod],
-    surges: Surges,
-) -> Iterator[Blocker | PlanWarning]:
-    budgets = index.covering(pod)
-    names = tuple(budget.name for budget in budgets if not budget.critical)
-    bypasses_all = pod.finished or pod.terminating or headcount.stays_pending(pod, patience)
-    if len(names) > 1 and not bypasses_all:
-        yield blocker(node, f"pod/{pod.key}", TwoBudgets(names))
-        return
-    opened_by_storage = storage_opening(pod)
-    for budget in budgets:
-        if bypasses(pod, budget):
-            continue
+    def _check_budget(self, pod: Pod, budget: Budget) -> Iterator[Blocker | PlanWarning]:
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
-        controller = controller_of(budget, _pods_held_by(budget, evicted)) if is_closed else None
-        restarted = surges.restarted(pod, budget)
+        opened_by_storage = storage_opening(pod)
         if opened_by_storage:
             if is_closed:
-                yield warning(node, subject, opened_by_storage)
-        elif controller is not None:
-            is_alone = headcount.is_alone(pod, budget, controller)
+                yield warning(self.node, subject, opened_by_storage)
+            return
+        controller = controller_of(budget, self._pods_held_by(budget)) if is_closed else None
+        deployment = self.surges.restarted(pod, budget)
+        if controller is not None:
+            is_alone = self.headcount.is_alone(pod, budget, controller)
             managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
-            yield warning(node, subject, managed)
-        elif restarted is not None:
-            yield warning(node, subject, BudgetSurged(restarted.key))
-        elif headcount.can_never_allow(budget):
-            yield blocker(node, subject, _why_never_open(budget, headcount, pod, surges))
+            yield warning(self.node, subject, managed)
+        elif deployment is not None:
+            yield warning(self.node, subject, BudgetSurged(deployment.key))
+        elif self.headcount.can_never_allow(budget):
+            finding = _why_never_open(budget, self.headcount, pod, self.surges)
+            yield blocker(self.node, subject, finding)
         elif is_closed:
-            yield _closed_budget_finding(
-                node, budget, headcount, patience=patience, evicted=evicted
-            )
+            yield self._check_closed(budget)
 
+    def _check_closed(self, budget: Budget) -> Blocker | PlanWarning:
+        """Block if pods that stay unready keep the budget closed; otherwise it may open."""
+        subject = budget_subject(budget.key)
+        unready = self.headcount.unready_in_the_way(budget, self.rules.timeout)
+        if not unready:
+            closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
+            return warning(self.node, subject, closed)
+        covered = [pod for pod in self._evicted() if budget.covers(pod)]
+        finding = BudgetUnhealthy(
+            budget=budget,
+            unready=tuple(pod.name for pod in unready),
+            since=unready[0].unready_since,
+            is_policy_enough=not any(pod.ready for pod in covered),
+        )
+        return blocker(self.node, subject, finding)
 
-def _pods_held_by(budget: Budget, pods: Iterable[Pod]) -> Iterator[Pod]:
-    return (pod for pod in pods if budget.covers(pod) and not bypasses(pod, budget))
+    def _pods_held_by(self, budget: Budget) -> Iterator[Pod]:
+        covered = (pod for pod in self._evicted() if budget.covers(pod))
+        return (pod for pod in covered if not bypasses(pod, budget))
 
-
-def _closed_budget_finding(
-    node: str, budget: Budget, headcount: Headcount, patience: float, evicted: Sequence[Pod]
-) -> Blocker | PlanWarning:
-    subject = budget_subject(budget.key)
-    unready = headcount.unready_in_the_way(budget, patience)
-    if not unready:
-        closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
-        return warning(node, subject, closed)
-    finding = BudgetUnhealthy(
-        budget=budget,
-        unready=tuple(pod.name for pod in unready),
-        since=unready[0].unready_since,
-        is_policy_enough=not any(pod.ready and budget.covers(pod) for pod in evicted),
-    )
-    return blocker(node, subject, finding)
+    def _evicted(self) -> Iterator[Pod]:
+        return (verdict.pod for verdict in self.verdicts if verdict.action is Action.EVICT)
 
 
 def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:

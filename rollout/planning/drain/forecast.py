@@ -9,7 +9,7 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
 from rollout.model.text import grouped
-from rollout.planning.drain.blockers import drain_findings, storage_opening, stuck_budget
+from rollout.planning.drain.blockers import DrainChecker, storage_opening, stuck_budget
 from rollout.planning.drain.budgets import (
     BudgetIndex,
     Headcount,
@@ -137,7 +137,7 @@ class DrainForecaster:
     def forecast(self, candidate: Candidate, facts: HostFacts) -> DrainForecast:
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers, warnings = drain_findings(
+        checker = DrainChecker(
             name,
             verdicts=verdicts,
             index=self.index,
@@ -145,6 +145,7 @@ class DrainForecaster:
             rules=candidate.policy.drain,
             surges=self.surges,
         )
+        blockers, warnings = checker.check()
         completion = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
@@ -214,17 +215,19 @@ class DrainForecaster:
             unreplaced = guarded.keys() - {pod.uid for pod in moving}
             holds = _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
             down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
-            stuck_budgets = list[Blocker]()
-            for key, most in most_away.items():
-                lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]
-                if len(lost) > most:
-                    names = [pod.name for pod in lost]
-                    nowhere = self.scheduler.nowhere(lost[0])
-                    budget = self.budgets[key]
-                    stuck_budgets.append(
-                        stuck_budget(node, budget, self.headcount, lost=names, obstacle=nowhere)
-                    )
-        return holds, tuple(stuck_budgets)
+            stuck_budgets = tuple(self._stuck_budgets(node, down, budgets_of, most_away))
+        return holds, stuck_budgets
+
+    def _stuck_budgets(
+        self, node: str, down: Sequence[Pod], budgets_of: _Keys, most_away: Mapping[str, int]
+    ) -> Iterator[Blocker]:
+        for key, most in most_away.items():
+            lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]
+            if len(lost) > most:
+                names = [pod.name for pod in lost]
+                obstacle = self.scheduler.nowhere(lost[0])
+                budget = self.budgets[key]
+                yield stuck_budget(node, budget, self.headcount, lost=names, obstacle=obstacle)
 
     def _most_away_of_tight(self, budgets_of: _Keys) -> Mapping[str, int]:
         """Return how many pods may be away of each budget that has more of these pods."""

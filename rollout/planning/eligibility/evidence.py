@@ -1,7 +1,7 @@
 """Evidence made and judged. Pure: times are given, signatures were verified before."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -43,12 +43,7 @@ def evidence_of(
             f"no node has been rebooted into {version or 'another version'} here, and runs it",
             hint="Evidence is made where a rollout has succeeded: rollout history, rollout status.",
         )
-    failures = memory.versions.get(version)
-    failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
-    for node in nodes:
-        why = why_failed(node, version)
-        if why:
-            failed[node.name] = why
+    failed = _failed_nodes(version, nodes, memory)
     for node in updated:
         if node.name not in names:
             failed[node.name] = "not Ready, or runs another version"
@@ -62,6 +57,17 @@ def evidence_of(
         last_reboot=whole_second(reboots[-1]),
         hours=round((now - reboots[-1]).total_seconds() / _HOUR, 1),
     )
+
+
+def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[str, str]:
+    """Return how the version failed on nodes, as remembered or by their annotations."""
+    failures = memory.versions.get(version)
+    failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
+    for node in nodes:
+        why = why_failed(node, version)
+        if why:
+            failed[node.name] = why
+    return failed
 
 
 def _updated_to(node: Node) -> str | None:
