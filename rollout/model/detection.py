@@ -40,6 +40,11 @@ class SourceAnswer(StrEnum):
     NONE = "none"
 
 
+def short_checksum(checksum: str) -> str:
+    """Return the beginning of a checksum or digest, as screens show it."""
+    return checksum.removeprefix("sha256:")[:12]
+
+
 @dataclass(frozen=True, slots=True)
 class Sign:
     """What one source says about one host; `detail` is a clause that says why.

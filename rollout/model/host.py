@@ -237,6 +237,12 @@ class HostFacts:
         return Detection(tuple(signs))
 
     @property
+    def image_sign(self) -> Sign | None:
+        """Return what bootc says about the host's images; None without an answer."""
+        signs = (sign for sign in self.signs if sign.source is Source.BOOTC and sign.current)
+        return next(signs, None)
+
+    @property
     def has_nothing_staged(self) -> bool:
         """Whether no source asks for a reboot, as far as is known.
 

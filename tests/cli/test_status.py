@@ -166,7 +166,7 @@ def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, hom
 
 
 def test_a_host_that_does_not_get_its_updates_says_why(
-    command: Command, start_lab: StartLab
+    command: Command, start_lab: StartLab, home: Path
 ) -> None:
     """One lags behind, one is masked, one has failed, and the checks of two fail."""
     lab = start_lab("behind", nodes=9)
@@ -191,3 +191,9 @@ def test_a_host_that_does_not_get_its_updates_says_why(
     assert "unmask update-engine" in doctor
     assert "worker-2: its version is older than 4152.2.0" in doctor
     assert "journalctl -u update-engine" in doctor
+    file = home / "rollout.prom"
+    command("apply", "--yes", "--set", f"metrics.textfile={file}", lab=lab)
+    metrics = file.read_text()
+    assert re.search(r"^node_rollout_hosts_behind{.*} 3\.0$", metrics, re.MULTILINE)
+    last_check = 'node_rollout_host_last_check_timestamp_seconds{cluster=".*",node="worker-4"} 0.0'
+    assert re.search(last_check, metrics)

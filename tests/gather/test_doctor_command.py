@@ -13,11 +13,19 @@ from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
 from rollout.gather.hosts.sudo import wants_password
-from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.update_checks import UnitState
+from rollout.model.host import (
+    Host,
+    HostFacts,
+    UpdateOperation,
+    UpdateStanding,
+    UpdateState,
+    UpdateStatus,
+)
+from rollout.model.update_checks import CheckState, UnitState
 from rollout.ports import CommandResult
 from tests.scripted_api import Kubeconfig, scripted
 
+NEWER = "4152.2.0"
 GOOD_ENGINE = UnitState("loaded", "active", "enabled")
 
 
@@ -95,6 +103,40 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(
     check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
     assert check.verdict is verdict
     assert fix in check.fix
+
+
+WORKING = UpdateStanding(
+    UpdateState.UP_TO_DATE, NEWER, checks=CheckState.WORKING, check_unit="update-engine"
+)
+LAGGING = replace(WORKING, state=UpdateState.BEHIND, behind=True)
+
+
+@pytest.mark.parametrize(
+    ("standing", "verdict", "fix"),
+    [
+        (WORKING, Verdict.PASS, ""),
+        (replace(WORKING, checks=CheckState.STALE), Verdict.WARN, "journalctl -u update-engine"),
+        (
+            replace(WORKING, checks=CheckState.MASKED, check_unit="zincati"),
+            Verdict.WARN,
+            "unmask zincati",
+        ),
+        (LAGGING, Verdict.WARN, "rollout check-update"),
+        (replace(LAGGING, check_unit="zincati"), Verdict.WARN, "list-timers"),
+        (replace(LAGGING, state=UpdateState.UPDATING), Verdict.PASS, ""),
+        (replace(LAGGING, checks=CheckState.STALE), Verdict.WARN, "journalctl"),
+    ],
+)
+def test_a_host_has_to_look_for_updates_and_to_find_them(
+    standing: UpdateStanding, verdict: Verdict, fix: str
+) -> None:
+    checks = [
+        check
+        for check in host_checks("worker-1", FACTS, standing)
+        if check.check is CheckName.UPDATE_CHECK
+    ]
+    assert checks[-1].verdict is verdict
+    assert fix in checks[-1].fix
 
 
 START = """Matching Defaults entries for ops on node:

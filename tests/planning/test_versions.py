@@ -10,7 +10,7 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Source
+from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import (
     HostFacts,
     HostObservation,
@@ -281,3 +281,51 @@ def test_a_staged_version_that_is_not_known_to_be_older_is_the_last(staged: str)
     observations: dict[str, HostObservation] = {"a": hop("a", staged), "b": running("b", NEW)}
     known = KnownVersions.of([node("a"), node("b")], observations)
     assert known.after_staged(hop("a", staged)) == ""
+
+
+FIRST, SECOND, THIRD = (f"sha256:{digit * 64}" for digit in "123")
+
+
+def image(name: str, current: str, *, fallback: str = "", target: str = "") -> HostFacts:
+    """A host in image mode, of which every image has the same version."""
+    sign = Sign(
+        Source.BOOTC,
+        SourceAnswer.NEEDED if target else SourceAnswer.NOT_NEEDED,
+        version=short_checksum(target),
+        target=target,
+        current=current,
+        fallback=fallback,
+    )
+    host = running(name, "42.20250901.0", "", "fedora")
+    return replace(host, sources=(Source.BOOTC,), signs=(sign,))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ([image("a", FIRST), image("b", FIRST)], [UpdateState.UP_TO_DATE] * 2),
+        ([image("a", FIRST), image("b", SECOND)], [UpdateState.IDLE] * 2),
+        (
+            [image("a", FIRST), image("b", SECOND, fallback=FIRST)],
+            [UpdateState.BEHIND, UpdateState.UP_TO_DATE],
+        ),
+        ([image("a", FIRST), image("b", FIRST, target=SECOND)], [UpdateState.BEHIND]),
+        (
+            [image("a", FIRST, fallback=SECOND), image("b", SECOND, fallback=FIRST)],
+            [UpdateState.IDLE] * 2,
+        ),
+        (
+            [image("a", THIRD, fallback=SECOND), image("b", SECOND, fallback=FIRST)],
+            [UpdateState.UP_TO_DATE, UpdateState.BEHIND],
+        ),
+    ],
+    ids=["alike", "no order", "kept", "staged", "rolled back", "two behind"],
+)
+def test_images_of_one_version_are_told_apart_by_their_digests(
+    hosts: list[HostFacts], expected: list[UpdateState]
+) -> None:
+    found = standings(*hosts)
+    idle = [name for name, host in zip("ab", hosts, strict=True) if host.has_nothing_staged]
+    assert [found[name].state for name in idle] == expected
+    newest = {one.newest_version for one in found.values() if one.state is UpdateState.BEHIND}
+    assert newest <= {short_checksum(SECOND), short_checksum(THIRD)}

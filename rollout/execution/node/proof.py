@@ -29,7 +29,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
-from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import requesting_annotations
 from rollout.model.own_pods import pods_due, ready_before, ready_of
@@ -138,7 +138,8 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             if sign.current == target:
                 return None
             noun = "deployment" if sign.source is Source.RPM_OSTREE else "image"
-            why = f"{noun} {_short(sign.current)} is booted, not {_short(target)}"
+            booted = short_checksum(sign.current)
+            why = f"{noun} {booted} is booted, not {short_checksum(target)}"
             return MissingProof(sign.source, why, is_final=True)
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
@@ -151,10 +152,6 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             raise AssertionError("these are proven without asking the host")
         case _:
             assert_never(sign.source)
-
-
-def _short(checksum: str) -> str:
-    return checksum.removeprefix("sha256:")[:12]
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:

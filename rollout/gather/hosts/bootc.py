@@ -12,12 +12,11 @@ import msgspec
 
 from rollout.gather.hosts.answer import version
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.tool_output import last_line
 
 _API = "org.containers.bootc/"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_SHORT = 12
 _DOWNLOAD_ONLY = (
     "its staged image is download-only, and a plain reboot does not boot it: run on the host `sudo"
     " bootc upgrade --from-downloaded`"
@@ -110,4 +109,4 @@ def _name(image: _Image, booted: _Image) -> str:
     """Return the image's version; part of its digest if it has none, or that of the booted one."""
     label = version(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
-    return label if is_distinct else image.digest.partition(":")[2][:_SHORT]
+    return label if is_distinct else short_checksum(image.digest)

@@ -9,8 +9,10 @@ stable).
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from rollout.model.cluster import Node
+from rollout.model.detection import short_checksum
 from rollout.model.host import (
     HostFacts,
     HostObservation,
@@ -68,11 +70,52 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownImages:
+    """The digests of bootc's images by the stream and the version of their hosts.
+
+    Digests have no order, but `older` are known: a host keeps the image that it replaced.
+    """
+
+    present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
+    older: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, observations: Iterable[HostObservation]) -> "KnownImages":
+        present: dict[tuple[Stream, str], set[str]] = {}
+        older: set[str] = set()
+        for facts in observations:
+            sign = facts.image_sign if isinstance(facts, HostFacts) else None
+            if not isinstance(facts, HostFacts) or sign is None:
+                continue
+            known = present.setdefault((_stream(facts), facts.running_version), set())
+            known.add(sign.current)
+            older.add(sign.fallback)
+            # An image that is named by its digest has the version of the booted one, or none.
+            if sign.is_needed and sign.version == short_checksum(sign.target):
+                known.add(sign.target)
+                older.add(sign.current)
+        frozen = {key: frozenset(digests) for key, digests in present.items()}
+        return cls(frozen, frozenset(older))
+
+    def newest(self, facts: HostFacts) -> frozenset[str]:
+        """Return the images of the host's version that are not known to be older than another."""
+        present = self.present.get((_stream(facts), facts.running_version), frozenset[str]())
+        return present - self.older
+
+
+NO_IMAGES: Final = KnownImages()
+
+
+@dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The versions of a cluster by stream, and the versions that a staged update replaces."""
+    """The versions of a cluster by stream, and the versions that a staged update replaces.
+
+    `images` compares the images of bootc, of which several may have the same version.
+    """
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
+    images: KnownImages = NO_IMAGES
 
     @classmethod
     def of(
@@ -91,7 +134,7 @@ class KnownVersions:
                 present.setdefault(_stream_of(facts, version), set()).add(version)
             if staged:
                 replaced.setdefault(_stream_of(facts, staged), set()).add(facts.running_version)
-        return cls(_frozen(present), _frozen(replaced))
+        return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
         """Return the newest version of the stream; empty if versions cannot be compared."""
@@ -118,6 +161,8 @@ class KnownVersions:
         """Return how the host compares; it may go without a check for so many seconds."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
+        if compared is UpdateState.UP_TO_DATE and facts.image_sign:
+            compared, newest = self._compare_image(facts, facts.image_sign.current)
         checks = facts.checks.state(longest_silence)
         standing = UpdateStanding(
             _update_state(facts.update.operation, compared, checks),
@@ -136,6 +181,15 @@ class KnownVersions:
             rolled_back_from=result["from"],
             rolled_back_at=result.get("at", ""),
         )
+
+    def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
+        """Return the state of a host with the newest version, and the name of what is newest."""
+        newest = self.images.newest(facts)
+        if newest == {image}:
+            return UpdateState.UP_TO_DATE, facts.running_version
+        if len(newest) == 1:
+            return UpdateState.BEHIND, short_checksum(*newest)
+        return UpdateState.IDLE, ""
 
 
 NO_VERSIONS = KnownVersions()
