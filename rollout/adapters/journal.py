@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
 # As `json_line` writes them.
 _LINE_BEGINS = '{"type":"'
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE = 0.01
 _DECODER = json.JSONDecoder()
 
 
@@ -36,14 +39,25 @@ class JournalFile:
         # The file may also be a pipe or a terminal.
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
-            # For `is_being_written`. Some file systems have no locks.
-            with suppress(OSError):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_file()
         # Read after taking the lock: its last holder may have written until then.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
+
+    def _lock_file(self) -> None:
+        """Lock the file for `is_being_written`. Readers that ask hold it for a moment."""
+        for _ in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE)
+            except OSError:
+                # Some file systems have no locks.
+                return
+            else:
+                return
 
     def write(self, record: Record) -> None:
         """Append one record, and flush it to the disk."""

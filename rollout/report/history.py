@@ -78,7 +78,7 @@ class HistoryReport:
 
 # Below the time and its gap.
 _INDENT = " " * 12
-_COLUMNS = (
+COLUMNS = (
     Column("RUN"),
     Column("STARTED"),
     Column("TOOK", leaves=3),
@@ -98,23 +98,25 @@ def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: s
     has_other_clusters = bool(here) and clusters != {here.rstrip("/")}
     names_clusters = is_wide or has_other_clusters or len(clusters) > 1
 
-    def row(run: RunReport) -> Row:
-        left_count = len(run.not_started) + len(run.not_done)
-        counts = [f"{run.failed} failed"] if run.failed else []
-        counts += [f"{counted(left_count, 'node')} left"] if left_count else []
-        commands = [entry.command for entry in run.commands]
-        cluster = or_dash(run.cluster_name or run.cluster.removeprefix("https://"))
-        return (
-            printable(run.run),
-            f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
-            elapsed(run.seconds),
-            printable(", ".join(commands)),
-            str(len(run.nodes)) if run.nodes else NOTHING,
-            cluster if names_clusters else "",
-            ", ".join((ending_text(run), *counts)),
-        )
+    rows = [history_row(run, names_cluster=names_clusters) for run in runs]
+    return table_text(COLUMNS, rows, width)
 
-    return table_text(_COLUMNS, list(map(row, runs)), width)
+
+def history_row(run: RunReport, *, names_cluster: bool) -> Row:
+    left_count = len(run.not_started) + len(run.not_done)
+    counts = [f"{run.failed} failed"] if run.failed else []
+    counts += [f"{counted(left_count, 'node')} left"] if left_count else []
+    commands = [entry.command for entry in run.commands]
+    cluster = or_dash(run.cluster_name or run.cluster.removeprefix("https://"))
+    return (
+        printable(run.run),
+        f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
+        elapsed(run.seconds),
+        printable(", ".join(commands)),
+        str(len(run.nodes)) if run.nodes else NOTHING,
+        cluster if names_cluster else "",
+        ", ".join((ending_text(run), *counts)),
+    )
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, pairwise
@@ -21,6 +22,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, await_down, boot, command, lose_hosts
 from tests.apply.test_resume import APPLY
 from tests.cli.screens import shown
+from tests.ended import end_of, invoked
 from tests.state import marks_of, node_of, record, run_of
 from tests.waiting import Overheard, wait_until
 
@@ -185,6 +187,30 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Started, tmp_path: Pa
         boot(lab, node)
         assert applying.rest() == 0
     assert len(objects(applying)[-1]["succeeded"]) == 3
+
+
+def test_a_browser_on_this_machine_is_shown_the_rollout_and_past_ones(
+    started: Started, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    rollout_of = invoked(tmp_path, lab.environment, (*APPLY, "--node", "worker-1")).ends(0)
+    lab.call(lambda: lose_hosts(lab))
+    with heard(lab, tmp_path, *APPLY, "--max-unavailable", "1") as applying:
+        node = await_down(lab)
+        showing = command(lab, tmp_path, "status", "--web")
+        assert showing.stderr is not None
+        url = showing.stderr.readline().partition(" ")[0]
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310 - loopback
+            page = response.read().decode()
+        assert "In the cluster now" in page
+        assert f"{node}: rebooting" in page
+        assert "running: " in page
+        assert f"/runs/{rollout_of.plan['plan_id']}" in page
+        showing.send_signal(signal.SIGINT)
+        assert end_of(showing).code == 0
+        boot(lab, node)
+        assert applying.rest() == 0
 
 
 def kill(process: subprocess.Popen[str]) -> None:

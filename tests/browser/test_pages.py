@@ -9,15 +9,22 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollout.adapters.web import WebPage, page_application, serve_http
+from rollout.report.history import COLUMNS, history_row
+from rollout.report.lines import Record
+from rollout.report.runs.pages import Beside, Page, PastRun, live_page
+from rollout.report.runs.report import report_of
 from tests.docs.example import EXAMPLE
 from tests.report.journals import fleet
-from tests.report.test_pages import PAGES, page_of
+from tests.report.test_pages import PAGES, night, page_of
 
 ASKED_FOR = "ROLLOUT_BROWSER"
 pytestmark = [
@@ -32,8 +39,25 @@ AXE = "axe-core@4.10.3"
 WIDTHS = (1400, 390)
 MADE: Mapping[str, Callable[[], str]] = {
     "example": lambda: EXAMPLE.read_text(encoding="utf-8"),
+    "live": lambda: live(night()[:9], refresh=5).html,
+    "nothing": lambda: live((), refresh=30).html,
     **PAGES,
 }
+
+
+def live(records: Sequence[Record], *, refresh: int) -> Page:
+    """The page that `operate` and `status --web` serve."""
+    report = report_of(records, origin="run.jsonl", is_being_written=True) if records else None
+    row = history_row(report, names_cluster=True) if report else ()
+    beside = Beside(
+        at=datetime(2026, 11, 29, 3, 4, 5, tzinfo=UTC),
+        status=("The rollout is running in wave 1 of 8: 2 in progress, 10 done", "  w-1: drained"),
+        headings=[column.title.capitalize() for column in COLUMNS],
+        history=[PastRun(report.run, row)] * 20 if report else (),
+        refresh=refresh,
+        is_latest=True,
+    )
+    return live_page(report, beside)
 
 
 @pytest.fixture(scope="session")
@@ -120,3 +144,33 @@ def test_a_page_asks_for_nothing_and_runs_nothing(browser: Any, page_file: Path)
         page.wait_for_load_state("networkidle")
         assert said == []
         assert asked == [page_file.as_uri()]
+
+
+def test_a_live_page_is_loaded_again_by_itself_and_from_nowhere_else(browser: Any) -> None:
+    """As it is served: what the headers forbid is complained of in the console."""
+    page_of_run = live(night()[:9], refresh=1)
+    served = WebPage(page_of_run.html, page_of_run.policy, refresh=1)
+
+    def pages(path: str, *, refreshes: bool) -> WebPage | None:
+        return (served if refreshes else replace(served, refresh=0)) if path == "/" else None
+
+    address = "127.0.0.1:0"
+    with (
+        serve_http(address, page_application(pages, address=address)) as url,
+        browser.new_context() as context,
+    ):
+        page = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(url)
+        page.wait_for_timeout(3500)
+        assert len(asked) >= 3
+        assert set(asked) == {f"{url}/"}
+        page.get_by_text("Stop refreshing").click()
+        page.wait_for_url(f"{url}/?refresh=off")
+        asked.clear()
+        page.wait_for_timeout(2500)
+        assert asked == []
+        assert said == []

@@ -157,11 +157,22 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(
         working = until(port, lambda seen: seen.value("node_rollout_running") == 1)
         assert working.value("node_rollout_waves") == 4
         assert answer(port, "/readyz")[0] == 200
+        status, page, kind = answer(port, "/")
+        assert (status, kind) == (200, "text/html; charset=utf-8")
+        assert "running: " in page
+        assert "Refreshes every 5 s" in page
         waiting = until(port, lambda seen: bool(seen.values("node_rollout_last_pass_result")))
         assert complaints(waiting) == ""
         assert waiting.values("node_rollout_nodes", "phase") == {"done": 4}
         assert waiting.values("node_rollout_passes_total", "result") == {"ok": 1}
         assert waiting.value("process_resident_memory_bytes") > 1e6
+        # A page is kept for a second.
+        wait_until(lambda: "completed: 4 nodes done" in answer(port, "/")[1], 20)
+        past = re.search(r'href="(/runs/\w+)"', answer(port, "/")[1])
+        assert past
+        assert "completed: 4 nodes done" in answer(port, past[1])[1]
+        assert answer(port, "/runs/0")[:2] == (404, "there are: / /metrics /healthz /readyz\n")
+        assert answer(port, "/", Host="evil.example")[0] == 421
         process.send_signal(signal.SIGTERM)
         end_of(process).ends(0)
 

@@ -3,6 +3,8 @@ is in service.
 """
 
 import json
+import urllib.request
+from urllib.parse import urljoin
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from tests.apply.conftest import Rollout, Started
@@ -51,8 +53,12 @@ def test_a_node_shows_its_way_by_conditions_where_that_is_asked_for(
 ) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    server = serve(lab, "--set", "labels.conditions=true")
+    server = serve(lab, "--set", "labels.conditions=true", "--set", "metrics.listen=127.0.0.1:0")
     client.await_grant(server)
+    (metrics,) = [line for line in server.said if line.startswith("metrics: ")]
+    page = urljoin(metrics.split()[1], "/")
+    with urllib.request.urlopen(page, timeout=30) as response:  # noqa: S310 - loopback
+        assert f"{client.node}</th>" in response.read().decode()
     wait_until(lambda: ours_on(node_of(lab, client.node)) == ("Drained", "MaintenanceInProgress"))
     client.reboot()
     client.await_release(server)

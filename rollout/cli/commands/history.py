@@ -1,20 +1,18 @@
 """`rollout history` and `rollout report`: show runs from their journals."""
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import typer
 
 from rollout.adapters import journal
-from rollout.adapters.journal import Record
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.stages.journals import OR_PATH, STDIN, RecordedRun, read_recorded_run
 from rollout.cli.suggestions import run_ids
 from rollout.cli.terminal import say, show_document, yaml_document
 from rollout.errors import ExitCode, InputError, UsageError
@@ -22,14 +20,10 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
-# The number of a line in a journal, from 1, and its record.
-NumberedRecord = tuple[int, Record]
-_STDIN = Path("-")
 _WHICH = "ID of the run or its first letters, the path of a journal"
 _RUN = "Show this run as a timeline: its ID or first letters, or the path of a journal."
 _CHECK = "Check the run against the transition table and the safety rules; exit 1 if it fails"
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
-_OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
 
 
 @takes()
@@ -91,7 +85,7 @@ def _runs_here() -> Iterator[RunReport]:
     """Yield the runs recorded on this machine; warn of journals that cannot be read."""
     for path in journal.journals():
         try:
-            yield _read_journal(path).run
+            yield read_recorded_run(path).run
         except InputError as error:
             say(f"warning: {error.message}")
 
@@ -140,49 +134,19 @@ def report(
     say(f"Written to {printable(str(out))}.")
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedRun:
-    """A run with its records. `damaged` lines of its journal could not be read."""
-
-    run: RunReport
-    records: Sequence[NumberedRecord]
-    damaged: int
-
-
-def _read_run(run: str, settings: Given) -> _RecordedRun:
+def _read_run(run: str, settings: Given) -> RecordedRun:
     """Return the run of this path, of this ID or its first letters, or else the last run.
 
     The path `-` is a log with JSON lines on stdin. A journal in the settings is searched instead of
     those on this machine. `InputError` if there is no such run.
     """
-    is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(_STDIN)
+    is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if is_path or Path(run).is_file():
-        return _read_journal(Path(run))
+        return read_recorded_run(Path(run))
     file = settings.output.journal
     if file is not None:
-        return _read_journal(file, run)
-    return _read_journal(_find_journal(run, settings))
-
-
-def _read_journal(path: Path, run: str = "") -> _RecordedRun:
-    from rollout.report.runs.report import report_of
-
-    origin = "the log on stdin" if path == _STDIN else printable(str(path))
-    try:
-        is_log = path == _STDIN
-        lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
-    except OSError as error:
-        raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
-    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line is not None]
-    records = _records_of(numbered, run, origin)
-    damaged = lines.count(None)
-    report = report_of(
-        [record for _, record in records],
-        origin=origin,
-        unreadable=damaged,
-        is_being_written=journal.is_being_written(path),
-    )
-    return _RecordedRun(report, records, damaged)
+        return read_recorded_run(file, run)
+    return read_recorded_run(_find_journal(run, settings))
 
 
 def _find_journal(run: str, settings: Given) -> Path:
@@ -190,7 +154,7 @@ def _find_journal(run: str, settings: Given) -> Path:
     paths = journal.journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
-        raise InputError(f"no run is recorded in {folder}", hint=_OR_PATH)
+        raise InputError(f"no run is recorded in {folder}", hint=OR_PATH)
     if not run:
         return _last_journal(paths, settings)
     matching = [path for path in paths if path.stem.startswith(run)]
@@ -202,7 +166,7 @@ def _find_journal(run: str, settings: Given) -> Path:
             f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it',
             hint=f"Give more letters. It may be: {names}.",
         )
-    hint = f"List the runs on this machine: rollout history. {_OR_PATH}"
+    hint = f"List the runs on this machine: rollout history. {OR_PATH}"
     raise InputError(f'run "{printable(run)}" not found', hint=hint)
 
 
@@ -224,27 +188,3 @@ def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
         say(f"No run on {here}, the current cluster, is recorded here.")
     say(f"The last run, on {where}: {printable(path.stem)}.")
     return path
-
-
-def _records_of(
-    records: Iterable[NumberedRecord], run: str, origin: str
-) -> Sequence[NumberedRecord]:
-    """Return the records of the latest run whose ID begins with `run`.
-
-    Each command of a run begins with a record that names the run. In the log of operate, the
-    records of a pass without a run belong to no run, and count only if there is no run at all.
-    """
-    by_run: dict[str, list[NumberedRecord]] = {}
-    name = ""
-    for number, record in records:
-        if record.get("type") == "run":
-            name = str(record.get("run", ""))
-            by_run[name] = by_run.pop(name, [])
-        elif record.get("type") == "version":
-            name = ""
-        by_run.setdefault(name, []).append((number, record))
-    names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
-    if not names:
-        which = f" that begins with {run!r}" if run else ""
-        raise InputError(f"no run{which} is recorded in {origin}", hint=_OR_PATH)
-    return by_run[names[-1]]

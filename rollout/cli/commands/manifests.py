@@ -180,7 +180,7 @@ def _refuse_useless(choices: Installation, settings: Given) -> None:
 
 def _with_settings(choices: Installation, typed: Given) -> Installation:
     """Return the installation with the pod's settings; `typed` ones win over its file."""
-    from rollout.adapters.metrics import parse_address
+    from rollout.adapters.web import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 
     kind = choices.kind

@@ -12,6 +12,9 @@ def status(
     settings: Given,
     run: bool = option(False, "Show the running or interrupted rollout instead of the nodes"),
     watch: bool = option(False, "Watch the rollout until it ends", "", "--watch", "-w"),
+    web: bool = option(
+        False, "Show the rollout and past runs to a browser on this machine, until Ctrl-C"
+    ),
     pending: bool = option(False, "Only pending nodes and nodes in the current rollout"),
 ) -> None:
     """Show which nodes are waiting for a reboot, why others are not, and any rollout in progress.
@@ -21,6 +24,7 @@ def status(
       rollout status worker-1 worker-2
       rollout status -l '!node-role.kubernetes.io/control-plane' -o json
       rollout status --watch
+      rollout status --web
     """
     from rollout.cli import wiring
     from rollout.cli.stages import status as stage
@@ -32,8 +36,19 @@ def status(
         raise UsageError(
             "-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name."
         )
-    if watch or run:
+    if web:
+        _refuse_beside_web(settings, is_other=watch or run or pending)
+        stage.serve_run(settings, wiring.cluster_api(settings))
+    elif watch or run:
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)
     else:
         stage.show_nodes(connect(settings), request, only_pending=pending)
+
+
+def _refuse_beside_web(settings: Given, *, is_other: bool) -> None:
+    is_text = settings.output.format in (OutputFormat.TEXT, OutputFormat.WIDE)
+    if is_other or settings.nodes.node or not is_text:
+        raise UsageError(
+            "--web shows the whole rollout as a page", hint="Drop the other flags and the nodes."
+        )

@@ -469,8 +469,8 @@ class MetricsSettings(SettingsTable):
     )
     listen: ListenAddress = setting(
         "",
-        "Address on which operate serves /metrics, /healthz and /readyz; :9732 listens on all"
-        " addresses",
+        "Address on which operate and fleetlock serve show the rollout to browsers, and serve"
+        " /metrics, /healthz and /readyz; :9732 listens on all addresses",
     )
 
 

@@ -137,7 +137,7 @@ def _pushgateway_url(value: str) -> None:
 
 
 def _listen_address(value: str) -> None:
-    from rollout.adapters.metrics import parse_address
+    from rollout.adapters.web import parse_address
 
     parse_address(value)
 

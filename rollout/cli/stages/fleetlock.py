@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -40,7 +40,9 @@ def serve(settings: Settings) -> None:
     _require_library()
     import asyncio
 
-    from rollout.adapters.metrics import parse_address
+    from rollout.adapters.metrics import serve as serve_metrics
+    from rollout.adapters.web import parse_address
+    from rollout.cli.stages.web import RunPages
     from rollout.report.metric_families import FleetLockMetrics
     from rollout.report.metrics import Metrics
     from rollout.server import http
@@ -68,10 +70,20 @@ def serve(settings: Settings) -> None:
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Raises `InputError` before any thread is started.
         listening.tls()
-        with running_service(context) as service:
+        with ExitStack() as stack:
+            service = stack.enter_context(running_service(context))
             tally.slots = lambda: context.book.latest
             tally.in_hand = lambda: service.worker.run_count
             exposition = wiring.exposition(metrics, tally)
+
+            if settings.metrics.listen:
+                serving = serve_metrics(
+                    settings.metrics.listen,
+                    (metrics, tally),
+                    lambda: not service.why_not_ready(),
+                    RunPages(settings).page,
+                )
+                say(f"metrics: {stack.enter_context(serving)}/metrics")
 
             def report_address(url: str) -> None:
                 say(f"serving FleetLock at {url}/v1/")

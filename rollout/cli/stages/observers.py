@@ -325,9 +325,12 @@ def deliver_metrics(
             deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
         if listen:
             from rollout.adapters.metrics import serve
+            from rollout.cli.stages.web import RunPages
 
-            url = deliveries.enter_context(serve(listen, metrics, lambda: metrics.is_ready))
-            say(f"metrics: {url}")
+            pages = RunPages(settings).page
+            serving = serve(listen, (metrics,), lambda: metrics.is_ready, pages)
+            url = deliveries.enter_context(serving)
+            say(f"metrics: {url}/metrics")
         yield metrics
 
 

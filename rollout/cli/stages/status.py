@@ -18,6 +18,7 @@ from rollout.cli.stages.lock import has_ended_here, is_holder_alive, lock_snapsh
 from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
+from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import StopRequest, is_passing
 from rollout.execution.lease import LeaseSnapshot, read_lease
 from rollout.execution.record.record import read_record
@@ -59,6 +60,9 @@ _ANSWER_SECONDS = 5.0
 # A pause is as many times as long as reading took: large clusters are read less often.
 _PAUSE = 2.0
 _PAUSE_PER_READING = 10.0
+_FOREVER = 10.0 * 365 * 24 * 3600
+# Only this machine, at any port.
+_WEB_ADDRESS = "127.0.0.1:0"
 _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not respond: this is how it was last seen"
 
@@ -380,3 +384,31 @@ def _read_repeatedly(
         pause = max(_PAUSE, _PAUSE_PER_READING * took) if rollout else _PAUSE
         wiring.system_clock().wait(stop, pause)
     raise KeyboardInterrupt
+
+
+def serve_run(settings: Settings, api: ClusterApi) -> None:
+    """Serve the rollout and past runs as pages on loopback, until a signal arrives."""
+    from rollout.adapters.web import page_application, serve_http
+    from rollout.cli.stages.web import RunPages
+
+    namespace = settings.lock.namespace
+    # Errors of the connection and missing rights are reported before anything is served.
+    with_patience(read_lease, api, namespace)
+    read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
+    status = CachedValue(read, _PAUSE, wiring.system_clock(), share=1 / _PAUSE_PER_READING)
+    application = page_application(RunPages(settings, status.now).page, address=_WEB_ADDRESS)
+    stop = StopRequest()
+    with (
+        interrupted_by_signals(stop),
+        suppress(KeyboardInterrupt),
+        serve_http(_WEB_ADDRESS, application) as url,
+    ):
+        say(f"{url}/ shows the rollout. Ctrl-C ends this, not the rollout.")
+        stop.wait(_FOREVER)
+
+
+def _status_for_page(api: ClusterApi, namespace: str) -> str:
+    try:
+        return _read(api, namespace).text()
+    except ApiError as error:
+        return f"the cluster cannot be read: {error.message}"

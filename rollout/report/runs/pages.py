@@ -8,7 +8,8 @@ begins with the first node and ends with the last.
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -39,6 +40,40 @@ _LEAST = 0.25
 _TICKS = 5
 _HOUR = 3600
 _DAY = 86400
+
+
+_POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+
+
+class Page(NamedTuple):
+    """A page and its Content-Security-Policy."""
+
+    html: str
+    policy: str
+
+
+class PastRun(NamedTuple):
+    """A row of the history, and the ID of its run; empty if the run has no page."""
+
+    run: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a live page has besides its run.
+
+    `status` are lines about the rollout in the cluster, empty if it was not read. `refresh` is the
+    number of seconds until the browser loads the page again, 0 for never. `is_latest`: the page
+    is that of the latest run, whichever it is.
+    """
+
+    at: datetime
+    status: Sequence[str]
+    headings: Sequence[str]
+    history: Sequence[PastRun]
+    refresh: int
+    is_latest: bool
 
 
 class Bar(NamedTuple):
@@ -157,7 +192,7 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-def _render(**content: Any) -> str:
+def _render(template: str, **content: Any) -> Page:
     loader = PackageLoader("rollout.report.runs", "templates")
     environment = Environment(
         loader=loader,
@@ -171,31 +206,50 @@ def _render(**content: Any) -> str:
     environment.filters |= {"anchor": _anchor, "clock": clock, "sentence": sentence}
     style = loader.get_source(environment, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    page = environment.get_template("run.html.jinja")
+    page = environment.get_template(template)
     css = Markup(style)  # noqa: S704 - our own style sheet
-    return page.render(style=css, style_hash=f"sha256-{digest}", **content)
+    policy = _POLICY.format(style=f"sha256-{digest}")
+    return Page(page.render(style=css, policy=Markup(policy), **content), policy)  # noqa: S704
 
 
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
 def run_page(report: RunReport) -> str:
+    """Return the page as a file for anyone."""
+    return _render("run.html.jinja", **_content(report)).html
+
+
+def live_page(report: RunReport | None, beside: Beside) -> Page:
+    """Return the page of a run that a server shows; without a run, what is beside it."""
+    content: Mapping[str, Any] = {"title": "No rollout is recorded", "report": None}
+    if report is not None:
+        content = _content(report)
+    return _render("live.html.jinja", beside=beside, **content)
+
+
+def _content(report: RunReport) -> Mapping[str, Any]:
     begun = report.begun_at.astimezone()
     offset = begun.isoformat()[-len("+00:00") :]
-    return _render(
-        title=f"{tables.title(report)}: {tables.headline(report)}",
-        report=report,
-        heading=tables.title(report),
-        headline=tables.headline(report),
-        tone=_TONES.get(report.ending, "warn"),
-        facts=[*tables.facts(report)],
-        failures=tables.failure_table(report),
-        parts=tables.part_table(report),
-        timeline=timeline(report),
-        chart_legend=[*_legend(report)],
-        zone=f"{begun:%Z} (UTC{offset})",
-        tables=[*tables.figure_tables(report), tables.node_table(report), *_evictions(report)],
-    )
+    return {
+        "title": f"{tables.title(report)}: {tables.headline(report)}",
+        "report": report,
+        "gaps": report.gaps,
+        "heading": tables.title(report),
+        "headline": tables.headline(report),
+        "tone": _TONES.get(report.ending, "warn"),
+        "facts": [*tables.facts(report)],
+        "failures": tables.failure_table(report),
+        "parts": tables.part_table(report),
+        "timeline": timeline(report),
+        "chart_legend": [*_legend(report)],
+        "zone": f"{begun:%Z} (UTC{offset})",
+        "tables": [
+            *tables.figure_tables(report),
+            tables.node_table(report),
+            *_evictions(report),
+        ],
+    }
 
 
 def _evictions(report: RunReport) -> Iterator[tables.ReportTable]:

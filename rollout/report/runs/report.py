@@ -64,7 +64,7 @@ def report_of(
         seconds=round(whole.seconds, 3),
         commands=[*map(_command, view.commands)],
         policy=policy,
-        gaps=[*_gaps(view, unreadable)],
+        gaps=[*_gaps(view, unreadable, is_running=bool(is_being_written))],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed_count,
         planned=first.summary,
@@ -197,7 +197,7 @@ def _node(node: NodeView, planned: PlannedNode) -> NodeReport:
     )
 
 
-def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
+def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -212,7 +212,11 @@ def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
             f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not"
             " understood."
         )
-    if not (view.summary or view.aborted):
+    if view.summary or view.aborted:
+        return
+    if is_running:
+        yield "The run goes on. This is how far it has come."
+    else:
         yield (
             "The journal has no end: the run goes on, or was interrupted. This is how far it had"
             " come."

@@ -1,0 +1,206 @@
+"""Serve HTTP to a few clients at once, and pages that only show something.
+
+The server has bounds on connections and on the time of each, so that slow clients do not hold it.
+"""
+
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from rollout.errors import InputError, UsageError
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+_ADDRESS = re.compile(
+    r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})"
+)
+_MOST_PORTS = 65_535
+_MOST_CONNECTIONS = 32
+# Of one read or write, and of a whole connection.
+_IDLE_SECONDS = 10.0
+_CONNECTION_SECONDS = 30.0
+# How long the end of the server may take to be noticed.
+_POLL_SECONDS = 0.1
+_NOT_REFRESHED = "refresh=off"
+
+
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """A page in HTML, with its Content-Security-Policy.
+
+    `refresh` is the number of seconds until the browser loads it again, 0 for never.
+    """
+
+    html: str
+    policy: str
+    refresh: int = 0
+
+
+class Pages(Protocol):
+    """Pages by their paths."""
+
+    def __call__(self, path: str, *, refreshes: bool) -> WebPage | None:
+        """Return the page at a path, None if there is none. `refreshes`: it may refresh itself."""
+        ...
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port; the host is empty for all addresses. `UsageError` if invalid."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > _MOST_PORTS:
+        raise UsageError(
+            f"{text!r} is not an address to listen on",
+            hint="Write it as :9732 for all addresses, or 127.0.0.1:9732, or [::1]:9732.",
+        )
+    return match["v6"] or match["host"] or "", int(match["port"])
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each connection in a thread; closes those beyond the limit at once."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, family: int, place: Any, application: Application) -> None:
+        self.address_family = family
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(place, _Handler)
+        self.set_app(application)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        limit = threading.Timer(_CONNECTION_SECONDS, _cut, (request,))
+        limit.daemon = True
+        limit.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            limit.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that disconnects early must not cause a traceback."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _IDLE_SECONDS
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def serve_http(address: str, application: Application) -> Iterator[str]:
+    """Serve the application, and yield its URL; `InputError` if the address cannot be used."""
+    host, port = parse_address(address)
+    # With a dual-stack socket, :: includes all IPv4 addresses.
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
+    try:
+        family, *_, place = socket.getaddrinfo(
+            host or everywhere, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        server = _Server(family, place, application)
+    except OSError as error:
+        raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
+    thread = threading.Thread(
+        target=server.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True
+    )
+    thread.start()
+    host, port = server.socket.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{name}:{port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def page_application(pages: Pages, *, address: str, others: str = "") -> Application:
+    """Return what serves pages at an address. `others` are the paths that are not pages."""
+    is_local = _is_loopback(parse_address(address)[0])
+
+    def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        body = answer(environ, respond)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else body
+
+    def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        if is_local and not _is_loopback(_host_of(environ)):
+            # A page elsewhere may have its name resolve to loopback, to read this one.
+            return plain(respond, "421 Misdirected Request", "open it at its address on loopback")
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            allow = ("Allow", "GET, HEAD")
+            return plain(respond, "405 Method Not Allowed", "this only shows something", allow)
+        refreshes = environ.get("QUERY_STRING", "") != _NOT_REFRESHED
+        try:
+            page = pages(environ["PATH_INFO"], refreshes=refreshes)
+        except Exception as error:  # noqa: BLE001 - a page that fails must not end anything else
+            kind = type(error).__name__
+            return plain(respond, "500 Internal Server Error", f"internal error: {kind}")
+        if page is None:
+            return plain(respond, "404 Not Found", f"there are: / {others}".rstrip())
+        body = page.html.encode()
+        respond("200 OK", _page_headers(page, len(body)))
+        return [body]
+
+    return application
+
+
+def _page_headers(page: WebPage, length: int) -> list[tuple[str, str]]:
+    headers = [
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Length", str(length)),
+        ("Content-Security-Policy", f"{page.policy}; frame-ancestors 'none'"),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+    ]
+    if page.refresh:
+        headers.append(("Refresh", str(page.refresh)))
+    return headers
+
+
+def plain(
+    respond: Callable[..., Any], status: str, text: str, *headers: tuple[str, str]
+) -> Iterable[bytes]:
+    """Answer with one line of text."""
+    body = f"{text}\n".encode()
+    length = ("Content-Length", str(len(body)))
+    kind = ("Content-Type", "text/plain; charset=utf-8")
+    respond(status, [kind, length, ("X-Content-Type-Options", "nosniff"), *headers])
+    return [body]
+
+
+def _host_of(environ: dict[str, Any]) -> str:
+    with suppress(ValueError):
+        return urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,71 @@
+"""Read runs from the journals on this machine."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.adapters import journal
+from rollout.adapters.journal import Record
+from rollout.errors import InputError
+from rollout.model.text import printable
+from rollout.report.runs.model import RunReport
+
+# The number of a line in a journal, from 1, and its record.
+NumberedRecord = tuple[int, Record]
+STDIN = Path("-")
+OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run with its records. `damaged` lines of its journal could not be read."""
+
+    run: RunReport
+    records: Sequence[NumberedRecord]
+    damaged: int
+
+
+def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
+    from rollout.report.runs.report import report_of
+
+    origin = "the log on stdin" if path == STDIN else printable(str(path))
+    try:
+        is_log = path == STDIN
+        lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
+    except OSError as error:
+        raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line is not None]
+    records = _records_of(numbered, run, origin)
+    damaged = lines.count(None)
+    report = report_of(
+        [record for _, record in records],
+        origin=origin,
+        unreadable=damaged,
+        is_being_written=journal.is_being_written(path),
+    )
+    return RecordedRun(report, records, damaged)
+
+
+def _records_of(
+    records: Iterable[NumberedRecord], run: str, origin: str
+) -> Sequence[NumberedRecord]:
+    """Return the records of the latest run whose ID begins with `run`.
+
+    Each command of a run begins with a record that names the run. In the log of operate, the
+    records of a pass without a run belong to no run, and count only if there is no run at all.
+    """
+    by_run: dict[str, list[NumberedRecord]] = {}
+    name = ""
+    for number, record in records:
+        if record.get("type") == "run":
+            name = str(record.get("run", ""))
+            by_run[name] = by_run.pop(name, [])
+        elif record.get("type") == "version":
+            name = ""
+        by_run.setdefault(name, []).append((number, record))
+    names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
+    if not names:
+        which = f" that begins with {run!r}" if run else ""
+        raise InputError(f"no run{which} is recorded in {origin}", hint=OR_PATH)
+    return by_run[names[-1]]

@@ -1,0 +1,161 @@
+"""Pages about the runs that are recorded on this machine, for `operate` and `status --web`."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rollout.adapters import journal
+from rollout.adapters.web import WebPage
+from rollout.cli import wiring
+from rollout.cli.settings.schema import Settings
+from rollout.cli.stages.journals import read_recorded_run
+from rollout.errors import InputError
+from rollout.execution.base.cached_value import CachedValue
+from rollout.model.text import is_run_id
+from rollout.report.history import COLUMNS, history_row
+from rollout.report.runs.model import Ending, RunReport
+from rollout.report.runs.pages import Beside, PastRun, live_page
+
+_LATEST = "/"
+_RUNS = "/runs/"
+# More journals, or larger ones, would take too long to read.
+_MOST_RUNS = 20
+_LARGEST_JOURNAL = 16_000_000
+# Of the time, so that the rollout itself has most of it.
+_SHARE = 0.1
+_FRESH_SECONDS = 1.0
+# Runs that are over do not change.
+_FRESH_SECONDS_OF_PAST = 60.0
+_REFRESH_SECONDS = 5
+_REFRESH_SECONDS_AT_REST = 30
+_HEADINGS = tuple(column.title.capitalize() for column in COLUMNS)
+
+# The time of a journal's last write, and its size.
+_State = tuple[int, int]
+
+
+@dataclass(slots=True)
+class RunPages:
+    """The latest run at `/`, and each of the latest runs at `/runs/ID`.
+
+    Pages are made for one request at a time, and kept for a while. `status` returns what the
+    cluster shows of the rollout, empty for nothing.
+    """
+
+    settings: Settings
+    status: Callable[[], str] = str
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
+    _rows: dict[Path, tuple[_State, PastRun]] = field(default_factory=dict)
+
+    def page(self, path: str, *, refreshes: bool) -> WebPage | None:
+        """Return the page at this path, None if there is none."""
+        with self._lock:
+            if path == _LATEST:
+                latest = partial(self._latest_page, refreshes=refreshes)
+                return self._kept(f"{path} {refreshes}", latest, _FRESH_SECONDS)
+            run = path.removeprefix(_RUNS)
+            file = self._journals().get(run) if run != path else None
+            if file is None:
+                return None
+            return self._kept(path, partial(self._past_page, file), _FRESH_SECONDS_OF_PAST)
+
+    def _kept(self, key: str, make: Callable[[], WebPage | None], seconds: float) -> WebPage | None:
+        kept = self._pages.pop(key, None)
+        if kept is None:
+            kept = CachedValue(make, seconds, wiring.system_clock(), share=_SHARE)
+        # The last used come last, and the oldest are forgotten.
+        self._pages[key] = kept
+        while len(self._pages) > _MOST_RUNS:
+            self._pages.pop(next(iter(self._pages)))
+        return kept.now()
+
+    def _latest_page(self, *, refreshes: bool) -> WebPage:
+        journals = self._journals()
+        latest = next(iter(journals.values()), None)
+        report = _read(latest) if latest else None
+        is_running = report is not None and report.ending is Ending.RUNNING
+        seconds = _REFRESH_SECONDS if is_running else _REFRESH_SECONDS_AT_REST
+        return self._page(
+            report,
+            journals,
+            status=self.status(),
+            refresh=seconds if refreshes else 0,
+            is_latest=True,
+        )
+
+    def _past_page(self, file: Path) -> WebPage | None:
+        report = _read(file)
+        if report is None:
+            return None
+        return self._page(report, self._journals(), status="", refresh=0, is_latest=False)
+
+    def _page(
+        self,
+        report: RunReport | None,
+        journals: Mapping[str, Path],
+        *,
+        status: str,
+        refresh: int,
+        is_latest: bool,
+    ) -> WebPage:
+        beside = Beside(
+            at=wiring.now(),
+            status=status.splitlines(),
+            headings=_HEADINGS,
+            history=self._history(journals),
+            refresh=refresh,
+            is_latest=is_latest,
+        )
+        page = live_page(report, beside)
+        return WebPage(page.html, page.policy, refresh)
+
+    def _journals(self) -> Mapping[str, Path]:
+        """Return the files of the latest runs by ID, the latest first."""
+        own = self.settings.output.journal
+        try:
+            files = journal.latest_first(journal.journals())[:_MOST_RUNS]
+            if own is not None and own.is_file():
+                files = [own, *files]
+        except OSError:
+            # A journal was removed meanwhile.
+            return {}
+        return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
+
+    def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:
+        rows = dict[Path, tuple[_State, PastRun]]()
+        for run, file in journals.items():
+            state = _state(file)
+            kept = self._rows.get(file)
+            if kept is None or kept[0] != state:
+                report = _read(file)
+                cells = history_row(report, names_cluster=True) if report else _unread_row(run)
+                kept = (state, PastRun(run if report and is_run_id(run) else "", cells))
+            rows[file] = kept
+        self._rows = rows
+        return [row for _, row in rows.values()]
+
+
+def _state(file: Path) -> _State:
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
+
+
+def _unread_row(run: str) -> Sequence[str]:
+    """Return the row of a run whose journal is too large, or cannot be read."""
+    return (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}")
+
+
+def _read(file: Path) -> RunReport | None:
+    """Return the report of the last run in a journal; None if it is too large or unreadable."""
+    if _state(file)[1] > _LARGEST_JOURNAL:
+        return None
+    try:
+        return read_recorded_run(file).run
+    except InputError:
+        return None

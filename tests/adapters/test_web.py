@@ -1,0 +1,175 @@
+"""The HTTP server for pages, over a real connection: its headers, its bounds, and what it refuses."""
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from rollout.adapters import web
+from rollout.adapters.web import WebPage, page_application, serve_http
+from rollout.errors import InputError
+
+PAGE = WebPage("<!DOCTYPE html><title>night</title>", "default-src 'none'", refresh=5)
+
+
+class Answered(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    body: str
+
+
+def pages(path: str, *, refreshes: bool) -> WebPage | None:
+    if path == "/broken":
+        raise ValueError("a password")
+    if path != "/":
+        return None
+    return PAGE if refreshes else WebPage(PAGE.html, PAGE.policy)
+
+
+@contextmanager
+def serving(address: str = "127.0.0.1:0") -> Iterator[int]:
+    with serve_http(address, page_application(pages, address=address)) as url:
+        yield urlsplit(url).port or 0
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with serving() as number:
+        yield number
+
+
+def ask(port: int, path: str = "/", method: str = "GET", host: str = "localhost") -> Answered:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request(method, path, headers={"Host": host} if host else {})
+        response = connection.getresponse()
+        return Answered(response.status, response.headers, response.read().decode())
+
+
+def test_a_page_may_load_nothing_and_is_not_kept(port: int) -> None:
+    status, headers, body = ask(port)
+    assert (status, body) == (200, PAGE.html)
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Refresh"] == "5"
+    assert "Refresh" not in ask(port, "/?refresh=off").headers
+
+
+def test_only_reading_is_allowed(port: int) -> None:
+    status, headers, body = ask(port, method="HEAD")
+    assert (status, body) == (200, "")
+    assert headers["Content-Length"] == str(len(PAGE.html))
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        refused = ask(port, method=method)
+        assert refused.status == 405
+        assert refused.headers["Allow"] == "GET, HEAD"
+    assert ask(port, "/nothing").status == 404
+    assert ask(port, "/nothing", "HEAD")[2] == ""
+
+
+def test_a_page_that_fails_says_nothing_of_the_error(
+    port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, _, body = ask(port, "/broken")
+    assert (status, body) == (500, "internal error: ValueError\n")
+    assert capfd.readouterr().err == ""
+    assert ask(port).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "192.0.2.1", "[::1", ""]
+)
+def test_on_loopback_no_other_name_is_answered(port: int, host: str) -> None:
+    """A page elsewhere whose name resolves to loopback would send its own name."""
+    answered = ask(port, host=host or " ")
+    assert answered.status == 421
+    assert PAGE.html not in answered.body
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9732", "[::1]:9732"])
+def test_names_of_loopback_are_answered(port: int, host: str) -> None:
+    assert ask(port, host=host).status == 200
+
+
+def test_elsewhere_any_name_is_answered() -> None:
+    with serving(":0") as port:
+        assert ask(port, host="rollout.node-rollout.svc").status == 200
+
+
+def test_many_clients_at_once_are_answered(port: int) -> None:
+    answers = list[int]()
+    threads = [threading.Thread(target=lambda: answers.append(ask(port).status)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 16
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(10)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
+            for _ in range(40)
+        ]
+        assert is_closed(silent[-1])
+    end = time.monotonic() + 10
+    while True:
+        try:
+            assert ask(port).status == 200
+        except ConnectionError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_a_client_that_sends_nothing_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web._Handler, "timeout", 0.2)
+    with serving() as port, closing(socket.create_connection(("127.0.0.1", port))) as silent:
+        assert is_closed(silent)
+
+
+def test_a_client_that_sends_a_letter_now_and_then_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web, "_CONNECTION_SECONDS", 0.5)
+    with serving() as port, closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        slow.settimeout(0.1)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            try:
+                slow.send(b"G")
+                if slow.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+        pytest.fail("it stayed")
+
+
+def test_an_address_in_use_is_an_error_for_the_operator(port: int) -> None:
+    with (
+        pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}"),
+        serving(f"127.0.0.1:{port}"),
+    ):
+        pass

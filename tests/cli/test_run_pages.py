@@ -1,0 +1,135 @@
+"""The pages of `operate` and `status --web`, from the journals on this machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.journal import journal_of, runs_directory
+from rollout.cli.settings.schema import Settings
+from rollout.cli.stages import web
+from rollout.cli.stages.journals import RecordedRun, read_recorded_run
+from rollout.cli.stages.web import RunPages
+from tests.report.journals import as_lines, fleet
+
+# The run of `tests/report/journals`.
+RUNS = tuple(f"{number:016x}" for number in range(25))
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def write(run: str, at: int, lines: bytes) -> Path:
+    file = journal_of(run)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(lines)
+    os.utime(file, (at, at))
+    return file
+
+
+def night(cluster: str = "berlin") -> bytes:
+    records = fleet(4, 2).records()
+    return as_lines({**entry, "cluster_name": cluster} for entry in records)
+
+
+@pytest.fixture
+def pages() -> RunPages:
+    return RunPages(Settings())
+
+
+def html(pages: RunPages, path: str = "/") -> str:
+    page = pages.page(path, refreshes=True)
+    assert page is not None
+    return page.html
+
+
+def test_without_a_journal_there_is_a_page_that_says_so(pages: RunPages) -> None:
+    assert "No rollout is recorded" in html(pages)
+
+
+def test_the_latest_run_comes_first_and_every_other_has_a_page(pages: RunPages) -> None:
+    write(RUNS[1], 100, night("berlin"))
+    write(RUNS[2], 200, night("madrid"))
+    assert "<h1>madrid" in html(pages)
+    for run in RUNS[1:3]:
+        assert f'<a href="/runs/{run}">' in html(pages)
+    past = pages.page(f"/runs/{RUNS[1]}", refreshes=True)
+    assert past is not None
+    assert "<h1>berlin" in past.html
+    assert past.refresh == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/", "/runs", "/index.html", f"/runs/{RUNS[9]}", "/runs/../runs", f"/{RUNS[1]}"]
+)
+def test_no_other_path_has_a_page(path: str, pages: RunPages) -> None:
+    write(RUNS[1], 100, night())
+    assert pages.page(path, refreshes=True) is None
+
+
+def test_a_file_beside_the_journals_is_no_run(pages: RunPages) -> None:
+    write(RUNS[1], 100, night())
+    (runs_directory() / "secret.txt").write_text("a password")
+    (runs_directory() / "..jsonl").write_text("a password")
+    assert pages.page("/runs/secret.txt", refreshes=True) is None
+    assert pages.page("/runs/.", refreshes=True) is None
+
+
+def test_a_page_is_made_at_most_once_in_a_while(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(web, "_FRESH_SECONDS", 60.0)
+
+    def count(file: Path) -> RecordedRun:
+        read.append(file)
+        return read_recorded_run(file)
+
+    monkeypatch.setattr(web, "read_recorded_run", count)
+    write(RUNS[1], 100, night())
+    for _ in range(5):
+        html(pages)
+    # For the page, and for its row.
+    assert len(read) == 2
+
+
+def test_of_many_runs_the_latest_are_listed(pages: RunPages) -> None:
+    for at, run in enumerate(RUNS):
+        write(run, at + 1, night())
+    assert html(pages).count('<a href="/runs/') == 20
+    assert pages.page(f"/runs/{RUNS[0]}", refreshes=True) is None
+
+
+def test_a_journal_that_is_too_large_or_damaged_is_only_named(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(RUNS[1], 100, night())
+    write(RUNS[2], 200, night() * 40)
+    write(RUNS[3], 300, b"no journal\n")
+    monkeypatch.setattr(web, "_LARGEST_JOURNAL", len(night()) + 1)
+    page = html(pages)
+    for run in RUNS[2:4]:
+        assert f"see: rollout report {run}" in page
+        assert f'href="/runs/{run}"' not in page
+        assert pages.page(f"/runs/{run}", refreshes=True) is None
+    assert f'href="/runs/{RUNS[1]}"' in page
+
+
+def test_what_the_cluster_shows_is_text(pages: RunPages) -> None:
+    pages = RunPages(Settings(), lambda: "wave 1 of 2\n  <b>worker-1</b>: draining")
+    page = html(pages)
+    assert "wave 1 of 2\n  &lt;b&gt;worker-1&lt;/b&gt;: draining" in page
+
+
+def test_a_run_that_goes_on_is_refreshed_more_often(pages: RunPages) -> None:
+    write(RUNS[1], 100, night())
+    page = pages.page("/", refreshes=True)
+    assert page is not None
+    assert page.refresh == 30
+    assert "Refreshes every 30 s" in page.html
+    still = pages.page("/", refreshes=False)
+    assert still is not None
+    assert still.refresh == 0
+    assert "Refreshes every" not in still.html
