@@ -76,12 +76,13 @@ class RunPages:
         journals = self._journals()
         latest = next(iter(journals.values()), None)
         report = _read(latest) if latest else None
+        status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
-        seconds = _REFRESH_SECONDS if is_running else _REFRESH_SECONDS_AT_REST
+        seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
         return self._page(
             report,
             journals,
-            status=self.status(),
+            status=status,
             refresh=seconds if refreshes else 0,
             is_latest=True,
         )

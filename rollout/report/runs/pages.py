@@ -222,7 +222,7 @@ def run_page(report: RunReport) -> str:
 
 def live_page(report: RunReport | None, beside: Beside) -> Page:
     """Return the page of a run that a server shows; without a run, what is beside it."""
-    content: Mapping[str, Any] = {"title": "No rollout is recorded", "report": None}
+    content: Mapping[str, Any] = {"title": "No rollout is recorded on this machine", "report": None}
     if report is not None:
         content = _content(report)
     return _render("live.html.jinja", beside=beside, **content)
