@@ -1,8 +1,8 @@
 """Serve metrics over HTTP, or push them to a Pushgateway.
 
 The server also has `/healthz` and `/readyz` for a kubelet's probes, and pages for people. Processes
-that end before they are scraped push their metrics. A push replaces the cluster's group. The time of the last success
-has a group of its own, so that a failed pass does not remove it.
+that end before they are scraped push their metrics. A push replaces the cluster's group. The time
+of the last success has a group of its own, so that a failed pass does not remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
