@@ -86,40 +86,40 @@ class Detection:
     @property
     def by(self) -> tuple[Source, ...]:
         """Return the sources that ask for a reboot."""
-        return tuple(sign.source for sign in self._needed())
+        return tuple(sign.source for sign in self._needed_signs())
 
     @property
     def detail(self) -> str:
         """Return why a reboot is needed, in the sources' words; empty if it is not."""
-        return "; ".join(sign.detail for sign in self._needed() if sign.detail)
+        return "; ".join(sign.detail for sign in self._needed_signs() if sign.detail)
 
     @property
     def version(self) -> str:
         """Return the version that a reboot would boot; empty if none is needed or known."""
-        return next((sign.version for sign in self._needed() if sign.version), "")
+        return next((sign.version for sign in self._needed_signs() if sign.version), "")
 
     @property
     def blocked(self) -> str:
         """Return why a plain reboot would not be enough; empty if it would."""
-        return next((sign.blocked for sign in self._needed() if sign.blocked), "")
+        return next((sign.blocked for sign in self._needed_signs() if sign.blocked), "")
 
     @property
     def targets(self) -> Mapping[Source, str]:
         """Return what each source that asks for a reboot must report afterwards."""
-        return {sign.source: sign.target for sign in self._needed()}
+        return {sign.source: sign.target for sign in self._needed_signs()}
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
         """Return the sources whose silence leaves open whether a reboot is needed."""
         if self.needs_reboot:
             return ()
-        silent = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
-        if silent:
-            return silent
+        silent_signs = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
+        if silent_signs:
+            return silent_signs
         has_answer = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
         return () if has_answer else self.signs
 
-    def _needed(self) -> Iterator[Sign]:
+    def _needed_signs(self) -> Iterator[Sign]:
         return (sign for sign in self.signs if sign.is_needed)
 
 

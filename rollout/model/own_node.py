@@ -3,8 +3,7 @@
 The plan excludes it as deferred, so that a process elsewhere reboots it:
 
 1. At its end, the rollout marks the node with the soft taint, and a label that the pod's affinity
-   can name. The scheduler then prefers other nodes for the next pod. A cordon would keep all pods
-   away.
+   can name. The scheduler then prefers other nodes for the next pod.
 2. `operate` then evicts its own pod, unless it ends anyway with `--once`.
 3. The pod that replaces it, or a person's next run from elsewhere, reboots the node.
 """

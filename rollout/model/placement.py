@@ -161,20 +161,22 @@ def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) ->
 def narrow_selector(
     selector: LabelSelector,
     labels: Mapping[str, str],
-    same: Iterable[str],
-    different: Iterable[str] = (),
+    equal_keys: Iterable[str],
+    unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
     """Return the selector narrowed by a pod's own labels: matchLabelKeys and mismatchLabelKeys.
 
-    The selected pods have the same values for the labels `same`, and other values for `different`.
     A label that the pod lacks adds nothing.
     """
-    requirements = list(selector.requirements)
-    for keys, operator in ((same, SelectorOperator.IN), (different, SelectorOperator.NOT_IN)):
-        requirements += [
-            Requirement(key, operator, (labels[key],)) for key in keys if key in labels
-        ]
-    return LabelSelector(tuple(requirements))
+    equal = _requirements_of(labels, equal_keys, SelectorOperator.IN)
+    unequal = _requirements_of(labels, unequal_keys, SelectorOperator.NOT_IN)
+    return LabelSelector((*selector.requirements, *equal, *unequal))
+
+
+def _requirements_of(
+    labels: Mapping[str, str], keys: Iterable[str], operator: SelectorOperator
+) -> list[Requirement]:
+    return [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
 
 
 ANYWHERE = Placement()

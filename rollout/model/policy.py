@@ -139,8 +139,8 @@ class Pool:
 class Policy:
     """The rules of one rollout.
 
-    `own_reboot_command`: the operator's own command reboots hosts. No plan and no cluster stores
-    that command, because what runs on hosts as root is never read from there.
+    `own_reboot_command`: the operator's own command reboots hosts. It is stored in no plan and no
+    cluster, because what runs on hosts as root is never read from there.
 
     `prefer_no_schedule_taint` is off if a document does not mention it, because its operator saw a
     plan without it. `control_plane_selector` selects further control-plane nodes; empty for none.

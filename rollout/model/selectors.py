@@ -138,13 +138,13 @@ def parse_selector(text: str) -> LabelSelector:
             rest = text[position:].strip()
             why = f"it cannot be parsed from {rest!r}" if rest else "it ends too early"
             raise _selector_error(text, why)
-        requirements.append(_requirement(match, text))
+        requirements.append(_parse_requirement(match, text))
         position = match.end()
         has_more = bool(match["more"])
     return LabelSelector(tuple(requirements))
 
 
-def _requirement(match: re.Match[str], text: str) -> Requirement:
+def _parse_requirement(match: re.Match[str], text: str) -> Requirement:
     key = match["absent"] or match["key"]
     sign = match["sign"] or match["set"]
     prefix, slash, name = key.rpartition("/")

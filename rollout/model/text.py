@@ -67,8 +67,7 @@ def _in_dollar_quotes(character: str) -> str:
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
     """Return what a host or a tool wrote as one line of at most `limit` characters.
 
-    Terminal escapes and characters that cannot be printed are left out, because nobody wants to see
-    them spelled out as `printable` does.
+    Terminal escapes and characters that cannot be printed are left out.
     """
     # Do not search megabytes of junk, of which at most `limit` characters are shown.
     plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
@@ -86,12 +85,12 @@ def name_excerpt(name: str) -> str:
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """Return names in a row, with a number for the rest of a long list: `a, b and 3 more`."""
     first = separator.join(printable(name) for name in names[:most])
-    return joined(" ", first, _rest(names, most))
+    return joined(" ", first, _count_rest(names, most))
 
 
 def listed(sentences: Sequence[str], most: int) -> str:
     """Return sentences in a row, with a number for the rest of a long list: `a; b; and 3 more`."""
-    return joined("; ", *sentences[:most], _rest(sentences, most))
+    return joined("; ", *sentences[:most], _count_rest(sentences, most))
 
 
 def joined(separator: str, *parts: str) -> str:
@@ -99,7 +98,7 @@ def joined(separator: str, *parts: str) -> str:
     return separator.join(filter(None, parts))
 
 
-def _rest(parts: Sequence[str], most: int) -> str:
+def _count_rest(parts: Sequence[str], most: int) -> str:
     return f"and {len(parts) - most} more" if len(parts) > most else ""
 
 

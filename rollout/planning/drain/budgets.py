@@ -31,11 +31,10 @@ _KEY = "controller:"
 
 @dataclass(frozen=True, slots=True)
 class BudgetIndex:
-    """Find a pod's budgets without trying every selector of its namespace.
+    """Finds a pod's budgets without trying every selector of its namespace.
 
-    `by_label` has the budgets by namespace, label and value that their selectors require.
-    `unselective` has, by namespace, those that require no particular value.
-    `by_uid` caches the result by pod UID, because a plan asks for every pod several times.
+    `by_label` has the budgets by namespace, label and value that their selectors require, and
+    `unselective`, by namespace, those that require no particular value. `by_uid` caches results.
     """
 
     by_label: Mapping[_Bucket, Sequence[Budget]]
@@ -98,9 +97,8 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 def bypasses(pod: Pod, budget: Budget) -> bool:
     """Whether the API server would evict this pod now without asking the budget.
 
-    Source: the eviction subresource of kube-apiserver. Pods that are pending, finished or
-    terminating bypass budgets. Unready ones do if the budget is satisfied, or if its
-    unhealthyPodEvictionPolicy is AlwaysAllow.
+    Source: the eviction subresource of kube-apiserver. Unready pods bypass a budget if it is
+    satisfied, or if its unhealthyPodEvictionPolicy is AlwaysAllow.
     """
     if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
         return True
@@ -127,10 +125,10 @@ class Headcount:
     `minAvailable`, the budget expects every pod it selects, including finished ones. Otherwise it
     expects the scale of the pods' controllers.
 
-    `now` is the API server's clock; without it, no pod is overdue or long unready. Kubelets' clocks
-    may differ from it by seconds, so only durations longer than `patience`, a drain's timeout in
-    seconds, count. `ended` and `unowned` count, by budget key, finished pods and pods without a
-    controller. `owned` counts the pods that have not finished, by owner UID.
+    `now` is the API server's clock; without it, no pod is overdue or long unready. `ended` and
+    `unowned` count, by budget key, finished pods and pods without a controller. `owned` counts the
+    pods that have not finished, by owner UID. `patience` is a drain's timeout in seconds: kubelets'
+    clocks differ by less.
     """
 
     now: datetime | None
@@ -261,8 +259,8 @@ class NodeControllers:
             if pod_controller is not None:
                 keys.add(controller_key(pod.namespace, pod_controller))
             for budget in index.covering(pod):
-                controller = None if bypasses(pod, budget) else controller_of(budget, (pod,))
-                if controller is None:
+                controller = controller_of(budget, (pod,))
+                if controller is None or bypasses(pod, budget):
                     continue
                 key = controller_key(pod.namespace, controller)
                 keys.add(key)

@@ -93,13 +93,10 @@ class FreeCapacity:
 class MatchingNodes:
     """The nodes that pods with the same node demands can be scheduled to.
 
-    `tolerates_cordons`: closed nodes take these pods, too.
-    `minds_taint`: they prefer nodes without the soft taint.
-    `names` are the names of `nodes`.
-    `next` is the index at which the next search begins.
+    `tolerates_cordons`: closed nodes take these pods, too. `minds_taint`: they prefer nodes without
+    the soft taint, which are `untainted` once asked for; `untainted_read` is how many of the
+    scheduler's `_untainted` that has. `next` is the index at which the next search begins.
     `too_much` are the smallest requests that found no room since the scheduler's `change`.
-    `untainted` are the nodes without the soft taint; None until it is asked for.
-    `untainted_read` is how many of the scheduler's `_untainted` it has already.
     """
 
     nodes: list[FreeCapacity]

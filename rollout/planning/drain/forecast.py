@@ -38,13 +38,11 @@ _Keys = Mapping[str, tuple[str, ...]]
 class DrainForecast:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere; `index` finds the budgets that cover them.
-    `guarded` has, by pod UID, the budgets that the API server asks about it. `load` is how many
-    pods of each budget the drain evicts, and `holds` the part of it that is away until the node is
-    back. `controllers` are those that open budgets of its pods. The drain is estimated to wait for
-    `wait_seconds` until pods have completed. `surging` are the pods, by UID, that a restart
-    replaces before it ends them, with how often pods have to start one after another until all of
-    their Deployment are replaced.
+    `leaving` are the pods that will run elsewhere. `guarded` has, by pod UID, the budgets that the
+    API server asks about it. `load` is how many pods of each budget the drain evicts, and `holds`
+    the part of it that is away until the node is back. `wait_seconds` is how long the drain is
+    likely to wait for pods to complete. `surging` are the pods, by UID, that a restart replaces
+    before it ends them, with the rounds in which it starts those of their Deployment.
     """
 
     node: Node
@@ -151,13 +149,8 @@ class DrainForecaster:
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
         budgets_of = {pod.uid: tuple(guarding_budgets(pod, self.index)) for pod in evicted}
         surging = self._surging(evicted, budgets_of)
-        guarded = dict[str, tuple[str, ...]]()
-        surged = dict[str, tuple[str, ...]]()
-        for uid, keys in budgets_of.items():
-            if uid in surging:
-                surged[uid] = keys
-            elif keys:
-                guarded[uid] = keys
+        surged = {uid: budgets_of[uid] for uid in surging}
+        guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
         moving = movable(verdicts)
         holds: Load = {}
         if guarded or surged:
@@ -182,7 +175,7 @@ class DrainForecaster:
         )
 
     def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:
-        """Return the pods that a restart moves; `keys_of` has their budgets."""
+        """Return the pods that a restart moves, with the rounds that it takes to move all."""
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
@@ -197,8 +190,8 @@ class DrainForecaster:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
         A budget blocks if more of the node's pods fit nowhere else than it lets be away, which is
-        none of those that are `surged`. The order is the most favorable one: pods of tight budgets
-        first, and the largest of them first.
+        none of those that are `surged`. Pods of tight budgets move first, and the largest of them
+        first: no other order is more favorable.
         """
         budgets_of = {**_evictable(moving, guarded), **surged}
         most_away = dict(self._most_away_of_tight(budgets_of))

@@ -135,7 +135,7 @@ class _PodGroup:
 class _Demands:
     """The tallies of a group's own terms.
 
-    `joins_itself`: its pods match their own affinity, so that the first of them may run anywhere.
+    `joins_itself`: its pods match their own affinity.
     `spreads` has for each constraint its tally, and 1 if the constraint counts the pod itself.
     """
 
@@ -322,6 +322,7 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
+    # The first of the pods that are to run beside each other may run anywhere.
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:

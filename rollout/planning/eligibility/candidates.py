@@ -246,13 +246,13 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    is_idle = finding.kind is ExclusionReason.NO_UPDATE
+    has_no_update = finding.kind is ExclusionReason.NO_UPDATE
     return Exclusion(
         node=candidate.node.name,
         reason=finding.kind,
         message=text(finding),
         pool=candidate.pool,
-        update=update_standing(candidate) if is_idle else None,
+        update=update_standing(candidate) if has_no_update else None,
         fix=fix(finding),
         version=findings.held_version(finding),
         brief=brief(finding),

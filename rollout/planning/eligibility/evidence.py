@@ -80,7 +80,7 @@ def _updated_to(node: Node) -> str | None:
 
 def _latest_version(nodes: Sequence[Node]) -> str:
     """Return the version of the latest reboot that succeeded; empty if there is none."""
-    results = [last_result(node) for node in nodes]
+    results = map(last_result, nodes)
     succeeded = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
     latest = max(succeeded, key=lambda result: result.get("at", ""), default={})
     return latest.get("version", "")

@@ -35,9 +35,10 @@ class Pools:
     def of(self, labels: Mapping[str, str]) -> str:
         if not self._selectors:
             return ""
-        return next(
-            (name for name, selector in self._selectors if selector.matches(labels)), DEFAULT
-        )
+        for name, selector in self._selectors:
+            if selector.matches(labels):
+                return name
+        return DEFAULT
 
     def rules(self, pool: str) -> Policy:
         return self._rules.get(pool, self.policy)
@@ -120,6 +121,9 @@ def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}
-    for name in names[:-1]:
-        before[name] = frozenset(after[name]).union(*(before[earlier] for earlier in after[name]))
-    return before | {DEFAULT: frozenset(names[:-1])}
+    *named, default = names
+    for name in named:
+        before[name] = frozenset(after[name])
+        for earlier in after[name]:
+            before[name] |= before[earlier]
+    return before | {default: frozenset(named)}

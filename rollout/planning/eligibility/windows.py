@@ -1,10 +1,9 @@
 """Maintenance windows and freezes: when a node may be begun, and when none may.
 
 A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its
-days and lasts so long in real time, also when the clocks change. A beginning that the clocks skip
-comes as much later; one that they repeat is its first occurrence. A window may last into the next
-day, and excludes its end. Without a time zone it is UTC, so that a saved plan means the same on
-every machine.
+days and lasts so long in real time, also when the clocks change. If they skip the beginning, it is
+as much later; if they repeat it, it is the first one. Without a time zone it is UTC, so that a
+saved plan means the same on every machine.
 
 DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
 
@@ -308,7 +307,8 @@ def _parse_weekdays(part: str, where: str) -> Iterator[int]:
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     begin = _weekday_number(first, where)
     end = _weekday_number(last if dash else first, where)
-    return ((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+    number = (end - begin) % 7 + 1
+    return ((begin + step) % 7 for step in range(number))
 
 
 def _weekday_number(name: str, where: str) -> int:

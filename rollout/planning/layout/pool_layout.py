@@ -39,7 +39,8 @@ def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> 
     quotas = dict[str, Quota]()
     for name, size in {"": 0, **pools.sizes(included)}.items():
         ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
-        quotas[name] = Quota(max(1, away_limit.limits.get(name, away_limit.most)), ramp)
+        most = away_limit.limits.get(name, away_limit.most)
+        quotas[name] = Quota(max(1, most), ramp)
     return quotas
 
 

@@ -62,8 +62,10 @@ def _conflicts(
     held_keys = demand.holds.keys() | {key for other in wave for key in other.holds}
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
-        if used[key] and used[key] + need > limits.capacity.get(key, 0):
-            conflicts.append(_conflict(key, limits.allowed.get(key, 0), is_held=key in held_keys))
+        is_shared = used[key] > 0
+        if is_shared and used[key] + need > limits.capacity.get(key, 0):
+            allowed = limits.allowed.get(key, 0)
+            conflicts.append(_conflict(key, allowed, is_held=key in held_keys))
     return tuple(dict.fromkeys(conflicts))
 
 

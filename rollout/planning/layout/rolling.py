@@ -30,8 +30,7 @@ class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
     A node may begin if everything it needs is left. Others pass one that may not, until as many
-    have passed it as may be in flight; then what it needs is kept for it. A node that exceeds a
-    capacity by itself begins when no other node uses that key.
+    have passed it as may be in flight; then what it needs is kept for it.
 
     For speed, each key has a bit: one mask per node says which keys it needs, and one says which
     are used up. `_waiting` has each node's position in the order, its mask and its name.

@@ -112,6 +112,7 @@ class WaveLimits:
         return usage
 
     def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
+        """Return how long the nodes' drains take if they start together."""
         load = sum_of(node.load for node in nodes)
         holds = sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)

@@ -1,9 +1,7 @@
 """Pack nodes into waves.
 
 Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of
-every budget, and a replica of every owner without a budget stays. Pods that fit on no other node
-keep their permits until the node is back. A node that exceeds a budget by itself drains gradually,
-and shares its wave with no other node of that budget.
+every budget, and a replica of every owner without a budget stays.
 
 Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
 the first wave that takes it. Nodes whose drains wait long for pods to complete come before all

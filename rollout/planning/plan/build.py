@@ -82,12 +82,11 @@ _MANY = 1000
 class PlanInputs:
     """All that a plan is made from.
 
-    `observations` are by node name. `selected` are the names before `--exclude`. `past` is what
-    earlier runs took. `own_node` is the node that this process runs on. `unattended`: no one
-    confirms this plan. `retried` are nodes to try again although they failed. `taken_up` are nodes
-    that an earlier process has started, which do not count as away. `proven` are the versions that
-    another cluster has proved; None if no proof is required. `longest_silence` is how many seconds
-    a host may go without looking for updates.
+    `observations` are by node name. `selected` are the names before `--exclude`. `own_node` is the
+    node that this process runs on. `unattended`: no one confirms this plan. `retried` are nodes to
+    try again although they failed. `taken_up` are nodes that an earlier process has started, which
+    do not count as away. `proven` is None if no other cluster must prove versions.
+    `longest_silence` is how many seconds a host may go without looking for updates.
     """
 
     snapshot: ClusterSnapshot

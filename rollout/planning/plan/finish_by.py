@@ -59,9 +59,8 @@ def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
 def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
     policy = replace(inputs.policy, max_unavailable=Count(limit))
     plan = build_plan(replace(inputs, policy=policy))
-    return Finish(
-        limit, plan, finish_date(plan, Schedule.of(policy.gates.windows), inputs.created_at)
-    )
+    schedule = Schedule.of(policy.gates.windows)
+    return Finish(limit, plan, finish_date(plan, schedule, inputs.created_at))
 
 
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
@@ -69,11 +68,11 @@ def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetim
 
     Nodes that need another update go through their waves once more, after it is staged.
     """
-    start = _end(plan, plan.waves, schedule, now)
-    again = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
-    if start is None or not again:
-        return start
-    return _end(plan, again, schedule, start + timedelta(seconds=_STAGING_SECONDS))
+    end = _end(plan, plan.waves, schedule, now)
+    repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
+    if end is None or not repeated:
+        return end
+    return _end(plan, repeated, schedule, end + timedelta(seconds=_STAGING_SECONDS))
 
 
 def _end(

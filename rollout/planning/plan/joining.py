@@ -159,6 +159,7 @@ def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
+    """Return how the stricter value of each field is chosen; other fields keep the first value."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),

@@ -36,6 +36,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
+    """Yield the values that must not be zero, with their names for messages."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures

@@ -105,15 +105,14 @@ class PodFlow:
     """The pods of the rollout's nodes as they move.
 
     `permits` is how many pods of each budget may be away. `handovers` is after how many seconds
-    another controller opens a budget that waits for that. `residents` are the pods that leave, by
-    node and UID.
-    `surging` are the pods, by UID, that end once their replacement is ready, with how often pods
-    start one after another until then.
+    another controller opens a budget; only budgets that wait for that have one. `residents` are the
+    pods that leave, by node and UID. `surging` are the pods, by UID, that end once their
+    replacement is ready, with how often pods start one after another until then.
+
     `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
-    that are not ready again, by owner UID, and `_unready` has their UIDs. `_waiting_pods` has the
-    pods that wait for a permit, by budget and node. `_evictions` counts evictions by pod UID: a
-    replacement that is evicted again is never ready. `_pending` are the pods without room;
-    affinity or spread may be why for those in `_pending_by_others`.
+    that are not ready again, by owner UID. `_waiting_pods` wait for a permit, by budget and node.
+    `_evictions` counts evictions by pod UID: a replacement that is evicted again is never ready.
+    `_pending` are the pods without room; affinity or spread may be why for `_pending_by_others`.
     """
 
     events: EventQueue
@@ -341,7 +340,7 @@ class PodFlow:
         self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
-        """Evict the pods that wait for this budget: first those of the node with the fewest."""
+        """Evict the pods that wait for this budget, of the node with the fewest pods left first."""
         pods_by_node = self._waiting_pods.get(key)
         while pods_by_node and self._has_permit(key):
             _, name = min((self._drains[name].pods_left, name) for name in pods_by_node)

@@ -38,11 +38,16 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
     # The longest grace period of pods without a known past, by node.
     graces = list[int]()
     for pods in nodes:
-        known = {pod.owner.uid: pod for pod in pods if pod.owner and pod.owner.uid in pace.endings}
-        unknown = [pod for pod in pods if not (pod.owner and pod.owner.uid in known)]
-        if unknown:
-            graces.append(max(rules.grace_of(pod.grace_period) for pod in unknown))
-        for uid, pod in known.items():
+        with_past = dict[str, Pod]()
+        without_past = list[Pod]()
+        for pod in pods:
+            if pod.owner and pod.owner.uid in pace.endings:
+                with_past[pod.owner.uid] = pod
+            else:
+                without_past.append(pod)
+        if without_past:
+            graces.append(max(rules.grace_of(pod.grace_period) for pod in without_past))
+        for uid, pod in with_past.items():
             seconds = max(seconds, pace.ending_of((uid,), rules.grace_of(pod.grace_period)))
     if graces:
         seconds = max(seconds, pace.ending(max(graces), len(graces)))
@@ -156,12 +161,10 @@ class Simulator:
 
 
 class _WaveSimulation:
-    """One wave as it is played.
+    """One wave as it is played. Times are seconds from the start of the rollout, by node.
 
-    `begun_at`, `empty_at` and `back_at` are when each node started, was empty and was back;
-    `earliest_back` is the earliest time at which it may be back. All are seconds from the start of
-    the rollout. `_timeouts` is each drain's timeout in seconds, and `_completion_waits` how long it
-    waits for pods to complete, which does not count against the timeout.
+    `_completion_waits` is how many seconds drains wait for pods to complete, which do not count
+    against `_timeouts`.
     """
 
     def __init__(
@@ -317,11 +320,11 @@ class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
     A node has settled when no more pods of its owners are away than when it started, except for
-    those that other nodes in flight have evicted. Owners are UIDs. `_away_before` is how many pods
-    were away when each node in flight started, by node and owner; `_away_before_by_owner` by owner
-    and node. `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back.
-    `_unsettled` has the nodes that are back, by an owner that they still wait for. `_least_settle`
-    is how many seconds each node takes at least to settle.
+    those that other nodes in flight have evicted. Owners are UIDs.
+
+    `_away_before` is how many pods were away when each node in flight started, by node and owner.
+    `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back. `_unsettled`
+    has the nodes that are back, by an owner that they still wait for.
     """
 
     def __init__(
@@ -391,6 +394,7 @@ class _RollingRun(_WaveSimulation):
         self.flow.events.at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
+        """Whether more pods are away than before, apart from those that nodes in flight evicted."""
         more_away = self.flow.away[owner] - away_before
         if more_away <= 0:
             return False
