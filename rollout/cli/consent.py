@@ -21,7 +21,7 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, about: Sequence[str] = ()) -> None:
-    """Print the lines `about`, then ask; `NotConfirmedError` for any answer but yes."""
+    """Print the lines `about` it, then ask; `NotConfirmedError` for any answer but yes."""
     try:
         for line in about:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -67,6 +67,7 @@ class TerminalConfirmation:
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
+    """Return the answer; empty if a stop is requested before it."""
     while not stopped():
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:

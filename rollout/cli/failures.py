@@ -17,6 +17,8 @@ from rollout.model.text import printable
 
 _CLICK_USAGE = 2
 _RESUME = "resume"
+# Of a plain RuntimeError.
+_NO_THREAD = "can't start new thread"
 _BUG = "this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 _DENIED = (
     "the operating system refused: disk space, memory, open files, threads or permissions"
@@ -34,8 +36,8 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
-        first = next((word for word in arguments if not word.startswith("-")), "")
-        command = f"{name} {first}" if first in getattr(program, "commands", ()) else name
+        word = next((word for word in arguments if not word.startswith("-")), "")
+        command = f"{name} {word}" if word in getattr(program, "commands", ()) else name
         with suppress(OSError):
             report(error, verbose=_is_verbose(arguments), command=command)
         return exit_code(error)
@@ -102,22 +104,26 @@ def _lines(error: BaseException, command: str) -> Iterator[str]:
 
 
 def _system_error(error: BaseException) -> str:
-    """Return what the system denied, or an empty text for a bug."""
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+    """Return what the system denied; empty for other errors, which are bugs."""
+    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
         return ""
-    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    has_name = isinstance(error.filename, str | bytes)
+    file = f"{os.fsdecode(error.filename)}: " if has_name else ""
     return f"{file}{error.strerror or error}"
 
 
 def _advice(error: typer.TyperException) -> str:
+    """Return what to do about an unknown option, before the command of its help; or nothing."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""
-    if context.parent is None:
+    is_before_command = context.parent is None
+    if is_before_command:
         return "Flags come after the command, as in rollout plan --max-unavailable 3. See: "
-    if not any("--set" in option.opts for option in context.command.params):
+    takes_settings = any("--set" in option.opts for option in context.command.params)
+    if not takes_settings:
         return ""
     from rollout.cli.settings.reading import PLANNED, nearest
     from rollout.cli.settings.schema import settings

@@ -41,10 +41,10 @@ PLAN_OR_NODES = argument(
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask for confirmation", "", "--yes", "-y")
 _OUTPUT: Mapping[str, Any] = {"show_envvar": False, "rich_help_panel": _PANELS["output"]}
-_FILE = option(
+_CONFIG = option(
     None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT
 )
-_KEYS = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
+_SET = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
 
 
 _ONE_DOCUMENT = tuple(word for word in OutputFormat if word is not OutputFormat.NAME)
@@ -71,29 +71,30 @@ def takes(
     can say that they have no effect.
     """
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         takes_file = arguments is PLAN_OR_NODES
-        shared = _shared_settings(names)
+        setting_by_parameter = _shared_settings(names)
         parameters = _own_parameters(command, is_file_given=takes_file)
         if arguments is not None:
             parameters.insert(0, _parameter("words", list[str] | None, arguments))
-        parameters += [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
-        parameters.append(_parameter("config", Path | None, _FILE))
-        parameters.append(_parameter("set_", list[str] | None, _KEYS))
+        for name, setting in setting_by_parameter.items():
+            parameters.append(_parameter(name, _annotation(setting)))
+        parameters.append(_parameter("config", Path | None, _CONFIG))
+        parameters.append(_parameter("set_", list[str] | None, _SET))
 
         @functools.wraps(command)
         def run(**received: Any) -> None:
             from rollout.cli.log import log_command
 
-            values = {setting: received.pop(name) for name, setting in shared.items()}
+            values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             words = received.pop("words", None) or ()
             if takes_file:
                 received["file"], words = split_file(words)
-            typed = _typed(values, assignments(received.pop("set_") or ()), words)
-            known = [*values, *(item for name, item in every_setting().items() if name in reads)]
-            settings = given(file, from_environment(os.environ, known), typed)
+            typed = _typed_settings(values, assignments(received.pop("set_") or ()), words)
+            accepted = [*values, *(item for name, item in every_setting().items() if name in reads)]
+            settings = given(file, from_environment(os.environ, accepted), typed)
             _check_format(settings.output.format, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
@@ -102,21 +103,24 @@ def takes(
         run.__annotations__ = {item.name: item.annotation for item in parameters}
         return run
 
-    return decorated
+    return decorate
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    shared = {}
+    """Return the settings of these names or tables that have a flag, by the flag's parameter."""
+    setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
-            if item.flag and name in (item.name, item.name.partition(".")[0]):
-                shared[item.flag.replace("-", "_")] = item
-    return shared
+            table = item.name.partition(".")[0]
+            if item.flag and name in (item.name, table):
+                setting_by_parameter[item.flag.replace("-", "_")] = item
+    return setting_by_parameter
 
 
 def _own_parameters(
     command: Callable[..., None], *, is_file_given: bool
 ) -> list[inspect.Parameter]:
+    """Return the parameters that the command declares itself."""
     hints = get_type_hints(command)
     from_takes = {"settings", "file"} if is_file_given else {"settings"}
     own = []
@@ -130,7 +134,7 @@ def _own_parameters(
     return own
 
 
-def _typed(
+def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, words: Sequence[str]
 ) -> SettingValues:
     """Return the settings of the command line with their origins: first those with a flag.
@@ -143,8 +147,8 @@ def _typed(
         if value not in (None, [])
     }
     if words:
-        flagged, _ = flags.get("nodes.node", ([], ""))
-        flags["nodes.node"] = ([*flagged, *words], "--node")
+        nodes, _ = flags.get("nodes.node", ([], ""))
+        flags["nodes.node"] = ([*nodes, *words], "--node")
     typed = dict(flags)
     for name, item in assigned.items():
         typed.setdefault(name, item)
@@ -161,13 +165,15 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
 
 
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Return the saved plan or the nodes that the arguments name.
+    """Return the saved plan that the arguments name, or None and the nodes.
 
     A single word is a plan if there is such a file, or if it can be no node.
     """
-    if len(words) != 1 or (_may_be_nodes(words[0]) and not Path(words[0]).is_file()):
+    if len(words) != 1:
         return None, words
-    return Path(words[0]), ()
+    file = Path(words[0])
+    is_plan = file.is_file() or not _may_be_nodes(words[0])
+    return (file, ()) if is_plan else (None, words)
 
 
 def _may_be_nodes(word: str) -> bool:
@@ -184,8 +190,8 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 def _annotation(setting: Setting) -> Any:
     """Return the flag for typer, which passes texts to the schema, or None without the flag."""
-    counts = setting.name == "output.verbose"
-    default = "" if counts or setting.kind is bool else default_text(setting.default)
+    is_counter = setting.name == "output.verbose"
+    default = "" if is_counter or setting.kind is bool else default_text(setting.default)
     names = [f"--{setting.flag}"]
     if setting.default is True:
         names = [f"--{setting.flag}/--no-{setting.flag}"]
@@ -194,13 +200,13 @@ def _annotation(setting: Setting) -> Any:
     option = typer.Option(
         *names,
         metavar=setting.metavar or None,
-        count=counts,
+        count=is_counter,
         autocompletion=_suggestions(setting),
         help=f"{setting.help} [{default}]" if default else setting.help,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
     kind: Any = list[str] if setting.is_list else str
-    if counts:
+    if is_counter:
         kind = int
     elif setting.kind is bool:
         kind = bool

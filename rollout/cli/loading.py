@@ -16,7 +16,7 @@ from rollout.cli.options import PlainValue
 from rollout.cli.program import with_program_name
 
 _ARGUMENTS = "Arguments"
-_OWN = "Options"
+_OPTIONS = "Options"
 # Flags without a value. If click allowed them, it would take the next word as the value.
 _WITHOUT_VALUE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -113,19 +113,19 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OWN: []}
+        """Return the parameters by heading, each with its description."""
+        sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
-            title = getattr(parameter, "rich_help_panel", None) or _OWN
-            # Drop the negative form of a flag.
+            title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
+            # Where the name ends: before the negative form of a flag, or Python's type.
             end = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS
                 if not parameter.type_descriptor.choices:
-                    # Drop Python's name for the type.
                     end = " <"
             name, description = record
             sections.setdefault(title, []).append((name.partition(end)[0], description))

@@ -21,7 +21,7 @@ from rollout.execution.base.deadline import StopRequest
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
-# In the pipe, a byte for an interruption that was dropped; no signal has the number 0.
+# In the pipe, a byte for an interruption that the interpreter has dropped; no signal is number 0.
 _DROPPED = b"\0"
 _REPEAT_SECONDS = 0.05
 _AGAIN = "Ctrl-C again quits now."
@@ -44,6 +44,7 @@ def stopped_by_signals(
     """
     echo = Echo(sys.stderr) if has_board else None
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
+    # `nohup` has SIGHUP ignored.
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
     meaning = meaning or (_REVERTING if stop.revert else _FINISHING)
     message = "" if has_board else f"Stopping: {meaning}. {_AGAIN}"
@@ -76,15 +77,15 @@ def interrupted_by_signals(
     weak reference, so it is repeated a moment later.
     """
     previous_hook = sys.unraisablehook
-    over = threading.Event()
+    has_ended = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if number in _ENDING_SIGNALS and not over.is_set():
+        if number in _ENDING_SIGNALS and not has_ended.is_set():
             signal.default_int_handler(number, frame)
 
     numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
     with _signal_pipe(
-        lambda end: _request_on_signals(end, stop, over, echo), numbers, interrupt
+        lambda end: _request_on_signals(end, stop, has_ended, echo), numbers, interrupt
     ) as pipe:
 
         def repeat_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -95,7 +96,7 @@ def interrupted_by_signals(
 
         sys.unraisablehook = repeat_dropped
         try:
-            yield over.set
+            yield has_ended.set
         finally:
             sys.unraisablehook = previous_hook
 
@@ -119,6 +120,7 @@ def _signal_pipe(
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
+    """Have a thread `read` the signals from a pipe, one byte each; yield the writing end."""
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
     reader = threading.Thread(target=read, args=(reading_end,), name="signals", daemon=True)
@@ -139,12 +141,12 @@ def _signal_pipe(
 
 
 def _request_on_signals(
-    pipe: int, stop: StopRequest, over: threading.Event, echo: Echo | None
+    pipe: int, stop: StopRequest, has_ended: threading.Event, echo: Echo | None
 ) -> None:
     """Request the end. A handler could deadlock: its thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            if not over.wait(_REPEAT_SECONDS):
+            if not has_ended.wait(_REPEAT_SECONDS):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
             stop.request()

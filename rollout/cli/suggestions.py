@@ -27,10 +27,11 @@ _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the last name of a list such as `node/a,node/b`, but none that is typed already."""
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
-    line_names = {*before.split(","), *_names_on_line(context)}
-    names = [name for name in _ask(context, _nodes) if name not in line_names]
+    typed_names = {*before.split(","), *_names_on_line(context)}
+    names = [name for name in _ask(context, _nodes) if name not in typed_names]
     return _starting_with(incomplete, [f"{before}{comma}{kind}{name}" for name in names])
 
 
@@ -48,10 +49,11 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
 
     with _quiet_terminal(), suppress(Exception):
         files = latest_first(journals())
+        # The runs of the current cluster come first, if it is known.
         with suppress(Exception):
             cluster = _settings(context).cluster
-            here = find_login(cluster.kubeconfig, cluster.context or None).server
-            files = sorted(files, key=lambda path: not is_server(here, server_of(path)))
+            server = find_login(cluster.kubeconfig, cluster.context or None).server
+            files = sorted(files, key=lambda path: not is_server(server, server_of(path)))
         return _starting_with(incomplete, (file.stem for file in files))
     return []
 
@@ -78,6 +80,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
+    """Return the cluster's answer; an error, or a cluster that is too slow, completes nothing."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:
@@ -91,11 +94,11 @@ def _ask(
     with _quiet_terminal(), suppress(Exception):
         future: Future[list[str]] = in_background(answer, "completion")
         return future.result(_PATIENCE)
-    # An error, or a cluster that is too slow, completes nothing.
     return []
 
 
 def _settings(context: typer.Context) -> "Given":
+    """Return the settings, of which the line may have flags of the cluster, --set and --config."""
     from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 

@@ -57,13 +57,13 @@ def fit_line(line: str) -> str:
     return wrap(line, shutil.get_terminal_size().columns)
 
 
-def show_progress(doing: str) -> AbstractContextManager[object]:
+def show_progress(activity: str) -> AbstractContextManager[object]:
     """Show what is being done, on a terminal only. Elsewhere no library is loaded."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import moving_line
 
-    return moving_line(error_console(), doing)
+    return moving_line(error_console(), activity)
 
 
 def show(text: str) -> None:
@@ -121,7 +121,7 @@ class Echo:
     """The echo of typed keys on a terminal, which would disturb what is drawn there."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._number = stream.fileno() if stream.isatty() else -1
+        self._descriptor = stream.fileno() if stream.isatty() else -1
         self._had_echo = False
 
     def __enter__(self) -> Self:
@@ -137,11 +137,11 @@ class Echo:
 
             if not self._is_ours():
                 return
-            modes = termios.tcgetattr(self._number)
+            modes = termios.tcgetattr(self._descriptor)
             if modes[_LOCAL_MODES] & termios.ECHO:
                 self._had_echo = True
                 modes[_LOCAL_MODES] &= ~termios.ECHO
-                termios.tcsetattr(self._number, termios.TCSANOW, modes)
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
 
     def turn_on(self) -> None:
         with suppress(ImportError, OSError):
@@ -149,9 +149,9 @@ class Echo:
 
             if self._had_echo and self._is_ours():
                 self._had_echo = False
-                modes = termios.tcgetattr(self._number)
+                modes = termios.tcgetattr(self._descriptor)
                 modes[_LOCAL_MODES] |= termios.ECHO
-                termios.tcsetattr(self._number, termios.TCSANOW, modes)
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
 
     def pause_process(self) -> None:
         self.turn_on()
@@ -161,10 +161,10 @@ class Echo:
 
     def _is_ours(self) -> bool:
         """Whether this process is in the foreground: in the background it would be stopped."""
-        if self._number < 0:
+        if self._descriptor < 0:
             return False
         try:
-            return os.tcgetpgrp(self._number) == os.getpgrp()
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             # It is not the controlling terminal of this session.
             return True

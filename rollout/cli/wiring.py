@@ -61,6 +61,7 @@ def login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
+    """Return the cluster's name, or its context's, and the address of its API server."""
     name = settings.cluster.name
     if not name:
         found = login(settings)
@@ -97,7 +98,8 @@ def _ansible_settings(options: SshSettings) -> AnsibleSettings:
     )
 
 
-def inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
+def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
+    """Return the inventory of the settings, None without one. ansible-inventory reads it."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory
@@ -117,8 +119,8 @@ def gate_ports(
     `alerts` are the plan's. The token is sent only to the Prometheus of the settings. The pass
     ends at the `deadline`.
     """
-    own = settings.alerts
-    if own.silence and not own.alertmanager_url:
+    alert_settings = settings.alerts
+    if alert_settings.silence and not alert_settings.alertmanager_url:
         why = "alerts.silence has no effect without alerts.alertmanager-url"
         raise UsageError(why, hint="Give its address.")
     read_alerts = None
@@ -126,8 +128,10 @@ def gate_ports(
         read_alerts = PrometheusAlerts(
             alerts.url,
             matchers=alerts.matchers,
-            token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
-            alertmanager=own.alertmanager_url,
+            token=token_for(
+                alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
+            ),
+            alertmanager=alert_settings.alertmanager_url,
         ).active
     command = None
     if settings.gates.command:
@@ -144,12 +148,16 @@ def gate_ports(
     )
 
 
-def silences(own: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
-    if not own.silence:
+def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
+    if not settings.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}
     return NodeSilences(
-        own.alertmanager_url, label=own.silence, addresses=addresses, clock=system_clock(), say=say
+        settings.alertmanager_url,
+        label=settings.silence,
+        addresses=addresses,
+        clock=system_clock(),
+        say=say,
     )
 
 
@@ -175,6 +183,7 @@ def _rescue(options: RebootSettings) -> Rescue | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
+    """Return what renders the metrics of these collectors and of this process."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -194,6 +203,7 @@ def now() -> datetime:
 
 
 def lease_holder() -> str:
+    """Return `user@machine/pid`."""
     return f"{operator()}/{os.getpid()}"
 
 

@@ -39,7 +39,7 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
 from rollout.report.sentences import absence_counts, extent
-from rollout.wording.updates import check_trouble
+from rollout.wording.nodes import check_trouble
 
 _COLUMNS = (
     Column("WAVE", right=True),

@@ -25,8 +25,7 @@ from rollout.planning.eligibility.memory import all_paused, why_aborted, why_hel
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.wording import cause
-from rollout.wording.nodes import trouble
-from rollout.wording.updates import check_trouble
+from rollout.wording.nodes import check_trouble, trouble
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))

@@ -5,7 +5,7 @@ The modules beside `words` register the sentences of each kind.
 
 # These modules register their sentences.
 from rollout.wording import blockers, drain, nodes, starts, warnings  # noqa: F401
-from rollout.wording.rescue import rescue_text
+from rollout.wording.nodes import rescue_text
 from rollout.wording.words import brief, cause, fix, note, text
 
 __all__ = ["brief", "cause", "fix", "note", "rescue_text", "text"]

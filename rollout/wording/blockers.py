@@ -15,17 +15,15 @@ from rollout.wording.drain import obstacle, refusal
 from rollout.wording.words import Words, cause, fix, rollout_name, text, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
-_ALLOW = "or use --allow unhealthy"
+_OR_ALLOW = "or use --allow unhealthy"
 _DRAINING_ON_REQUEST = REQUESTS.keys() - {Rival.UPGRADE_CONTROLLER}
-_BESIDE = "and no other control-plane node may be unavailable at the same time"
+_AND_NO_OTHER = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
 
 
 def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocker:
-    what = cause(finding)
-    how = fix(finding)
-    message = joined(": ", what, how)
-    return Blocker(node, finding.kind, subject, message, cause=what, fix=how)
+    message = joined(": ", cause(finding), fix(finding))
+    return Blocker(node, finding.kind, subject, message, cause=cause(finding), fix=fix(finding))
 
 
 @words.register
@@ -68,15 +66,15 @@ def _(finding: findings.LimitUsedUp) -> Words:
 @words.register
 def _(finding: findings.ControlPlaneAway) -> Words:
     away = words(finding.away)
-    return Words(f"{away.cause}, {_BESIDE}", f"{away.fix}, {_ALLOW}")
+    return Words(f"{away.cause}, {_AND_NO_OTHER}", f"{away.fix}, {_OR_ALLOW}")
 
 
 @words.register
 def _(finding: findings.StaticPodUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     return Words(
-        f"is not Ready on {finding.node}{since}, {_BESIDE}",
-        f"find out why with `kubectl describe pod`, {_ALLOW}",
+        f"is not Ready on {finding.node}{since}, {_AND_NO_OTHER}",
+        f"find out why with `kubectl describe pod`, {_OR_ALLOW}",
     )
 
 
@@ -89,12 +87,12 @@ def _(finding: findings.EtcdMajorityLost) -> Words:
     noun = "member" if len(finding.lacking) == 1 else "members"
     repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""
     growth = "add a member" if finding.is_too_small else ""
-    return Words(cause, f"{joined(' and ', repair, growth)}, {_ALLOW}")
+    return Words(cause, f"{joined(' and ', repair, growth)}, {_OR_ALLOW}")
 
 
 @words.register
 def _(_finding: findings.LastApiServer) -> Words:
-    return Words("is the only API server that is Ready", f"start another API server, {_ALLOW}")
+    return Words("is the only API server that is Ready", f"start another API server, {_OR_ALLOW}")
 
 
 @words.register
@@ -102,27 +100,27 @@ def _(finding: findings.CopiesLacking) -> Words:
     if finding.away:
         nodes = ", ".join(finding.away)
         verb = "is" if len(finding.away) == 1 else "are"
-        lack = f"would not have enough healthy replicas while {nodes} {verb} also unavailable"
-        return Words(lack, f"wait until {nodes} {verb} available again, {_ALLOW}")
-    return Words(finding.problem, f"{finding.fix}, {_ALLOW}")
+        cause = f"would not have enough healthy replicas while {nodes} {verb} also unavailable"
+        return Words(cause, f"wait until {nodes} {verb} available again, {_OR_ALLOW}")
+    return Words(finding.problem, f"{finding.fix}, {_OR_ALLOW}")
 
 
 @words.register
 def _(finding: findings.CoordinatorActive) -> Words:
     coordinator = finding.coordinator
     holders = ", ".join(coordinator.holders)
-    act = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
+    cause = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
     if coordinator.rival == Rival.FLEETLOCK:
-        act = "lets hosts reboot by themselves"
+        cause = "lets hosts reboot by themselves"
     if coordinator.rival in _DRAINING_ON_REQUEST:
-        act = "has requests to cordon and drain nodes"
+        cause = "has requests to cordon and drain nodes"
     # Nothing of the machine-config-operator's own Deployments says that its pools are paused.
-    joint = "and then" if coordinator.rival == Rival.MCO else "or"
-    ignore = f"{joint} ignore it with --allow {coordinator.rival}"
-    return Words(act, f"{_stop(coordinator)}, {ignore}")
+    conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
+    ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
+    return Words(cause, f"{_how_to_stop(coordinator)}, {ignore}")
 
 
-def _stop(coordinator: Coordinator) -> str:
+def _how_to_stop(coordinator: Coordinator) -> str:
     kind = coordinator.kind.lower()
     if coordinator.rival == Rival.MCO:
         return f"pause its pools ({_PAUSE_POOLS})"
@@ -170,9 +168,9 @@ def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
 @words.register
 def _(finding: findings.TwoBudgets) -> Words:
     names = ", ".join(finding.budgets)
-    covered = f"is selected by {len(finding.budgets)} PDBs ({names})"
+    selected = f"is selected by {len(finding.budgets)} PDBs ({names})"
     return Words(
-        f"{covered}; the API server refuses to evict such a pod",
+        f"{selected}; the API server refuses to evict such a pod",
         "delete all but one of these PDBs, or use --disable-eviction",
     )
 
@@ -207,10 +205,10 @@ def _(finding: findings.BudgetNever) -> Words:
             cause = f"{cause}, and {text(no_surge)}"
         case None:
             pass
-    more = ""
+    growth = ""
     if finding.replicas:
-        more = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
-    return Words(cause, _fixes(more, restart, _let_away(budget, finding.healthy, 1)))
+        growth = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
+    return Words(cause, _fixes(growth, restart, _relaxation(budget, finding.healthy, away=1)))
 
 
 _SURGE_OBSTACLES = {
@@ -233,8 +231,9 @@ def _(finding: findings.NoSurge) -> Words:
 @words.register
 def _(finding: findings.BudgetUnhealthy) -> Words:
     budget = finding.budget
-    has = "has" if len(finding.unready) == 1 else "have"
-    them = "it" if len(finding.unready) == 1 else "them"
+    is_one = len(finding.unready) == 1
+    has = "has" if is_one else "have"
+    them = "it" if is_one else "them"
     cause = (
         f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and"
         f" {shortened(finding.unready, 1)} {has} not been ready since {finding.since}"
@@ -246,14 +245,15 @@ def _(finding: findings.BudgetUnhealthy) -> Words:
 @words.register
 def _(finding: findings.FitsNowhere) -> Words:
     lost = finding.lost
-    others = counted(len(lost) - 1, "more pod")
-    more = f" (and {others} of this PDB)" if len(lost) > 1 else ""
+    rest = counted(len(lost) - 1, "more pod")
+    others = f" (and {rest} of this PDB)" if len(lost) > 1 else ""
     cause = (
-        f"{lost[0]}{more} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and"
+        f"{lost[0]}{others} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and"
         f" this PDB allows only {finding.away} unavailable"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
-    return Words(cause, _fixes(room, _let_away(finding.budget, finding.healthy, len(lost))))
+    relaxation = _relaxation(finding.budget, finding.healthy, away=len(lost))
+    return Words(cause, _fixes(room, relaxation))
 
 
 def rule_of(budget: Budget) -> str:
@@ -264,6 +264,7 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
+    """Join the clauses that are not empty, and the last resort."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]
@@ -271,7 +272,8 @@ def _fixes(*clauses: str) -> str:
     return f"{', '.join(offered[:-1])}{comma} or {offered[-1]}"
 
 
-def _let_away(budget: Budget, healthy: int, away: int) -> str:
+def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
+    """Return how to let so many of the healthy pods be away."""
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
     field = "min-available" if budget.critical else "minAvailable"

@@ -12,7 +12,7 @@ from rollout.model.finding import StillRunning
 from rollout.model.text import counted, shortened
 from rollout.wording.words import Words, text, words
 
-_NAMED_PODS = 3
+_MOST_PODS = 3
 
 
 @words.register
@@ -78,7 +78,7 @@ def _(finding: StillRunning) -> Words:
     pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
     verb = "has" if len(pods) == 1 else "have"
     timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
-    cause = f"{shortened(pods, _NAMED_PODS)} {verb} not completed within {timeout}"
+    cause = f"{shortened(pods, _MOST_PODS)} {verb} not completed within {timeout}"
     return Words(cause, "raise it, or set drain.wait-for-completion-fallback to evict")
 
 

@@ -1,18 +1,24 @@
-"""Why a node is left out of a plan, in words."""
+"""Why a node is left out of a plan or finds no updates, and what reboot.rescue did, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import assert_never
 
 from rollout.model import finding as findings
 from rollout.model.detection import Source
+from rollout.model.host import UpdateStanding
 from rollout.model.memory import NodeFailures
 from rollout.model.progress import Outcome
 from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
 from rollout.model.text import counted, excerpt, joined, shell_word, shortened
+from rollout.model.timestamps import elapsed, seconds_since
+from rollout.model.update_checks import CheckState, service_text
 from rollout.wording.words import Words, words
 
 # Nodes of a held version that are listed, and characters of an invalid mark.
-_NAMED = 3
-_QUOTED = 60
+_MOST_NODES = 3
+_MOST_CHARACTERS = 60
+_DAY = 86_400
 _OTHER_VERSION = "another version of rollout may be working on it"
 _OTHER_SOURCES = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
 
@@ -57,8 +63,8 @@ def _(finding: findings.LeftCordoned) -> Words:
 @words.register
 def _(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
-        way = "--allow cordoned reboots it anyway and leaves it cordoned"
-        return Words("cordoned manually", way, note="")
+        fix = "--allow cordoned reboots it anyway and leaves it cordoned"
+        return Words("cordoned manually", fix, note="")
     mark = words(finding.mark)
     return Words(f"cordoned; {mark.cause}", mark.fix, note=mark.cause)
 
@@ -82,7 +88,7 @@ def _(finding: findings.MissingMark) -> Words:
 
 @words.register
 def _(finding: findings.InvalidMark) -> Words:
-    value = finding.value[:_QUOTED]
+    value = finding.value[:_MOST_CHARACTERS]
     cause = f"its annotation {finding.annotation} has the invalid value {value!r}"
     return Words(cause, _OTHER_VERSION)
 
@@ -133,7 +139,7 @@ def _(finding: findings.SourcesSilent) -> Words:
 
 @words.register
 def _(finding: findings.HeldVersion) -> Words:
-    nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _NAMED)}"
+    nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _MOST_NODES)}"
     where = nodes if finding.nodes else "nodes that later succeeded"
     cause = (
         f"version {finding.version} is held: it failed on {where}, most recently at {finding.at}"
@@ -165,8 +171,8 @@ def _(finding: findings.NoEvidence) -> Words:
     version = finding.version
     subject = f"version {version}" if version else "an unknown version"
     known = shortened(finding.known) or "none"
-    lack = f"{subject} has no evidence from {finding.cluster} (evidence exists for: {known})"
-    return Words(joined("; ", lack, *finding.problems))
+    cause = f"{subject} has no evidence from {finding.cluster} (evidence exists for: {known})"
+    return Words(joined("; ", cause, *finding.problems))
 
 
 @words.register
@@ -231,7 +237,8 @@ def _(finding: findings.ShutdownScheduled) -> Words:
     return Words(finding.schedule, "`shutdown -c` on the host cancels it")
 
 
-_MARKED = {
+# What the mark of another coordinator on a Node means.
+_MEANING_OF_MARK = {
     Rival.FLUO: "another reboot coordinator (FLUO) is handling it",
     Rival.CLUO: "another reboot coordinator (CLUO) is handling it",
     Rival.KURED: "kured is rebooting it",
@@ -251,9 +258,9 @@ def _(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     what = f"{marks} is {finding.value}" if finding.value else marks
     # The commands come last, so that they can be copied.
-    clean = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
-    fix = f"use --allow {finding.rival}, {clean}"
-    return Words(f"{_MARKED[finding.rival]}: {what}", fix)
+    cleanup = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
+    fix = f"use --allow {finding.rival}, {cleanup}"
+    return Words(f"{_MEANING_OF_MARK[finding.rival]}: {what}", fix)
 
 
 @words.register
@@ -266,21 +273,17 @@ def _(finding: findings.RivalPod) -> Words:
 def _(finding: findings.RivalOnHost) -> Words:
     match finding.rival:
         case Rival.LOCKSMITHD:
-            act = "locksmithd runs on the host and reboots it by itself"
+            cause = "locksmithd runs on the host and reboots it by itself"
             stop = "sudo systemctl mask --now locksmithd"
         case Rival.ZINCATI:
-            act = f"Zincati runs on the host and reboots it (strategy {finding.strategy})"
+            cause = f"Zincati runs on the host and reboots it (strategy {finding.strategy})"
             mask = "sudo systemctl mask --now zincati"
             stop = f"make Zincati use rollout fleetlock, or: {mask}"
         case SelfReboot():
-            act, stop = SELF_REBOOTS[finding.rival]
+            cause, stop = SELF_REBOOTS[finding.rival]
         case _:
             raise NotImplementedError(finding.rival)
-    return Words(act, _or_allow(stop, finding.rival))
-
-
-def _or_allow(way_out: str, rival: str) -> str:
-    return f"{way_out}, or use --allow {rival}"
+    return Words(cause, f"{stop}, or use --allow {finding.rival}")
 
 
 @words.register
@@ -301,3 +304,31 @@ def _own_pod(pod: str) -> str:
 @words.register
 def _(finding: findings.DrainBlocked) -> Words:
     return Words(f"left out by --skip blocked: {finding.object} {finding.message}")
+
+
+def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
+    """Return why the host finds no updates; empty if it looks for them, or does not say."""
+    match update.checks:
+        case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED:
+            return service_text(update.check_unit, update.checks)
+        case CheckState.STALE:
+            return _last_check(update, now)
+        case CheckState.WORKING | CheckState.UNKNOWN:
+            return ""
+        case _:
+            assert_never(update.checks)
+
+
+def _last_check(update: UpdateStanding, now: datetime | None) -> str:
+    if not update.last_checked:
+        return f"{update.check_unit} has not completed a check since it started"
+    if now is None:
+        return f"last checked at {update.last_checked}"
+    seconds = seconds_since(update.last_checked, now)
+    ago = counted(int(seconds // _DAY), "day") if seconds >= _DAY else elapsed(seconds)
+    return f"last checked {ago} ago"
+
+
+def rescue_text(problem: str, output: Sequence[str]) -> str:
+    """Return how the command ended; `problem` and `output` as in `CommandEnd`."""
+    return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

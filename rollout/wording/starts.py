@@ -4,27 +4,30 @@ from rollout.model import finding as findings
 from rollout.model.text import shortened
 from rollout.wording.words import Words, words
 
-_FREEZES = 2
-_PODS = 3
-_ALERTS = 3
-_NODES = 5
+# How many are named.
+_MOST_FREEZES = 2
+_MOST_PODS = 3
+_MOST_ALERTS = 3
+_MOST_NODES = 5
 
 
 @words.register
 def _(finding: findings.WindowClosed) -> Words:
-    frozen = f"frozen ({shortened(finding.freezes, _FREEZES)})"
+    frozen = f"frozen ({shortened(finding.freezes, _MOST_FREEZES)})"
     why = frozen if finding.freezes else "outside the maintenance window"
-    return Words(f"{why}; {_next(finding.opens)}")
+    return Words(f"{why}; {_next_window(finding.opens)}")
 
 
 @words.register
 def _(finding: findings.WindowTooShort) -> Words:
     within = "before the freeze" if finding.ends_in_freeze else "in the window"
     estimate = f"it is estimated to take {finding.needed}"
-    return Words(f"only {finding.left} left {within}, and {estimate}; {_next(finding.opens)}")
+    return Words(
+        f"only {finding.left} left {within}, and {estimate}; {_next_window(finding.opens)}"
+    )
 
 
-def _next(opens: str) -> str:
+def _next_window(opens: str) -> str:
     return f"the next window opens {opens}" if opens else "no window opens in the next two years"
 
 
@@ -54,7 +57,7 @@ def _(finding: findings.MemoryUnwritable) -> Words:
 def _(finding: findings.BlockingPods) -> Words:
     verb = "is" if len(finding.pods) == 1 else "are"
     noun = "pod" if len(finding.pods) == 1 else "pods"
-    pods = f"{noun} {shortened(finding.pods, _PODS)} {verb} running on it"
+    pods = f"{noun} {shortened(finding.pods, _MOST_PODS)} {verb} running on it"
     return Words(f"{pods} (gates.blocking-pod-selector {finding.selector})")
 
 
@@ -73,7 +76,7 @@ def _(finding: findings.ControllerMoving) -> Words:
 def _(finding: findings.AlertsFiring) -> Words:
     verb = "is" if len(finding.names) == 1 else "are"
     noun = "alert" if len(finding.names) == 1 else "alerts"
-    return Words(f"{noun} {shortened(finding.names, _ALERTS)} {verb} firing")
+    return Words(f"{noun} {shortened(finding.names, _MOST_ALERTS)} {verb} firing")
 
 
 @words.register
@@ -138,7 +141,7 @@ def _(finding: findings.UnavailableLimit) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
-    return Words(f"{limit} is used up by {shortened(finding.nodes, _NODES)}")
+    return Words(f"{limit} is used up by {shortened(finding.nodes, _MOST_NODES)}")
 
 
 @words.register

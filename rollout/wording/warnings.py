@@ -11,8 +11,8 @@ from rollout.wording.blockers import stuck_terminating
 from rollout.wording.drain import obstacle
 from rollout.wording.words import Words, cause, words
 
-_NAMED_USERS = 3
-_STOPS = "the reboot stops it, bypassing its PDBs"
+_MOST_USERS = 3
+_REBOOT_STOPS_IT = "the reboot stops it, bypassing its PDBs"
 
 
 def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWarning:
@@ -20,12 +20,12 @@ def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWa
 
 
 @words.register
-def _(warned: findings.PodWarning) -> Words:
-    match warned.finding:
+def _(warning_of_pod: findings.PodWarning) -> Words:
+    match warning_of_pod.finding:
         case drain_finding.NotSelected():
-            return Words(f"{cause(warned.finding)}: {_STOPS}")
+            return Words(f"{cause(warning_of_pod.finding)}: {_REBOOT_STOPS_IT}")
         case drain_finding.OverduePod():
-            return Words(f"{cause(warned.finding)}; the drain does not wait for it")
+            return Words(f"{cause(warning_of_pod.finding)}; the drain does not wait for it")
         case drain_finding.DaemonSetGone(daemon_set=name):
             return Words(f"its DaemonSet {name} no longer exists (evicted because --force is set)")
         case drain_finding.LocalStorage():
@@ -36,7 +36,7 @@ def _(warned: findings.PodWarning) -> Words:
                 "has no controller: nothing will replace it (evicted because --force is set)"
             )
         case _:
-            raise NotImplementedError(warned.finding)
+            raise NotImplementedError(warning_of_pod.finding)
 
 
 @words.register
@@ -49,7 +49,7 @@ def _(finding: findings.CriticalUnready) -> Words:
 @words.register
 def _(_finding: findings.StaysHere) -> Words:
     why = "tolerates the unschedulable taint and fits on no other node"
-    return Words(f"{why}: it would be scheduled here again, and {_STOPS}")
+    return Words(f"{why}: it would be scheduled here again, and {_REBOOT_STOPS_IT}")
 
 
 @words.register
@@ -153,7 +153,7 @@ def _(finding: findings.RestingNodeTaken) -> Words:
 @words.register
 def _(finding: findings.UsersLoggedIn) -> Words:
     users = f"{counted(len(finding.users), 'user')} logged in"
-    names = shortened(finding.users, _NAMED_USERS)
+    names = shortened(finding.users, _MOST_USERS)
     return Words(f"{users} ({names}); to leave the node out, run: rollout pause {finding.node}")
 
 

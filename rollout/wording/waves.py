@@ -12,11 +12,13 @@ from rollout.wording.words import Words, cause
 
 
 def because(reason: findings.WaveReason) -> str:
+    """Return why the wave is as it is, in full."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay(reason.delay).cause)
 
 
 def note(reason: findings.WaveReason) -> str:
+    """Return why for a row of a table; empty for a wave as usual."""
     return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
 
 
@@ -38,51 +40,55 @@ def _part(part: findings.WavePart) -> str:
 def limit_words(limit: findings.WaveLimit) -> Words:
     match limit:
         case findings.OneAtATime():
-            said = Words("one at a time", note="")
+            phrase = Words("one at a time", note="")
         case findings.FullWave(size=size):
-            said = Words(f"full wave: at most {size} at once", note="")
+            phrase = Words(f"full wave: at most {size} at once", note="")
         case findings.RemainingNodes():
-            said = Words("the remaining nodes", note="")
+            phrase = Words("the remaining nodes", note="")
         case findings.NextOnReturn(in_flight=nodes):
-            said = _noted(f"the next begins as soon as one of the {nodes} nodes in flight is back")
+            phrase = _with_same_note(
+                f"the next begins as soon as one of the {nodes} nodes in flight is back"
+            )
         case findings.PoolsTogether():
-            said = _noted("in parallel, within their own limits and those of the rollout")
+            phrase = _with_same_note(
+                "in parallel, within their own limits and those of the rollout"
+            )
         case findings.NoRoomForMore():
             room = "no room for the pods of more nodes"
-            said = Words("with more nodes, their pods would not fit on the others", note=room)
+            phrase = Words("with more nodes, their pods would not fit on the others", note=room)
         case _:
-            said = _conflict(limit)
-    return said
+            phrase = _conflict(limit)
+    return phrase
 
 
 def _conflict(conflict: findings.WaveConflict) -> Words:
     match conflict:
         case findings.PoolFull(pool=pool, allowed=allowed):
-            return _noted(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
+            return _with_same_note(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
         case findings.ControllerBusy(controller=controller):
-            return _noted(f"one node with pods of {controller} at a time")
+            return _with_same_note(f"one node with pods of {controller} at a time")
         case findings.CopiesShort(data=data):
             return _limited(data, f"{data} would not have enough healthy replicas")
         case findings.OwnerDown(owner=owner, pods=pods):
             return _limited(owner, f"{owner} would lose all its {pods} pods at once")
         case findings.BudgetExceeded(budget=budget, allowed=allowed):
             name = _budget(budget)
-            away = f"more pods of {name} would be unavailable than it allows ({allowed})"
-            return _limited(name, away)
+            consequence = f"more pods of {name} would be unavailable than it allows ({allowed})"
+            return _limited(name, consequence)
         case findings.BudgetSlow(budget=budget, allowed=allowed):
             name = _budget(budget)
-            wait = f"drains would wait too long for {name}, which allows {_at_a_time(allowed)}"
-            return _limited(name, wait)
+            allows = f"which allows {_at_a_time(allowed)}"
+            return _limited(name, f"drains would wait too long for {name}, {allows}")
         case _:
             assert_never(conflict)
 
 
-def _noted(sentence: str) -> Words:
+def _with_same_note(sentence: str) -> Words:
     return Words(sentence, note=sentence)
 
 
-def _limited(name: str, price: str) -> Words:
-    return Words(f"with more nodes, {price}", note=f"limited by {name}")
+def _limited(name: str, consequence: str) -> Words:
+    return Words(f"with more nodes, {consequence}", note=f"limited by {name}")
 
 
 def _delay(delay: findings.BudgetDelay | None) -> Words:

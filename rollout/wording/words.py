@@ -35,14 +35,14 @@ def cause(finding: Finding) -> str:
 
 
 def brief(finding: Finding) -> str:
-    said = words(finding)
-    return said.cause if said.brief is None else said.brief
+    phrase = words(finding)
+    return phrase.cause if phrase.brief is None else phrase.brief
 
 
 def note(finding: Finding) -> str:
     """Return the brief cause as it follows the node's state; empty if the state says it all."""
-    said = words(finding)
-    return brief(finding) if said.note is None else said.note
+    phrase = words(finding)
+    return brief(finding) if phrase.note is None else phrase.note
 
 
 def fix(finding: Finding) -> str:
@@ -50,8 +50,8 @@ def fix(finding: Finding) -> str:
 
 
 def text(finding: Finding) -> str:
-    said = words(finding)
-    return f"{said.cause} ({said.fix})" if said.fix else said.cause
+    phrase = words(finding)
+    return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
 
 
 def rollout_name(run: str) -> str:

@@ -149,7 +149,7 @@ def _request(settings: Given, file: Path | None) -> "Request":
     refuse_another_process(settings, saved.policy)
     hint = "Drop them, or make a new plan with them."
     settings.refuse_typed(
-        PLANNED, "cannot be used with a saved plan, which has its own rules", hint
+        PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint
     )
     for sentence in overruled(settings, saved.policy, saved.selection, open_settings=_OPEN):
         say(f"note: {sentence}")

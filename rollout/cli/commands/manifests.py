@@ -161,7 +161,8 @@ def _refuse_useless(choices: Installation, settings: Given) -> None:
     others = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
-    settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
+    hint = "Write it into the settings file of the pod."
+    settings.refuse_typed(others, why="is not for a pod", hint=hint)
     kind = choices.kind
     is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
     if is_for_fleetlock and kind is not InstallationKind.FLEETLOCK:

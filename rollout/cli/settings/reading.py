@@ -38,7 +38,7 @@ PATIENCE = (
 )
 """The time-outs. Only these rules may change while a rollout is interrupted."""
 # The flags of the commands that messages name, besides those of the cluster and its hosts.
-_FLAGS_OF = {
+_FLAGS_OF_COMMAND = {
     "apply": RULES,
     "plan": RULES,
     "doctor": RULES,
@@ -99,17 +99,18 @@ class Given(Settings):
         out.
         """
         words = [command]
-        rules = _FLAGS_OF.get(command.split()[1], ())
-        if rules == PATIENCE and not self.file:
-            rules = ()
-        refused = () if rules and rules != PATIENCE else set(PLANNED).difference(rules)
-        accepted = {"cluster", "ssh", *rules}
+        flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
+        if flags == PATIENCE and not self.file:
+            flags = ()
+        accepts_rules = bool(flags) and flags != PATIENCE
+        refused = () if accepts_rules else set(PLANNED).difference(flags)
+        settings_with_flag = {"cluster", "ssh", *flags}
         for name, (value, origin) in self.typed.items():
             is_present = name in command or origin in command.split()
             if settings()[name].is_secret or is_present or name in refused:
                 continue
             is_flag = not origin.startswith("--set")
-            if is_flag and accepted.isdisjoint((name, name.partition(".")[0])):
+            if is_flag and settings_with_flag.isdisjoint((name, name.partition(".")[0])):
                 continue
             items = value if isinstance(value, list) else [value]
             for item in items:
@@ -118,8 +119,8 @@ class Given(Settings):
             words += ("--config", shell_word(self.file))
         return " ".join(words)
 
-    def refuse_typed(self, names: Container[str], why: str, hint: str) -> None:
-        """`UsageError` if any of these settings was typed."""
+    def refuse_typed(self, names: Container[str], *, why: str, hint: str) -> None:
+        """`UsageError` if any of these settings was typed; `why` follows their flags."""
         flags = list[str]()
         for name, setting in settings().items():
             if name in self.typed and name in names:
@@ -129,6 +130,7 @@ class Given(Settings):
 
 
 def _flag_words(name: str, item: Any, origin: str) -> Sequence[str]:
+    """Return the flag and the value as they were typed."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
     if origin.startswith("--set"):
@@ -165,7 +167,7 @@ class SettingsFile:
 
         `UsageError` for an unknown key, or without a required one.
         """
-        for number, table in enumerate(self._tables(name), 1):
+        for number, table in enumerate(self._raw_tables(name), 1):
             prefix = f"{name}."
             if name in LISTS:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
@@ -192,7 +194,8 @@ class SettingsFile:
             value = value[key]
         return value
 
-    def _tables(self, name: str) -> list[Mapping[str, Any]]:
+    def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
+        """`UsageError` if what the file has under this name is no table, or no list of tables."""
         if name not in LISTS:
             table = self._value(name, {})
             if isinstance(table, Mapping):
@@ -235,22 +238,23 @@ def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) 
     places: dict[str, str] = {}
     for name, kind in TABLES.items():
         in_file = list(file.tables(name))
-        fields = [_fields(name, table) for table in in_file]
+        fields = [_read_fields(name, table) for table in in_file]
         if name in LISTS:
             tables[field_of(name)] = tuple(kind(**values) for values in fields)
             continue
-        own = {
+        outside = {
             key: outside_file[setting.name]
             for key, setting in settings_in(name).items()
             if setting.name in outside_file
         }
-        tables[name] = kind(**{**fields[0], **_fields(name, own)})
+        tables[name] = kind(**{**fields[0], **_read_fields(name, outside)})
         places |= {f"{name}.{key}": place for key, (_value, place) in in_file[0].items()}
     places |= {name: place for name, (_value, place) in outside_file.items()}
     return Given(**tables, typed=typed, places=places, file=file.name)
 
 
-def _fields(table: str, content: SettingValues) -> Mapping[str, Any]:
+def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
+    """Return the values of a table's fields; `UsageError` with the place of a bad one."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]
@@ -281,6 +285,7 @@ def assignments(words: Iterable[str]) -> SettingValues:
 
 @cache
 def _spellings() -> Mapping[str, str]:
+    """Return what a user may have meant, by what may be typed: a name, or a key alone."""
     names = [setting.name for table in TABLES for setting in settings_in(table).values()]
     # The first of several settings with the same key wins.
     by_key = {name.partition(".")[2]: name for name in reversed(names)}
@@ -315,7 +320,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):
-        if not name.startswith("ROLLOUT_") or name in known or _SERVICE_VARIABLE.fullmatch(name):
+        is_of_other = not name.startswith("ROLLOUT_") or _SERVICE_VARIABLE.fullmatch(name)
+        if is_of_other or name in known:
             continue
         close = get_close_matches(name, known, n=1, cutoff=0.8)
         hint = "flags have variables; other settings: --set, --config"

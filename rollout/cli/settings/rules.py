@@ -43,17 +43,7 @@ def policy_of(settings: Settings) -> Policy:
     pools = tuple(Pool(**vars(pool)) for pool in settings.pool)
     # Raises for pools that wait for each other.
     order_pools(pools)
-    asks_command = Source.COMMAND in settings.detect.sources
-    if asks_command and not settings.detect.command:
-        hint = "Give one: --set detect.command=COMMAND."
-        raise UsageError(
-            "detect.sources includes command, but detect.command is not set", hint=hint
-        )
-    if settings.detect.command and not asks_command:
-        say(
-            'warning: detect.command has no effect without detect.sources = ["command"]: it is not'
-            " run"
-        )
+    _check_detect_command(settings)
     return Policy(
         max_unavailable=waves.max_unavailable or Count(1),
         max_failures=waves.max_failures,
@@ -86,6 +76,20 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
+def _check_detect_command(settings: Settings) -> None:
+    is_source = Source.COMMAND in settings.detect.sources
+    if is_source and not settings.detect.command:
+        hint = "Give one: --set detect.command=COMMAND."
+        raise UsageError(
+            "detect.sources includes command, but detect.command is not set", hint=hint
+        )
+    if settings.detect.command and not is_source:
+        say(
+            'warning: detect.command has no effect without detect.sources = ["command"]: it is not'
+            " run"
+        )
+
+
 def _drain_policy(settings: Settings) -> DrainPolicy:
     drain = settings.drain
     return DrainPolicy(
@@ -110,6 +114,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
     healthy = settings.gates_healthy
+    # Freezes of the calendar, written as in the settings.
     events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
@@ -135,6 +140,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
 
 
 def _calendar_zone(gates: GatesSettings) -> tzinfo:
+    """Return the zone of times that have none: that of the windows, or this machine's."""
     from dateutil.tz import gettz, tzlocal
 
     zones = {Window.parse(window).zone for window in gates.window}
@@ -152,11 +158,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
 
     for rule in policy.gates.healthy:
         check_expression(rule.expression)
-    missing: list[str] = []
-    if Source.COMMAND in policy.detect and not settings.detect.command:
-        missing.append("detect.command")
-    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
-        missing.append("reboot.command")
+    missing = _missing_commands(settings, policy)
     if missing:
         names = " and ".join(missing)
         verb = "is" if len(missing) == 1 else "are"
@@ -167,19 +169,30 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
                 " cluster nor in the plan."
             ),
         )
-    own = settings.alerts.prometheus_url
-    url = policy.gates.alerts.url
-    if "alerts.prometheus-url" in settings.typed and not is_same_place(own, url):
+    url = settings.alerts.prometheus_url
+    planned_url = policy.gates.alerts.url
+    if "alerts.prometheus-url" in settings.typed and not is_same_place(url, planned_url):
+        planned = planned_url or "no Prometheus"
         raise UsageError(
-            f"alerts.prometheus-url is {own}, but this was planned with {url or 'no Prometheus'}",
+            f"alerts.prometheus-url is {url}, but this was planned with {planned}",
             hint="Drop it, or make a new plan with it.",
         )
 
 
+def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
+    """Return the settings that lack a command which the policy needs."""
+    missing: list[str] = []
+    if Source.COMMAND in policy.detect and not settings.detect.command:
+        missing.append("detect.command")
+    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
+        missing.append("reboot.command")
+    return missing
+
+
 def groups_of(server: FleetLockSettings) -> Groups:
     """Return the rules of FleetLock's groups, by name and for all others."""
-    counts = _by_group(server.group)
-    selectors = _by_group(server.group_selector)
+    counts = _value_by_group(server.group)
+    selectors = _value_by_group(server.group_selector)
     rules: dict[str, GroupRules] = {}
     for name in {**counts, **selectors}:
         slots = Count.parse(counts[name]) if name in counts else server.slots
@@ -187,7 +200,7 @@ def groups_of(server: FleetLockSettings) -> Groups:
     return Groups(GroupRules(server.slots), rules)
 
 
-def _by_group(assignments: Sequence[str]) -> Mapping[str, str]:
+def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
     values: dict[str, str] = {}
     for assignment in assignments:
         name, _, value = assignment.partition("=")
@@ -202,10 +215,12 @@ def server_policy(settings: Settings) -> Policy:
     if settings.waves.max_unavailable is not None:
         return policy
     counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
-    shares = [count for count in counts if count.is_share]
-    limit = Count(sum(count.of(0) for count in counts))
-    if shares:
-        limit = max(shares, key=lambda share: share.of(100))
+    percentages = [count for count in counts if count.is_share]
+    if percentages:
+        # The largest one, because numbers cannot be added to a percentage.
+        limit = max(percentages, key=lambda percentage: percentage.of(100))
+    else:
+        limit = Count(sum(count.of(0) for count in counts))
     return replace(policy, max_unavailable=limit)
 
 
@@ -228,7 +243,10 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
-    """Return the settings and the policy of a pod; `UsageError` for settings unfit for a pod."""
+    """Return the settings and the policy of a pod; `UsageError` for settings unfit for a pod.
+
+    `serves`: it is the pod of a FleetLock server.
+    """
     for number, line in enumerate(file.text.splitlines(), 1):
         # Everyone who may read the ConfigMap could read it, even in a comment.
         if _SECRET.search(line):
@@ -247,11 +265,12 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
             hint="Remove it, or use a separate settings file for the cluster.",
         )
     # The pod reads the calendar, which is not on this machine.
-    here = replace(settings, gates=replace(settings.gates, calendar=None))
-    return settings, server_policy(here) if serves else policy_of(here)
+    readable = replace(settings, gates=replace(settings.gates, calendar=None))
+    return settings, server_policy(readable) if serves else policy_of(readable)
 
 
 def _unfit(file: SettingsFile) -> Iterator[str]:
+    """Yield each setting that means nothing in a pod, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)

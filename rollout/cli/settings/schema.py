@@ -465,7 +465,7 @@ class MetricsSettings(SettingsTable):
     pushgateway: PushgatewayUrl = setting(
         "",
         "Push metrics to this Pushgateway; set a URL with a password in the variable",
-        hidden_in="ROLLOUT_METRICS_PUSHGATEWAY",
+        private_variable="ROLLOUT_METRICS_PUSHGATEWAY",
     )
     listen: ListenAddress = setting(
         "",
@@ -482,7 +482,7 @@ class NotifySettings(SettingsTable):
         "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…,"
         " mailto://…). Set a URL with a secret in the variable",
         check=notify_urls,
-        hidden_in="ROLLOUT_NOTIFY",
+        private_variable="ROLLOUT_NOTIFY",
     )
     on: tuple[NotifyEvent, ...] = setting(
         tuple(NotifyEvent), "Notify only about these events; default: all", metavar="EVENT"

@@ -17,16 +17,16 @@ class Setting:
     """One setting, such as `drain.timeout`, its `name`.
 
     `kind` is the type of the value, or of each item of a list. `metavar` stands for the value in
-    help, `parse` reads it, and `words` are its only values, if there are any. `between` separates
-    the items of a list in one text. `check` refuses a list as a whole. `hidden_in` is the variable
-    of a secret, which has no flag, and whose value no message shows. `is_required`: each table of a
-    list must have it. `least` and `most` limit a number.
+    help, `parse` reads it, and `words` are its only values, if there are any. `separator` stands
+    between the items of a list in one text. `check` refuses a list as a whole. `private_variable`
+    is that of a secret, which has no flag, and whose value no message shows. `is_required`: each
+    table of a list must have it. `least` and `most` limit a number.
     """
 
     metavar: str = ""
     parse: Callable[[str], Any] | None = None
     words: Sequence[str] = ()
-    between: str = ","
+    separator: str = ","
     kind: Any = str
     name: str = ""
     is_list: bool = False
@@ -34,7 +34,7 @@ class Setting:
     help: str = ""
     flag: str = ""
     short: str = ""
-    hidden_in: str = ""
+    private_variable: str = ""
     check: Callable[[Sequence[str]], object] | None = None
     least: int | None = None
     most: int = LONGEST
@@ -43,22 +43,23 @@ class Setting:
     @property
     def is_secret(self) -> bool:
         """Whether the setting has no flag, and no message shows its value."""
-        return bool(self.hidden_in)
+        return bool(self.private_variable)
 
     @property
     def variable(self) -> str:
         """The environment variable, or an empty text."""
         if self.is_secret or not self.flag:
-            return self.hidden_in
+            return self.private_variable
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Return the value of a text, or of a value in TOML; `ValueError` if it is not one."""
+        """Return the value of a text, or of a value in TOML; `ValueError` if it is none."""
         if not self.is_list:
             return self._read_item(value)
+        # A dict keeps the order, and drops repeated items.
         items: dict[Any, None] = {}
         for item in value if isinstance(value, list) else [value]:
-            texts = [part.strip() for part in _text(item).split(self.between)]
+            texts = [part.strip() for part in _text(item).split(self.separator)]
             items |= dict.fromkeys(self._read_item(text) for text in texts if text)
         if self.check is not None:
             self.check(tuple(items))

@@ -12,12 +12,12 @@ from rollout.planning.plan.document import policy_document
 from rollout.report.rules import POOL, flat_rules, value_text
 
 # Settings whose rules do not have their names.
-_RULES_OF = {
+_RULES_OF_SETTING = {
     "nodes.allow": ("--allow", "--allow cordoned", "--allow held", "--allow idle"),
     "nodes.skip": ("--skip blocked",),
     "gates.calendar": ("gates.freeze",),
 }
-_TABLES = {
+_RULE_OF_TABLE = {
     "pool": POOL,
     "critical": "[[critical]]",
     "gates_healthy": "[[gates.healthy]]",
@@ -27,8 +27,8 @@ _TABLES = {
 def with_given_patience(rules: Policy, given: Given) -> Policy:
     """Return the rules of an interrupted rollout with the time-outs that are set now."""
 
-    def latest(name: str, standing: Duration, now: Duration) -> Duration:
-        return now if name in given.places else standing
+    def latest(name: str, planned: Duration, now: Duration) -> Duration:
+        return now if name in given.places else planned
 
     gates = rules.gates
     hooks = rules.gates.hooks
@@ -42,7 +42,7 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
     )
     gate_timeout = latest("gates.timeout", gates.timeout, given.gates.timeout)
     hook_timeout = latest("gates.hook-timeout", hooks.timeout, given.gates.hook_timeout)
-    pools = {pool.name: pool for pool in given.pool}
+    given_pools = {pool.name: pool for pool in given.pool}
     return replace(
         rules,
         drain=replace(
@@ -56,7 +56,7 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
             "waves.settle-timeout", rules.settle_timeout, given.waves.settle_timeout
         ),
         gates=replace(gates, timeout=gate_timeout, hooks=replace(hooks, timeout=hook_timeout)),
-        pools=tuple(_with_pool_patience(pool, pools.get(pool.name)) for pool in rules.pools),
+        pools=tuple(_with_pool_patience(pool, given_pools.get(pool.name)) for pool in rules.pools),
     )
 
 
@@ -73,17 +73,20 @@ def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
 
 def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
     """Yield a sentence for each time-out that changed, and for each pool that keeps its own."""
-    old = _written_rules(before)
-    new = _written_rules(after)
-    changed = [rule for rule in new if new[rule] != old[rule] and rule != POOL]
-    yield from (f"{rule} is {new[rule]} from now on; it was {old[rule]}" for rule in changed)
-    for pool, earlier in zip(after.pools, before.pools, strict=True):
+    old_rules = _written_rules(before)
+    new_rules = _written_rules(after)
+    changed = []
+    for rule, value in new_rules.items():
+        if value != old_rules[rule] and rule != POOL:
+            changed.append(rule)
+            yield f"{rule} is {value} from now on; it was {old_rules[rule]}"
+    for old_pool, pool in zip(before.pools, after.pools, strict=True):
         for name in ("drain_timeout", "reboot_timeout", "ready_timeout"):
+            old_value = getattr(old_pool, name)
             value = getattr(pool, name)
-            before_value = getattr(earlier, name)
             key = name.replace("_", "-")
-            if value != before_value:
-                was = before_value or "unset"
+            if value != old_value:
+                was = old_value or "unset"
                 yield f"the pool {pool.name} has {key} {value} from now on; it was {was}"
             elif value is not None and f"--{key}" in changed:
                 yield f"the pool {pool.name} keeps its own {key}, {value}"
@@ -98,18 +101,19 @@ def overruled(
     """
     # The plan holds the events of its calendar.
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
-    ours = {**_written_rules(today), **_selection_settings(selection_of(given))}
-    standing = {**_written_rules(rules), **_selection_settings(selection)}
+    given_rules = {**_written_rules(today), **_selection_settings(selection_of(given))}
+    planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
     for name, place in given.places.items():
         if name in given.typed or name not in PLANNED or name in open_settings:
             continue
         flag = settings()[name].flag
-        for rule in _RULES_OF.get(name, (f"--{flag}" if flag else name,)):
-            if ours.get(rule) != standing.get(rule) or name == "gates.calendar":
-                shown = "" if name.startswith("alerts.") else f" ({standing.get(rule) or 'none'})"
-                yield f"{place} has no effect: {rule} stays as it was planned{shown}"
-    for table, rule in _TABLES.items():
-        if getattr(given, table) and ours.get(rule) != standing.get(rule):
+        for rule in _RULES_OF_SETTING.get(name, (f"--{flag}" if flag else name,)):
+            planned = planned_rules.get(rule)
+            if given_rules.get(rule) != planned or name == "gates.calendar":
+                value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
+                yield f"{place} has no effect: {rule} stays as it was planned{value}"
+    for table, rule in _RULE_OF_TABLE.items():
+        if getattr(given, table) and given_rules.get(rule) != planned_rules.get(rule):
             stays = "stays as it was planned, but for time-outs"
             yield f"{given.file} has no effect on {rule}, which {stays}"
 

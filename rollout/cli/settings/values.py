@@ -47,23 +47,23 @@ def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
     return read
 
 
-def fitting(fits: Callable[[str], object], what: str) -> Callable[[str], str]:
-    """Return a reader of texts that fit; `what` names such a text in the error."""
+def fitting(is_valid: Callable[[str], object], description: str) -> Callable[[str], str]:
+    """Return a reader of valid texts; the error says that a text is not what is described."""
 
     def read(value: str) -> str:
-        if not fits(value):
-            raise ValueError(f"{value!r} is not {what}")
+        if not is_valid(value):
+            raise ValueError(f"{value!r} is not {description}")
         return value
 
     return read
 
 
-def matching(shape: str, what: str) -> Callable[[str], str]:
+def matching(pattern: str, description: str) -> Callable[[str], str]:
     """Return a reader of texts that match this pattern."""
-    return fitting(re.compile(shape, re.ASCII).fullmatch, what)
+    return fitting(re.compile(pattern, re.ASCII).fullmatch, description)
 
 
-def some_time(value: str) -> Duration:
+def positive_duration(value: str) -> Duration:
     """Return a duration above zero."""
     seconds = Duration.parse(value)
     if not seconds:
@@ -158,15 +158,17 @@ def notify_urls(urls: Sequence[str]) -> None:
     destinations(urls)
 
 
-def _of_group(read: Callable[[str], object], example: str) -> Callable[[str], str]:
-    def group(value: str) -> str:
-        name, _, rest = (part.strip() for part in value.partition("="))
-        if not rest or not is_group(name):
-            raise ValueError(f"{value!r} names no group of FleetLock. Write it as {example}.")
-        read(rest)
-        return f"{name}={rest}"
+def _of_group(check: Callable[[str], object], example: str) -> Callable[[str], str]:
+    """Return a reader of NAME=VALUE for a group of FleetLock, which checks the value."""
 
-    return group
+    def read(text: str) -> str:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not value or not is_group(name):
+            raise ValueError(f"{text!r} names no group of FleetLock. Write it as {example}.")
+        check(value)
+        return f"{name}={value}"
+
+    return read
 
 
 def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
@@ -191,10 +193,10 @@ _ALERT_LABEL = "the name of an alert's label. Write it as node, or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", one_line)]
 Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
-Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), between=";")]
+Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), separator=";")]
 OperatorCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
 _SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
-GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, between=";")]
+GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, separator=";")]
 GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
 Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
 Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))]
@@ -203,7 +205,7 @@ Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
 _MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
 _READ_MATCHER = verbatim_if(fitting(is_matcher, _MATCHER))
-Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, between=";")]
+Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, separator=";")]
 Name = Annotated[str, Setting("NAME")]
 read_namespace = matching(_NAMESPACE, "a namespace name. Write it as kube-system.")
 Namespace = Annotated[str, Setting("NAMESPACE", read_namespace)]
@@ -217,18 +219,19 @@ PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
 PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
 Resource = Annotated[str, Setting("RESOURCE", verbatim_if(ObjectReference.parse))]
 Seconds = Annotated[int, Setting("SECONDS")]
-Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), between=";")]
+Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separator=";")]
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
 _TIME = "a date with a time. Write it as 2026-11-23T06:00Z."
 # Not a duration, which would start again with each pass.
 Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
-Url = Annotated[str, Setting("URL", between=" ")]
-Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), between=";")]
+Url = Annotated[str, Setting("URL", separator=" ")]
+Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), separator=";")]
 
+# How values of a type are read, unless the setting's annotation says otherwise.
 _FORMS = {
     Count: Setting("COUNT", at_least_one),
-    Duration: Setting("DURATION", some_time),
+    Duration: Setting("DURATION", positive_duration),
     Path: Setting("FILE"),
     int: Setting("N"),
 }
@@ -258,7 +261,8 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
-        if type(None) in get_args(kind):
+        is_optional = type(None) in get_args(kind)
+        if is_optional:
             kind, _ = get_args(kind)
         is_list = get_origin(kind) is tuple
         kind = get_args(kind)[0] if is_list else kind

@@ -110,7 +110,7 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) ->
     """Return the known hosts of these names. Windows nodes and virtual nodes have none."""
     # Without the key: the shell checks it once, and a host's own key takes precedence.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
-    inventory = wiring.inventory(ssh, defaults)
+    inventory = wiring.read_ansible_inventory(ssh, defaults)
     warn(*(inventory.warnings if inventory else ()))
     matched = match_hosts(nodes, inventory, defaults)
     known = {host.name for host in matched.values()}

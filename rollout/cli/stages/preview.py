@@ -177,7 +177,7 @@ def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
 
 def show_saved(file: Path, settings: Given) -> None:
     settings.refuse_typed(
-        PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them."
+        PLANNED, why="cannot be used with a saved plan, which is shown as it is", hint="Drop them."
     )
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)

@@ -76,8 +76,8 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
                 )
     settings.refuse_typed(
         set(PLANNED).difference(_OPEN_RULES, PATIENCE),
-        "cannot be changed now: the interrupted rollout has its own rules",
-        "Drop it; only time-outs can be changed. "
+        why="cannot be changed now: the interrupted rollout has its own rules",
+        hint="Drop it; only time-outs can be changed. "
         "For other rules: rollout abort, then rollout apply.",
     )
     refuse_another_process(settings, rules_of(unfinished))

@@ -22,7 +22,7 @@ from rollout.model.rivals import SELF_REBOOTS, Rival
 from rollout.model.text import capitalize
 from rollout.model.update_checks import CheckState, UnitState, service_text
 from rollout.wording import cause
-from rollout.wording.updates import check_trouble
+from rollout.wording.nodes import check_trouble
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
 _KINDS = {
