@@ -270,11 +270,11 @@ class HostFacts:
             if update.message:
                 detail = f"{detail} ({update.message})"
             return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
-        is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         engine, _ = self.units
         detail = update.message or "update_engine gave no status"
         if engine.check_state.is_off:
             detail = service_text("update-engine", engine.check_state)
+        is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
 
     @property

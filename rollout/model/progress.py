@@ -88,7 +88,7 @@ class NodeCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class NodeDiagnosis:
     """What was found on a node that failed; a field is empty if there is nothing to report.
 
     `ssh_error` is why its host last did not respond. `conditions` are the Node's conditions that
@@ -105,7 +105,7 @@ class NodeResult:
     """How a node ended. `phase` is the last one it reached; `message` may be empty on success.
 
     * `left_cordoned`: rollout cordoned the node, and it must stay cordoned.
-    * `findings` are those of a failed node.
+    * `diagnosis` is empty unless the node failed.
     * `reason` is the exclusion that a skipped node would have now, None if none matches, and
       `finding` is why it was skipped, if that has a type.
     * `is_refused`: it was refused right before its cordon, and will be tried again.
@@ -122,7 +122,7 @@ class NodeResult:
     hint: str = ""
     version: str = ""
     left_cordoned: bool = False
-    findings: Findings = Findings()
+    diagnosis: NodeDiagnosis = NodeDiagnosis()
     reason: ExclusionReason | None = None
     finding: Finding | None = None
     fixes: tuple[str, ...] = ()
@@ -396,7 +396,7 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
         """Return the event for a result."""
-        findings = None if result.succeeded else result.findings
+        diagnosis = None if result.succeeded else result.diagnosis
         return cls(
             at=at,
             node=result.node,
@@ -407,9 +407,9 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
             version=result.version,
             seconds=round(result.seconds, 1),
             left_cordoned=result.left_cordoned,
-            ssh_error=findings.ssh_error if findings else UNSET,
-            conditions=findings.conditions if findings else UNSET,
-            console=findings.console if findings else UNSET,
+            ssh_error=diagnosis.ssh_error if diagnosis else UNSET,
+            conditions=diagnosis.conditions if diagnosis else UNSET,
+            console=diagnosis.console if diagnosis else UNSET,
             edge=result.edge or UNSET,
         )
 
@@ -419,9 +419,9 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
         return self.outcome is Outcome.SUCCEEDED
 
     @property
-    def findings(self) -> Findings:
+    def diagnosis(self) -> NodeDiagnosis:
         """Return what was found on the node; empty if it succeeded."""
-        return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
+        return NodeDiagnosis(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
 class NodeRescued(JsonLine, frozen=True, tag="rescued"):

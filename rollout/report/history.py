@@ -24,7 +24,7 @@ from rollout.report.lines import (
 from rollout.report.plain import LogFilter
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ending_text, facts, headline
-from rollout.report.sentences import eviction_text, findings_text, outcome_counts, sentence
+from rollout.report.sentences import diagnosis_text, eviction_text, outcome_counts, sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             yield from map(eviction_text, line.pods)
         case NodeFinished():
             yield sentence(line)
-            yield from findings_text(line.findings)
+            yield from diagnosis_text(line.diagnosis)
             yield f"hint: {line.hint}" if line.hint else ""
         case AbortedRecord():
             returned = f"{shortened(line.reverted)} returned" if line.reverted else ""

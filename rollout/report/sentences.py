@@ -10,7 +10,7 @@ from rollout.model.plan import RolloutPlan, TimeEstimate
 from rollout.model.progress import (
     Activity,
     EvictedPod,
-    Findings,
+    NodeDiagnosis,
     NodeFinished,
     NodeRescued,
     NodeResult,
@@ -248,16 +248,16 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 
 
-def findings_text(findings: Findings) -> Iterable[str]:
+def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
     """Yield the lines about a failed host: its SSH error, its Node's conditions, its console.
 
     Conditions that differ only in their type share a line.
     """
-    if findings.ssh_error:
-        yield f"last SSH error: {printable(findings.ssh_error)}"
+    if diagnosis.ssh_error:
+        yield f"last SSH error: {printable(diagnosis.ssh_error)}"
     types_by_alike = grouped(
         (replace(condition, type=""), printable(condition.type))
-        for condition in findings.conditions
+        for condition in diagnosis.conditions
     )
     for alike, types in types_by_alike.items():
         subject = f"Node condition {types[0]} is"
@@ -266,8 +266,8 @@ def findings_text(findings: Findings) -> Iterable[str]:
         since = f"since {printable(alike.since)}" if alike.since else ""
         state = joined(" ", subject, printable(alike.status), since)
         yield joined(": ", state, printable(alike.reason), printable(alike.message))
-    if findings.console:
-        yield f"console: {printable(findings.console)}"
+    if diagnosis.console:
+        yield f"console: {printable(diagnosis.console)}"
 
 
 def usual_reboot(estimate: TimeEstimate) -> str:

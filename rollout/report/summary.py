@@ -90,7 +90,7 @@ def _headline(result: RunResult, took: float) -> str:
 def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
     for node in result.failed[:most]:
-        fixes = [*(node.fixes or (node.hint,)), node.findings.console]
+        fixes = [*(node.fixes or (node.hint,)), node.diagnosis.console]
         yield _FindingRow(
             "✘", printable(node.node), what_failed(node), [printable(fix) for fix in fixes if fix]
         )

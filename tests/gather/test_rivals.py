@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, read_coordinators
-from rollout.gather.cluster.snapshot import console_hint, read_findings
+from rollout.gather.cluster.snapshot import console_hint, read_diagnosis
 from rollout.model.progress import NodeCondition
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -389,7 +389,7 @@ def test_only_conditions_that_are_not_as_they_should_be(
 
     with scripted(answer) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-        assert read_findings(api, "worker-1").conditions == conditions
+        assert read_diagnosis(api, "worker-1").conditions == conditions
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import (
-    Findings,
     NodeCondition,
+    NodeDiagnosis,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -76,7 +76,7 @@ def blocker() -> Blocker:
     )
 
 
-SEEN = Findings(
+SEEN = NodeDiagnosis(
     "the connection was refused",
     (NodeCondition("Ready", "Unknown", "NodeStatusUnknown", "silent"),),
     "the console of lab://2",
@@ -89,7 +89,7 @@ FAILED = NodeResult(
     "it runs the old version",
     "look",
     "3975.2.0",
-    findings=SEEN,
+    diagnosis=SEEN,
 )
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 

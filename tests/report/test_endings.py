@@ -11,7 +11,7 @@ from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import (
-    Findings,
+    NodeDiagnosis,
     NodeResult,
     NotDone,
     NotStarted,
@@ -92,7 +92,7 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
     rolled_back = replace(
         ROLLED_BACK, node="worker-2", fixes=("journalctl -u update-engine on the host",)
     )
-    seen = Findings("refused", console="openstack console log show 1b2c")
+    seen = NodeDiagnosis("refused", console="openstack console log show 1b2c")
     away = NodeResult(
         "node-3",
         Outcome.NOT_BACK,
@@ -100,7 +100,7 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
         9.0,
         "no \x1banswer",
         left_cordoned=True,
-        findings=seen,
+        diagnosis=seen,
         fixes=("its console",),
     )
     waiting = NotStarted("node-4", "1 node failed")

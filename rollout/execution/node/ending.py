@@ -25,10 +25,10 @@ from rollout.execution.node.marking import (
 from rollout.execution.node.rejoin import has_other_machine
 from rollout.execution.node.ssh_host import is_login_refused
 from rollout.execution.node.transitions import AFTER_REBOOT, BEFORE_REBOOT, follow
-from rollout.gather.cluster.snapshot import read_findings
+from rollout.gather.cluster.snapshot import read_diagnosis
 from rollout.model.finding import StillRunning
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Edge, Findings, NodeResult, Outcome
+from rollout.model.progress import Edge, NodeDiagnosis, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
 
 # How long to look at a failed node for, in seconds, if the API server is unavailable too.
@@ -74,7 +74,7 @@ def end_without_success(
         hint=error.hint,
         version=progress.version,
         left_cordoned=left.is_cordoned,
-        findings=_findings(context, outcome),
+        diagnosis=_diagnose(context, outcome),
         reason=error.reason if isinstance(error, NodeFailure) else None,
         finding=error.finding if isinstance(error, NodeFailure) else None,
         fixes=error.fixes,
@@ -161,12 +161,12 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
     return context.planned.running_version
 
 
-def _findings(context: NodeContext, outcome: Outcome) -> Findings:
+def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
     """Return what the cluster shows of a node that has failed; nothing for other outcomes."""
     if not outcome.is_failure:
-        return Findings()
-    findings = Findings()
+        return NodeDiagnosis()
+    diagnosis = NodeDiagnosis()
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
-        findings = patiently(lambda: read_findings(context.cluster.api, context.name), deadline)
-    return replace(findings, ssh_error=str(context.host.error or ""))
+        diagnosis = patiently(lambda: read_diagnosis(context.cluster.api, context.name), deadline)
+    return replace(diagnosis, ssh_error=str(context.host.error or ""))

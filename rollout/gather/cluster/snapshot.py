@@ -30,7 +30,7 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.model.deployment import Deployment
-from rollout.model.progress import Findings, NodeCondition
+from rollout.model.progress import NodeCondition, NodeDiagnosis
 from rollout.model.text import shell_word
 from rollout.ports import ClusterApi, Query
 from rollout.threads import in_background
@@ -263,12 +263,12 @@ _BAD_WHEN_TRUE = (
 _READY = "Ready"
 
 
-def read_findings(api: ClusterApi, name: str) -> Findings:
+def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
     """Return a Node's bad conditions, and how to see its console; `ApiNotFoundError` without it."""
     path = node_path(name)
     read = decode.decode(api.get(path), wire.WireNode, path)
     conditions = tuple(_condition(item) for item in read.status.conditions if _is_bad(item))
-    return Findings(conditions=conditions, console=console_hint(read.spec.provider_id))
+    return NodeDiagnosis(conditions=conditions, console=console_hint(read.spec.provider_id))
 
 
 def _condition(read: wire.Condition) -> NodeCondition:

@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, grouped, joined, printable, sho
 from rollout.model.timestamps import elapsed
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
-from rollout.report.sentences import findings_text, outcome_counts, reason_counts, why_held
+from rollout.report.sentences import diagnosis_text, outcome_counts, reason_counts, why_held
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
@@ -267,7 +267,7 @@ def failure_table(report: RunReport) -> ReportTable:
         end = "left cordoned" if failure.left_cordoned else ""
         if failure.node in recovered:
             end = "succeeded later"
-        why = "; ".join((failure.message, *findings_text(failure.findings)))
+        why = "; ".join((failure.message, *diagnosis_text(failure.diagnosis)))
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
     left_over = [(("not done", why), node) for node, why in report.not_done.items()]
