@@ -17,7 +17,6 @@ from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
 from rollout.gather.cluster.documents import Document
-from rollout.model.evidence import SIGNATURE_NAMESPACE
 from rollout.model.marks import EVIDENCE_NAME
 from rollout.model.tool_output import last_line
 from rollout.ports import ClusterApi
@@ -29,6 +28,8 @@ _LARGEST = 1 << 20
 _MOST_DOCUMENTS = 100
 _BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
 _SECONDS = 20.0
+# A signature that was made for another purpose proves nothing.
+SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _NONE = "not there"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from rollout.adapters.evidence_files import SIGNATURE_NAMESPACE
 from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.model.evidence import SIGNATURE_NAMESPACE
 from tests.apply.conftest import Rollout, Started
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched
 from tests.state import stored

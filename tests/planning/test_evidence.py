@@ -6,9 +6,8 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.evidence import Evidence, ProvingCluster
 from rollout.model.memory import NO_MEMORY
-from rollout.planning.eligibility.evidence import evidence_of
+from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, evidence_of
 from tests.planning.builders import NEW, NOW, OLD, node
 
 

@@ -28,14 +28,13 @@ from rollout.execution.record.pauses import pause_node, unpause_node
 from rollout.gather.cluster.documents import memory_of, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.cluster import Node
-from rollout.model.evidence import Evidence, ProvingCluster
 from rollout.model.json_text import json_document
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.node_marks import pause_on, why_paused
 from rollout.model.policy import Selection
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import whole_second
-from rollout.planning.eligibility.evidence import evidence_of
+from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, evidence_of
 from rollout.planning.eligibility.memory import with_pause, without_abort, without_failures
 from rollout.ports import ClusterApi
 from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport

@@ -10,9 +10,14 @@ from rollout.cli.stages.cluster import read_memory
 from rollout.errors import ApiError, UsageError
 from rollout.execution.record.memory import change_memory
 from rollout.gather.cluster.snapshot import read_identity
-from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.memory import MOST_VERSIONS, Memory
-from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
+from rollout.planning.eligibility.evidence import (
+    Evidence,
+    EvidenceRules,
+    Proven,
+    read_evidence,
+    why_refused,
+)
 from rollout.ports import ClusterApi
 
 

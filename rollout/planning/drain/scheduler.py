@@ -270,13 +270,12 @@ class Scheduler:
     def _matching(self, pod: Pod) -> MatchingNodes:
         # Pods of one snapshot share objects, so look up by identity first.
         volumes = self._volumes_of(pod)
-        key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
-        matching = self._matching_by_identity.get(key)
-        if matching is None:
-            matching = self._matching_by_identity[key] = self._matching_of(
-                PodDemand.of(pod, volumes)
-            )
-        return matching
+        selector_id = id(pod.node_selector) if pod.node_selector else 0
+        key = (selector_id, id(pod.placement), volumes)
+        if key not in self._matching_by_identity:
+            demand = PodDemand.of(pod, volumes)
+            self._matching_by_identity[key] = self._matching_of(demand)
+        return self._matching_by_identity[key]
 
     def _matching_of(self, demand: PodDemand) -> MatchingNodes:
         if demand not in self._matching_by_demand:

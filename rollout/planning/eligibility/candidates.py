@@ -137,8 +137,8 @@ def _why_without_facts(candidate: Candidate) -> NodeFinding:
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
         return findings.NoHost()
-    failed = _PROBE_FINDINGS.get(observation.kind, findings.HostUnreachable)
-    return failed(observation.message, observation.hint, observation.brief)
+    finding_class = _PROBE_FINDINGS.get(observation.kind, findings.HostUnreachable)
+    return finding_class(observation.message, observation.hint, observation.brief)
 
 
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:

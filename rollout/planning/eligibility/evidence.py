@@ -1,4 +1,7 @@
-"""Evidence made and judged. Pure: times are given, signatures were verified before."""
+"""Evidence that a version works in one cluster, as a document for other clusters.
+
+It is made and judged here. Pure: times are given, signatures were verified before.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +13,6 @@ import msgspec
 from rollout.errors import InputError
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
 from rollout.model.finding import EvidenceShort, NoEvidence
 from rollout.model.json_text import NOT_READ
 from rollout.model.memory import Memory
@@ -19,9 +21,49 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import elapsed, parse_timestamp, whole_second
 
+FORMAT_VERSION = "1.0"
+KIND = "node-rollout-evidence"
 # Clocks of two clusters differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
 _HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ProvingCluster:
+    """The cluster of the evidence: the UID of its kube-system namespace, and its name."""
+
+    uid: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The document. Times are RFC 3339 in UTC, by the API server's clock of that cluster.
+
+    `nodes` rebooted into the version, were proven, and are Ready at `made_at`. `failed` says what
+    is wrong with other nodes of the version. `hours` is the time from the last reboot to `made_at`.
+    """
+
+    version: str
+    cluster: ProvingCluster
+    made_at: str
+    nodes: tuple[str, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    first_reboot: str = ""
+    last_reboot: str = ""
+    hours: float = 0.0
+    format_version: str = FORMAT_VERSION
+    kind: str = KIND
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRules:
+    """What evidence must show. `cluster` is a name or UID, `max_age` is in seconds."""
+
+    cluster: str
+    nodes: int
+    hours: int
+    max_age: float
 
 
 def evidence_of(

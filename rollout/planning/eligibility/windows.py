@@ -276,11 +276,11 @@ def _parse_dates(part: str, where: str) -> Dates:
     dates = Dates(first, last if dots else first)
     for written in (dates.first, dates.last):
         _check_date(written, where)
-    has_years = len(dates.first) == len(date.min.isoformat())
     if len(dates.first) != len(dates.last):
         raise UsageError(
             f"{part!r} in {where} has one year", hint="Write both, or neither for each year."
         )
+    has_years = len(dates.first) == len(date.min.isoformat())
     if has_years and dates.first > dates.last:
         raise UsageError(
             f"{part!r} in {where} ends before it begins", hint="Write the earlier date first."
@@ -395,13 +395,11 @@ class Schedule:
         start = begin - _DAYS_BACK
         opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
         if self.pool_windows:
-            # The intersection of both: what is left without the times when the pool is closed.
-            opened = _subtract(
-                opened, _subtract(opened, _openings_near(self.pool_windows, start, end))
-            )
-        return _subtract(
-            opened, _openings_near(self.freezes.values(), start - _DAYS_BACK, end + _DAYS_BACK)
-        )
+            opened_for_pool = _openings_near(self.pool_windows, start, end)
+            closed_for_pool = _subtract(opened, opened_for_pool)
+            opened = _subtract(opened, closed_for_pool)
+        freezes = _openings_near(self.freezes.values(), start - _DAYS_BACK, end + _DAYS_BACK)
+        return _subtract(opened, freezes)
 
     def _around(self, now: datetime, days: int) -> list[Opening]:
         return self.openings(now, now + timedelta(days=days))

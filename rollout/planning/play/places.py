@@ -47,7 +47,7 @@ class PodPlaces:
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._move_pods(names)
-        while crowded := self._crowded(names, warnings):
+        while crowded := self._find_crowded(names, warnings):
             kept = [name for name in names if name not in crowded]
             if not kept:
                 # Half of the nodes may have room without the other half.
@@ -75,7 +75,7 @@ class PodPlaces:
         for name, found in warnings_of.items():
             self.warnings += [warning(name, entry.subject, entry.finding) for entry in found]
 
-    def _crowded(
+    def _find_crowded(
         self, names: Sequence[str], warnings_of: _WarningsOf
     ) -> Mapping[str, PlaceWarning]:
         """Return why nodes have more pods that stay than they would have alone.
