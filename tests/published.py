@@ -16,7 +16,11 @@ from jsonschema import Draft202012Validator
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 LINES = frozenset({"apply", "journal"})
 # What a command prints with `-o json` where it is not the document of its own name.
-_OTHER_NAMES: Mapping[str, str] = {"resume": "apply", "operate": "apply"}
+_OTHER_NAMES: Mapping[str, str] = {
+    "resume": "apply",
+    "operate": "apply",
+    "rollback": "apply",
+}
 
 
 def document_of(arguments: Sequence[str]) -> str:

@@ -24,7 +24,9 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _MODULES = {
     "pause": "memory",
     "unpause": "memory",
+    "rollback": "apply",
     "release": "memory",
+    "hold": "memory",
     "evidence": "memory",
     "abort": "resume",
     "report": "history",

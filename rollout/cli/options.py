@@ -24,11 +24,22 @@ def option(default: T, help: str, metavar: str = "", *names: str, **others: Any)
     return declared
 
 
-def argument(default: Any, help: str, metavar: str, suggest: Suggestions | None = None) -> Any:
+def argument(
+    default: Any,
+    help: str,
+    metavar: str,
+    suggest: Suggestions | None = None,
+    parser: Callable[[str], str] | None = None,
+) -> Any:
     """Declare an argument of one command; with the default `...` it is required."""
     has_default = default not in (..., None, "")
     return typer.Argument(
-        default, metavar=metavar, help=help, show_default=has_default, autocompletion=suggest
+        default,
+        metavar=metavar,
+        help=help,
+        show_default=has_default,
+        autocompletion=suggest,
+        parser=parser,
     )
 
 

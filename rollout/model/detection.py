@@ -14,10 +14,11 @@ from rollout.model.json_text import read_json
 
 
 class Source(StrEnum):
-    """A source of `detect.sources`.
+    """What says whether a host needs a reboot.
 
     `COMMAND` is the operator's own command. `ANNOTATION` is on the Node; the others are asked on
-    the host.
+    the host. `ROLLBACK` is the only source of a rollback, and none of `detect.sources`: it says
+    which earlier version the host can boot.
     """
 
     UPDATE_ENGINE = "update-engine"
@@ -26,9 +27,12 @@ class Source(StrEnum):
     RPM_OSTREE = "rpm-ostree"
     BOOTC = "bootc"
     COMMAND = "command"
+    ROLLBACK = "rollback"
 
 
 DEFAULT_SOURCES = (Source.UPDATE_ENGINE,)
+UPDATE_SOURCES = tuple(source for source in Source if source is not Source.ROLLBACK)
+"""The sources that `detect.sources` may name."""
 
 
 class SourceAnswer(StrEnum):

@@ -231,13 +231,51 @@ class SourcesSilent(NodeFinding, frozen=True):
     lacks_engine: bool = False
 
 
+class OtherVersionRuns(NodeFinding, frozen=True):
+    """The host does not run the version of the rollback, so there is nothing to roll back."""
+
+    kind = ExclusionReason.NO_UPDATE
+    running: str
+    version: str
+
+
+class NoPreviousVersion(NodeFinding, frozen=True):
+    """The host cannot boot an earlier version; `answer` is what was found on it."""
+
+    kind = ExclusionReason.NO_PREVIOUS_VERSION
+    answer: str
+
+
+class PreviousVersionUnknown(NodeFinding, frozen=True):
+    """Which earlier version the host can boot is not known; `answer` says why.
+
+    `user` is the SSH user, who may lack the rights to find out.
+    """
+
+    kind = ExclusionReason.UNKNOWN_STATUS
+    answer: str
+    user: str
+
+
+class PreviousVersionChanged(NodeFinding, frozen=True):
+    """The host would go back to another version than the planned one."""
+
+    kind = ExclusionReason.NO_PREVIOUS_VERSION
+    planned: str
+    version: str
+
+
 class HeldVersion(NodeFinding, frozen=True):
-    """The version failed on `nodes`, last `at`; `nodes` is empty if all have succeeded since."""
+    """The version failed on `nodes`, last `at`; `nodes` is empty if all have succeeded since.
+
+    `by` is who holds it since then; empty if only its failures do.
+    """
 
     kind = ExclusionReason.VERSION_HELD
     version: str
     nodes: tuple[str, ...]
     at: str
+    by: str = ""
 
 
 class UncountedVersion(NodeFinding, frozen=True):

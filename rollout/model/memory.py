@@ -69,12 +69,14 @@ class NodeFailures:
 class VersionFailures:
     """The nodes on which a version failed, in that order, and when it last did.
 
-    `held_since` is empty if the version is not held.
+    `held_since` is empty if the version is not held. `held_by` is who has held it, with `rollout
+    hold` or a rollback; empty if its failures did.
     """
 
     nodes: tuple[str, ...]
     at: str
     held_since: str = ""
+    held_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.detection import Sign, Source, SourceAnswer, read_targets
+from rollout.model.detection import UPDATE_SOURCES, Sign, Source, SourceAnswer, read_targets
 from rollout.model.finding import (
     InvalidMark,
     MissingMark,
@@ -197,7 +197,7 @@ def requesting_annotations(node: Node, names: tuple[str, ...]) -> tuple[str, ...
     return tuple(name for name in names if node.annotations.get(name) == "true")
 
 
-_OTHERS = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
+_OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.UPDATE_ENGINE)
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:

@@ -42,6 +42,7 @@ class ExclusionReason(StrEnum):
     FAILED_RECENTLY = "failed-recently"
     UNPROVEN = "unproven"
     STILL_RUNNING = "still-running"
+    NO_PREVIOUS_VERSION = "no-previous-version"
 
     @property
     def is_trouble(self) -> bool:

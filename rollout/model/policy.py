@@ -146,6 +146,9 @@ class Policy:
     plan without it. `control_plane_selector` selects further control-plane nodes; empty for none.
     `exclude_from_load_balancers` is how many seconds before its drain a node leaves them; 0 for not
     at all. A node needs a reboot if any source in `detect` reports one.
+
+    `rollback`: the rollout takes the nodes that run this version back to their previous one; empty
+    if it reboots nodes for their updates.
     """
 
     max_unavailable: Count = Count(1)
@@ -171,6 +174,12 @@ class Policy:
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     courtesy: CourtesyPolicy = CourtesyPolicy()
+    rollback: str = ""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Return what hosts are asked: `detect`, or what a rollback goes by."""
+        return (Source.ROLLBACK,) if self.rollback else self.detect
 
     def failures_allowed(self, selected: int) -> int:
         """Return how many failed nodes end the rollout, at least 1."""

@@ -185,6 +185,7 @@ class RunResult:
       process.
     * `pods_to_move` had to leave the planned nodes; `evictions` were made in this process.
     * `resumable`: its record is still in the cluster, so that it can be continued.
+    * `rollback` is the version that a rollback was to leave; empty for updates.
     """
 
     finished: tuple[NodeResult, ...]
@@ -198,6 +199,7 @@ class RunResult:
     held: tuple[str, ...] = ()
     newly_held: tuple[str, ...] = ()
     resumable: bool = True
+    rollback: str = ""
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:
@@ -442,7 +444,10 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """A version failed on as many nodes as may fail: no more nodes start with it."""
+    """No more nodes start with a version: it failed on as many `nodes` as may fail.
+
+    `nodes` is empty if someone holds it, as a rollback does.
+    """
 
     version: str
     nodes: tuple[str, ...]

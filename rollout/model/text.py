@@ -153,6 +153,7 @@ _LONGEST_RUN = 63
 _LONGEST_OBJECT = 253
 _RUN = re.compile(r"[0-9a-z]+(?:-[0-9a-z]+)*")
 _VERSION = re.compile(r"[0-9A-Za-z][-+.:_~0-9A-Za-z]{0,127}")
+_VERSION_NUMBER = re.compile(r"\d{1,18}")
 _NUMBER = re.compile(r"(\d+)")
 _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 
@@ -160,6 +161,11 @@ _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 def capitalize(text: str) -> str:
     """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
     return text[:1].upper() + text[1:]
+
+
+def version_numbers(version: str) -> list[int]:
+    """Return the numbers in a version, in their order, for the comparison of similar versions."""
+    return [int(number) for number in _VERSION_NUMBER.findall(version)]
 
 
 def is_version(text: str) -> bool:

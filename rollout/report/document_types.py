@@ -29,6 +29,14 @@ class UnpauseReport(TypedDict):
     unattended: bool
 
 
+class HoldReport(TypedDict):
+    """Versions that were held."""
+
+    versions: Sequence[str]
+    by: str
+    at: str
+
+
 class ReleaseReport(TypedDict):
     """Failures that were forgotten."""
 

@@ -170,7 +170,14 @@ def consequence(plan: RolloutPlan) -> str:
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
     takes = f", in about {_in_words(seconds)}" if seconds else ""
-    return f"This drains and reboots {counted(plan.summary.nodes, 'node')}, {at_once}{takes}."
+    nodes = counted(plan.summary.nodes, "node")
+    version = printable(plan.policy.rollback)
+    if version:
+        return (
+            f"This holds {version}, and drains and reboots {nodes} to take them back from it,"
+            f" {at_once}{takes}."
+        )
+    return f"This drains and reboots {nodes}, {at_once}{takes}."
 
 
 def _most_at_once(wave: Wave) -> int:
@@ -196,7 +203,8 @@ def _heading(plan: RolloutPlan, where: str) -> str:
     versions = _versions(plan.nodes)
     change = f"   {versions[0]}" if len(versions) == 1 else ""
     cluster = printable(where or plan.cluster.server)
-    return f"{counted(plan.summary.nodes, 'node')} on {cluster}{change}"
+    what = "Rollback of " if plan.policy.rollback else ""
+    return f"{what}{counted(plan.summary.nodes, 'node')} on {cluster}{change}"
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
@@ -438,6 +446,9 @@ def no_nodes_text(plan: RolloutPlan) -> str:
     """Say that no node is planned; `Nothing to do` only if no node is left out by a problem."""
     in_trouble = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
+    if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
+        version = printable(plan.policy.rollback)
+        return f"Nothing to do: none of {counted(len(plan.excluded), 'node')} runs {version}."
     if not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
     lead = "No node is planned" if in_trouble else "Nothing to do: no node is planned"

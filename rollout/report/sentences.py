@@ -63,7 +63,8 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
             return f"{sign(event)} {brief_result(event)}"
         case VersionHeld():
             release = f"rollout release {shell_word(printable(event.version))}"
-            return f"{printable(event.message)}. Next: {release}"
+            lead = "Next" if event.nodes else "To end the hold"
+            return f"{printable(event.message)}. {lead}: {release}"
         case NodeRescued():
             return printable(f"{event.node}: {rescue_text(event.problem, event.output)}")
         case Notice():

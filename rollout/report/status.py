@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
+from rollout.model.finding import HeldVersion
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import detect_flag
@@ -389,4 +390,9 @@ def _remembered(
         if held:
             staged = sum(status.staged_version == version for status in statuses)
             sentence = f"{printable(capitalize(cause(held)))}; staged on {staged} of these."
-            yield FollowUp(sentence, f"rollout release {shell_word(version)}", lead=AFTER_THE_CAUSE)
+            release = f"rollout release {shell_word(version)}"
+            if isinstance(held, HeldVersion) and held.by:
+                # Someone wants it held, so ending the hold is not the next step.
+                yield FollowUp(f"{sentence} To end the hold: {release}")
+            else:
+                yield FollowUp(sentence, release, lead=AFTER_THE_CAUSE)

@@ -219,9 +219,8 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(_GO_ON, command)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
-        yield _Step(
-            f"the rollout has ended. {nodes} could not be rebooted now. Later", "rollout apply"
-        )
+        lead = f"the rollout has ended. {nodes} could not be rebooted now. Later"
+        yield _Step(lead, _start_command(result))
 
 
 def _has_only_deferred_left(result: RunResult) -> bool:
@@ -281,7 +280,13 @@ def _continue_command(result: RunResult) -> str:
     has_nodes_left = result.not_started or result.left_over
     if result.failed or (result.resumable and has_nodes_left):
         return "rollout resume"
-    return "rollout apply"
+    return _start_command(result)
+
+
+def _start_command(result: RunResult) -> str:
+    """Return the command that starts such a rollout again."""
+    version = result.rollback
+    return f"rollout rollback {shell_word(version)}" if version else "rollout apply"
 
 
 def _release_command(result: RunResult) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import assert_never
 
 from rollout.model import finding as findings
-from rollout.model.detection import Source
+from rollout.model.detection import UPDATE_SOURCES, Source
 from rollout.model.host import UpdateStanding
 from rollout.model.memory import NodeFailures
 from rollout.model.progress import Outcome
@@ -20,7 +20,9 @@ _MOST_NODES = 3
 _MOST_CHARACTERS = 60
 _DAY = 86_400
 _OTHER_VERSION = "another version of rollout may be working on it"
-_OTHER_SOURCES = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
+_OTHER_SOURCES = ", ".join(
+    source for source in UPDATE_SOURCES if source is not Source.UPDATE_ENGINE
+)
 
 
 @words.register
@@ -138,7 +140,33 @@ def _(finding: findings.SourcesSilent) -> Words:
 
 
 @words.register
+def _(finding: findings.OtherVersionRuns) -> Words:
+    running = finding.running or "an unknown version"
+    return Words(f"it runs {running}, not {finding.version}")
+
+
+@words.register
+def _(finding: findings.NoPreviousVersion) -> Words:
+    return Words(finding.answer)
+
+
+@words.register
+def _(finding: findings.PreviousVersionUnknown) -> Words:
+    rule = f"{finding.user} ALL=(root) NOPASSWD: ALL"
+    return Words(finding.answer, f"a rollback needs root on the host; in /etc/sudoers.d: {rule}")
+
+
+@words.register
+def _(finding: findings.PreviousVersionChanged) -> Words:
+    now = finding.version or "an unknown version"
+    return Words(f"it would go back to {now}, not to {finding.planned} as planned")
+
+
+@words.register
 def _(finding: findings.HeldVersion) -> Words:
+    if finding.by:
+        cause = f"version {finding.version} is held by {finding.by} since {finding.at}"
+        return Words(cause, _release(finding.version))
     nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _MOST_NODES)}"
     where = nodes if finding.nodes else "nodes that later succeeded"
     cause = (

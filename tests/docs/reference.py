@@ -98,11 +98,16 @@ def flags() -> str:
 
 
 def options() -> Iterable[tuple[str, Any]]:
-    """Every option with the words of its command."""
+    """Every option with the words of its command and the arguments that it requires."""
     for path, command in _commands("", root_command()):
+        required = [
+            one.metavar
+            for one in command.params
+            if one.param_type_name == "argument" and one.required
+        ]
         for parameter in command.params:
             if parameter.param_type_name == "option" and "--help" not in parameter.opts:
-                yield path, parameter
+                yield " ".join((path, *required)), parameter
 
 
 def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:

@@ -24,7 +24,13 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.explanation import Explanation
 from rollout.report import document_types, fleetlock, status, unfinished
 from rollout.report.doctor import DoctorReport
-from rollout.report.document_types import CheckReport, PauseReport, ReleaseReport, UnpauseReport
+from rollout.report.document_types import (
+    CheckReport,
+    HoldReport,
+    PauseReport,
+    ReleaseReport,
+    UnpauseReport,
+)
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import HistoryReport
 from rollout.report.host_keys import HostKeysReport
@@ -56,6 +62,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "report": RunReport,
     "pause": PauseReport,
     "unpause": UnpauseReport,
+    "hold": HoldReport,
     "release": ReleaseReport,
     "known-hosts": HostKeysReport,
     "inventory": (InventoryMeta, AllGroup, HostGroup),
@@ -75,6 +82,7 @@ TITLES: Mapping[str, str] = {
     "explain": "`rollout plan --explain NODE -o json`",
     "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
+    "hold": "`rollout hold VERSION -o json`",
     "inventory": "`rollout inventory --list`",
     "manifests": "`rollout manifests KIND -o json`",
     "fleetlock-status": "`rollout fleetlock status -o json`",

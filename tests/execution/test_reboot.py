@@ -490,6 +490,8 @@ def ostree(current: str, answer: SourceAnswer = SourceAnswer.NOT_NEEDED) -> Sign
         ostree("b" * 64, SourceAnswer.NEEDED),
         Sign(Source.REBOOT_REQUIRED, SourceAnswer.NOT_NEEDED),
         Sign(Source.COMMAND, SourceAnswer.NOT_NEEDED),
+        # What was before a host's previous version does not matter.
+        Sign(Source.ROLLBACK, SourceAnswer.NONE, current="b" * 64),
     ],
 )
 def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
@@ -506,6 +508,12 @@ def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NONE, "not known"), "not known", False),
         (Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"), "still exited with 0", False),
         (Sign(Source.COMMAND, SourceAnswer.NONE, "did not run"), "did not run", False),
+        (
+            Sign(Source.ROLLBACK, SourceAnswer.NEEDED, current="/dev/vda4"),
+            "/dev/vda4 is booted, not bbbbbbbbbbbb",
+            True,
+        ),
+        (Sign(Source.ROLLBACK, SourceAnswer.NONE, "not known"), "not known", False),
     ],
 )
 def test_a_sign_that_does_not_prove_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:

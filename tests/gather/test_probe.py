@@ -66,9 +66,10 @@ def answer(case: Mapping[str, Any]) -> CommandResult:
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.yaml")))
 def test_answer(name: str) -> None:
     case = load(name)
-    observation = parse_probe(
-        HOST, answer(case), Probe(tuple(map(Source, case.get("detect", DEFAULT_SOURCES))))
+    probe = Probe(
+        tuple(map(Source, case.get("detect", DEFAULT_SOURCES))), rollback=case.get("rollback", "")
     )
+    observation = parse_probe(HOST, answer(case), probe)
     if "failure" in case:
         assert isinstance(observation, ProbeFailure), observation
         assert {key: getattr(observation, key) for key in case["failure"]} == case["failure"]
@@ -100,7 +101,14 @@ def test_any_bytes_give_an_observation(stdout: bytes, stderr: bytes, status: int
     assert_showable(parse_probe(HOST, result, EVERYTHING))
 
 
-ASKED = ("reboot-required", "reboot-required-packages", "rpm-ostree", "rpm-ostree-lock", "command")
+ASKED = (
+    "reboot-required",
+    "reboot-required-packages",
+    "rpm-ostree",
+    "rpm-ostree-lock",
+    "command",
+    "other-slot",
+)
 
 
 SECTIONS = (*load("healthy")["sections"], *ASKED)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollout.errors import BlockedError
 from rollout.model.finding import HeldVersion, UncountedVersion
 from rollout.model.memory import (
     LATEST_VERSIONS,
@@ -19,6 +20,7 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
+from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection, why_maybe_held
 from rollout.planning.eligibility.memory import (
     EndedNode,
@@ -28,6 +30,7 @@ from rollout.planning.eligibility.memory import (
     resting_until,
     why_held,
     why_resting,
+    with_hold,
     with_pause,
     without_failures,
 )
@@ -175,6 +178,30 @@ def test_releases() -> None:
     assert without_failures(memory, versions=(), nodes=(), everything=True) == with_pause(
         NO_MEMORY, pause=Pause("ada")
     )
+
+
+def test_a_version_that_a_person_holds_stays_held_until_it_is_released() -> None:
+    held = with_hold(after(end("w-1")), BAD, by="ada", now=NOW)
+    assert why_held(held, BAD) == HeldVersion(BAD, ("w-1",), whole_second(NOW), "ada")
+    assert with_hold(held, BAD, by="eve", now=NOW + HOUR) == held
+    failed = after(end("w-2"), end("w-3"), memory=held)
+    assert failed.versions[BAD].nodes == ("w-1", "w-2", "w-3")
+    succeeded = [
+        end(name, outcome=Outcome.SUCCEEDED, phase=Phase.DONE, despite_hold=True)
+        for name in ("w-1", "w-2", "w-3")
+    ]
+    memory = after(*succeeded, memory=failed)
+    assert why_held(memory, BAD)
+    assert without_failures(memory, versions=[BAD], nodes=(), everything=False) == NO_MEMORY
+
+
+def test_no_version_is_held_that_could_not_be_remembered() -> None:
+    memory = NO_MEMORY
+    for number in range(MOST_VERSIONS - LATEST_VERSIONS):
+        memory = with_hold(memory, f"1.0.{number}", by="ada", now=NOW)
+    with pytest.raises(BlockedError, match="cannot be held: 90 other versions are"):
+        with_hold(memory, BAD, by="ada", now=NOW)
+    assert with_hold(memory, "1.0.0", by="ada", now=NOW) == memory
 
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:

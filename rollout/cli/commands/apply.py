@@ -1,4 +1,4 @@
-"""`rollout apply`."""
+"""`rollout apply` and `rollout rollback`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +11,15 @@ import typer
 
 from rollout.cli import consent
 from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, takes
-from rollout.cli.options import option
+from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import PLANNED, RULES, Given
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import MetricsSettings
 from rollout.cli.settings.standing import overruled
+from rollout.cli.settings.values import os_version
+from rollout.cli.suggestions import proven_versions
 from rollout.cli.terminal import say, show, warn
-from rollout.errors import UsageError
+from rollout.errors import ExitCode, UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
 _DRY_RUN = option(
     None, "Do not change anything: none, client or server, as in kubectl [server]", "MODE"
+)
+_ROLLED_BACK = argument(
+    ...,
+    "Version to leave, as rollout status shows it.",
+    "VERSION",
+    proven_versions,
+    parser=os_version,
 )
 # --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
@@ -63,17 +72,51 @@ def apply(
       rollout apply --dry-run=server
       rollout apply --yes -o json > run.jsonl
     """
+    file = _one_file(file, filename)
+    asks = not (yes or file is not None or _is_rehearsal(dry_run))
+    if asks:
+        consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
+    raise typer.Exit(_run(_request(settings, file), asks=asks, dry_run=dry_run))
+
+
+@takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES)
+def rollback(
+    settings: Given,
+    version: str = _ROLLED_BACK,
+    yes: bool = YES,
+    dry_run: DryRun | None = _DRY_RUN,
+) -> None:
+    """Take the nodes that run a version back to their previous one, and hold the version.
+
+    Cordons, drains, reboots, verifies and uncordons each node, as apply does. Leaves out nodes that
+    have no earlier version to boot. No rollout takes the version again until you release it.
+
+    \b
+    Examples:
+      rollout rollback 4081.2.1 --max-unavailable 3
+      rollout rollback 4081.2.1 --node worker-2 --dry-run=server
+    """
+    from rollout.cli.stages.request import fresh_request
+
+    asks = not (yes or _is_rehearsal(dry_run))
+    if asks:
+        consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
+    request = fresh_request(settings, rollback=version)
+    raise typer.Exit(_run(request, asks=asks, dry_run=dry_run))
+
+
+def _is_rehearsal(dry_run: DryRun | None) -> bool:
+    return dry_run in (DryRun.CLIENT, DryRun.SERVER)
+
+
+def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, refusals
     from rollout.cli.stages.lock import lock_watch_unless_held
     from rollout.cli.stages.prepare import prepare_fresh
 
-    file = _one_file(file, filename)
-    is_rehearsal = dry_run in (DryRun.CLIENT, DryRun.SERVER)
-    asks = not (yes or file is not None or is_rehearsal)
-    if asks:
-        consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
-    request = _request(settings, file)
+    settings = request.settings
+    is_rehearsal = _is_rehearsal(dry_run)
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = cluster.connect(settings)
     api = connections.api
@@ -86,14 +129,14 @@ def apply(
         _show(fresh, api, may_decline=may_decline)
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
-            raise typer.Exit(execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER))
+            return execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER)
         if asks:
             _ask(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        raise typer.Exit(execute.exit_code(execution, execute.run_and_show(execution)))
+        return execute.exit_code(execution, execute.run_and_show(execution))
 
 
 @contextmanager
@@ -160,7 +203,8 @@ def _ask(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
     if prepared.plan.waves:
-        question = f"Reboot {counted(prepared.plan.summary.nodes, 'node')} of {place}"
+        verb = "Roll back" if prepared.plan.policy.rollback else "Reboot"
+        question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} of {place}"
         consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
     elif prepared.defers_own_node:
         consent.ask("Mark the node under this process for the next run")

@@ -17,7 +17,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.values import future_time, node_name, one_line
+from rollout.cli.settings.values import future_time, node_name, one_line, os_version
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
@@ -35,9 +35,14 @@ from rollout.model.policy import Selection
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, evidence_of
-from rollout.planning.eligibility.memory import with_pause, without_abort, without_failures
+from rollout.planning.eligibility.memory import (
+    with_hold,
+    with_pause,
+    without_abort,
+    without_failures,
+)
 from rollout.ports import ClusterApi
-from rollout.report.document_types import PauseReport, ReleaseReport, UnpauseReport
+from rollout.report.document_types import HoldReport, PauseReport, ReleaseReport, UnpauseReport
 
 _NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_names)
 _STILL_STOPPED = """\
@@ -200,6 +205,42 @@ def _nodes_to_change(
 
 
 @takes("cluster")
+def hold(
+    settings: Given,
+    version: list[str] = argument(
+        ...,
+        "Versions, as rollout status shows them.",
+        "VERSION",
+        proven_versions,
+        parser=os_version,
+    ),
+) -> None:
+    """Keep rollouts from rebooting nodes into these versions, until you release them.
+
+    Nodes that already run a version keep it: rollout rollback takes them back. Nodes in flight are
+    returned if their reboot has not been requested.
+
+    \b
+    Examples:
+      rollout hold 4081.2.1
+    """
+    versions = tuple(dict.fromkeys(version))
+    by = wiring.operator()
+    now = wiring.now()
+
+    def held(memory: Memory) -> Memory:
+        for name in versions:
+            memory = with_hold(memory, name, by=by, now=now)
+        return memory
+
+    _change_memory(settings, held)
+    document = HoldReport(versions=versions, by=by, at=whole_second(now))
+    end_command = f"rollout release {' '.join(map(shell_word, versions))}"
+    text = f"Held: {shortened(versions)}. Rollouts leave its nodes out.\nEnd it:\n    {end_command}"
+    settings.output.show(document, lambda: text, is_prose=True)
+
+
+@takes("cluster")
 def release(
     settings: Given,
     version: list[str] | None = argument(
@@ -210,7 +251,7 @@ def release(
     ),
     all: bool = option(False, "Clear all recorded failures"),
 ) -> None:
-    """Release a version that is held because it failed on too many nodes.
+    """Release a version that is held: by hand, by a rollback, or because it failed on nodes.
 
     The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets
     the stored failures and pauses if they are unreadable.

@@ -9,7 +9,7 @@ from rollout.adapters.local_files import check_target, output_file
 from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, Given
-from rollout.cli.settings.values import future_time, node_name
+from rollout.cli.settings.values import future_time, node_name, os_version
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 
@@ -30,6 +30,12 @@ _FINISH_BY = option(
 _SNAPSHOT = option(
     None, "Save the input of the plan, for rollout lab up --like", "FILE", parser=output_file
 )
+_ROLLBACK = option(
+    None,
+    "Plan the rollback of the nodes that run this version",
+    "VERSION",
+    parser=os_version,
+)
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
 
 
@@ -45,6 +51,7 @@ def plan(
     finish_by: str | None = _FINISH_BY,
     snapshot: Path | None = _SNAPSHOT,
     anonymous: bool = _ANONYMOUS,
+    rollback: str | None = _ROLLBACK,
 ) -> None:
     """Show what apply would do, or show a saved plan. Changes nothing.
 
@@ -52,7 +59,6 @@ def plan(
 
     \b
     Examples:
-      rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
@@ -61,12 +67,12 @@ def plan(
     from rollout.cli.stages.request import fresh_request
 
     if file is not None:
-        if any((out, markdown, detailed_exitcode, explain, finish_by, snapshot)):
+        if any((out, markdown, detailed_exitcode, explain, finish_by, snapshot, rollback)):
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         preview.show_saved(file, settings)
         return
     # Errors in flags come before the first request.
-    request = fresh_request(settings)
+    request = fresh_request(settings, rollback=rollback or "")
     date = _finish_date(finish_by, settings)
     if anonymous and snapshot is None:
         raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
@@ -78,7 +84,7 @@ def plan(
         preview.show_explanation(node_name(explain), request, inputs)
         return
     made = preview.make_preview(inputs, date, settings.nodes.allow)
-    run_command = preview.apply_command(settings, out, made.finish) if made.is_runnable else ""
+    run_command = preview.run_command(request, out, made.finish) if made.is_runnable else ""
     preview.show_preview(
         connections.api, request, inputs.snapshot, made=made, run_command=run_command
     )

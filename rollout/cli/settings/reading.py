@@ -40,6 +40,7 @@ PATIENCE = (
 # The flags of the commands that messages name, besides those of the cluster and its hosts.
 _FLAGS_OF_COMMAND = {
     "apply": RULES,
+    "rollback": RULES,
     "plan": RULES,
     "doctor": RULES,
     "status": SELECTION,

@@ -182,7 +182,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
 def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
     """Return the settings that lack a command which the policy needs."""
     missing: list[str] = []
-    if Source.COMMAND in policy.detect and not settings.detect.command:
+    if Source.COMMAND in policy.sources and not settings.detect.command:
         missing.append("detect.command")
     if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
         missing.append("reboot.command")

@@ -51,7 +51,7 @@ from rollout.cli.settings.values import (
     setting,
     settings_of,
 )
-from rollout.model.detection import DEFAULT_SOURCES, Source
+from rollout.model.detection import DEFAULT_SOURCES, UPDATE_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.marks import LEASE_NAMESPACE
@@ -148,7 +148,7 @@ class NodesSettings(SettingsTable):
 class DetectSettings(SettingsTable):
     """How to detect that a node needs a reboot."""
 
-    sources: tuple[Source, ...] = setting(
+    sources: tuple[Annotated[Source, Setting("VALUE", words=UPDATE_SOURCES)], ...] = setting(
         DEFAULT_SOURCES,
         "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed"
         " on the Node), reboot-required (the file in /run), rpm-ostree (a staged deployment),"

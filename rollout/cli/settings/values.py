@@ -28,6 +28,7 @@ from rollout.model.gates import is_matcher
 from rollout.model.object_reference import ObjectReference
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import check_label_name, parse_selector
+from rollout.model.text import is_version
 from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility import windows
 
@@ -88,6 +89,13 @@ def node_name(value: str) -> str:
     for prefix in NODE_PREFIXES:
         if value.startswith(prefix):
             return value.removeprefix(prefix)
+    return value
+
+
+def os_version(value: str) -> str:
+    """`ValueError` if it is not the version of an operating system."""
+    if not is_version(value):
+        raise ValueError(f"{value!r} is not a version. Write it as rollout status shows it.")
     return value
 
 

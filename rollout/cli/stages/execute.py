@@ -233,7 +233,8 @@ def report_nothing_done(execution: Execution) -> RunResult:
     prepared = execution.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
-    result = RunResult((), excluded=prepared.plan.excluded)
+    plan = prepared.plan
+    result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
     with _notifications(execution) if result.not_done else nullcontext() as notifier:
         observers = _present(execution.metrics, lines, notifier)

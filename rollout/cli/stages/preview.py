@@ -113,11 +113,14 @@ def finish_text(finish: Finish, date: datetime) -> str:
     return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
 
 
-def apply_command(settings: Given, out: Path | None, finish: Finish | None) -> str:
+def run_command(request: Request, out: Path | None, finish: Finish | None) -> str:
+    """Return the command that runs the plan, which `out` may hold."""
     if out is not None:
         return f"rollout apply {shell_word(str(out))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
-    return settings.repeated("rollout apply") + limit
+    rollback = request.policy.rollback
+    command = f"rollout rollback {shell_word(rollback)}" if rollback else "rollout apply"
+    return request.settings.repeated(command) + limit
 
 
 def show_preview(

@@ -1,6 +1,6 @@
 """What a command is asked to do: which nodes, by which rules, and where those come from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollout.cli.settings.reading import Given
@@ -57,9 +57,15 @@ class Request:
 
     @property
     def probe(self) -> Probe:
-        return Probe(self.policy.detect, self.settings.detect.command)
+        policy = self.policy
+        command = self.settings.detect.command
+        return Probe(policy.sources, command, rollback=policy.rollback)
 
 
-def fresh_request(settings: Given) -> Request:
-    """`UsageError` for settings that contradict each other."""
-    return Request(settings, selection_of(settings), policy_of(settings))
+def fresh_request(settings: Given, *, rollback: str = "") -> Request:
+    """Return a request by these settings, to update nodes or to roll this version back.
+
+    `UsageError` for settings that contradict each other.
+    """
+    policy = replace(policy_of(settings), rollback=rollback)
+    return Request(settings, selection_of(settings), policy)

@@ -12,13 +12,12 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
-from rollout.model.text import capitalize, counted, grouped, printable
+from rollout.model.text import capitalize, counted, grouped, printable, shell_word
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence, file_text
 from rollout.report.unfinished import heading
 
-_WHOLE_PLAN = "rollout plan -o wide"
 # Terminal lines that the question takes, and the least that the plan above it gets.
 _QUESTION_LINES = 6
 _LEAST_LINES = 8
@@ -28,7 +27,9 @@ def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
     origin = run.request.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.request.settings.output.width)
-    return plan_text(run, snapshot, place, _WHOLE_PLAN)
+    rollback = run.request.policy.rollback
+    plan = f"rollout plan --rollback {shell_word(rollback)}" if rollback else "rollout plan"
+    return plan_text(run, snapshot, place, f"{plan} -o wide")
 
 
 def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:

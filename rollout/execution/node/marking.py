@@ -47,7 +47,7 @@ from rollout.ports import ClusterApi
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These sources name the version or deployment that the reboot must bring.
-_WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC})
+_WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK})
 
 Change = Callable[[Node], Patch | None]
 """Returns what to write on a Node, None for nothing."""

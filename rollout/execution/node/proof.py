@@ -22,6 +22,7 @@ from rollout.execution.base.live_view import watch_node, watch_node_pods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready
+from rollout.execution.node.rollback import prove_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.cluster.snapshot import read_daemon_sets
 from rollout.gather.hosts.polling import observe
@@ -43,8 +44,12 @@ _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 # How often to check what no watch shows, such as deadlines and deleted DaemonSets.
 _TICK = 5.0
-_ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND})
+_ON_HOST = frozenset(
+    {Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND, Source.ROLLBACK}
+)
 _FINALIZED = "journalctl -b -1 -u ostree-finalize-staged on the host"
+# What the proofs of these sources call a system.
+_NOUNS = {Source.RPM_OSTREE: "deployment ", Source.BOOTC: "image "}
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
 _SEE = {
     Source.ANNOTATION: ("its agent's logs",),
@@ -72,6 +77,9 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
     `NodeFailure` if a source does not show it in time.
     """
     targets = progress.targets
+    if Source.ROLLBACK in targets:
+        target = targets[Source.ROLLBACK]
+        prove_rollback(context.planned, progress.staged_version, progress.boot, target=target)
     if not targets or Source.UPDATE_ENGINE in targets:
         version = targets.get(Source.UPDATE_ENGINE, progress.staged_version)
         prove_version(context.planned, version, progress.boot)
@@ -132,14 +140,13 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
     match sign.source:
-        case Source.RPM_OSTREE | Source.BOOTC:
+        case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
             if not sign.current:
                 return MissingProof(sign.source, sign.detail)
             if sign.current == target:
                 return None
-            noun = "deployment" if sign.source is Source.RPM_OSTREE else "image"
-            booted = short_checksum(sign.current)
-            why = f"{noun} {booted} is booted, not {short_checksum(target)}"
+            noun = _NOUNS.get(sign.source, "")
+            why = f"{noun}{_short(sign.current)} is booted, not {_short(target)}"
             return MissingProof(sign.source, why, is_final=True)
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
@@ -152,6 +159,11 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             raise AssertionError("these are proven without asking the host")
         case _:
             assert_never(sign.source)
+
+
+def _short(system: str) -> str:
+    """Return the start of a checksum, or the whole name of a partition."""
+    return system if system.startswith("/") else short_checksum(system)
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:

@@ -16,6 +16,7 @@ from rollout.errors import (
 from rollout.execution.node.failures import NO_ANSWER_HINT, NodeFailure
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
+from rollout.gather.hosts.rollback_command import rollback_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
@@ -107,13 +108,14 @@ class RolloutHosts:
         return self.shell.attending(hosts)
 
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
+        reboot = self.reboot_command
         return SshHost(
             host=self.by_node[planned.name],
             planned=planned,
             shell=RememberingShell(self.shell),
             probe_timeout=self.probe_timeout,
-            reboot_command=self.reboot_command,
-            probe=Probe(policy.detect, self.detect_command),
+            reboot_command=rollback_command(reboot) if policy.rollback else reboot,
+            probe=Probe(policy.sources, self.detect_command, rollback=policy.rollback),
         )
 
 

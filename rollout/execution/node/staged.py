@@ -11,7 +11,9 @@ from rollout.errors import StepError
 from rollout.execution.node.context import NodeContext, at_version
 from rollout.execution.node.failures import NotStartedError, WithheldError
 from rollout.execution.node.marking import mark_staged
+from rollout.execution.node.rollback import changed_target
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Source
+from rollout.model.finding import NoPreviousVersion
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Phase
 
@@ -33,6 +35,9 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
 def check_staged(context: NodeContext, detection: Detection) -> None:
     is_told = not detection.unanswered
     if context.planned.staged and is_told and not detection.needs_reboot:
+        if context.policy.rollback:
+            details = (sign.detail for sign in detection.signs)
+            raise WithheldError(finding=NoPreviousVersion("; ".join(details)))
         by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
         gone = "no source reports a pending reboot any more"
         if by_engine:
@@ -54,6 +59,9 @@ def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -
     """
     before = context.planned.staged_version
     now = detection.version
+    changed = changed_target(context, now)
+    if changed:
+        raise WithheldError(finding=changed)
     staged = at_version(context, now)
     context.step(
         phase,

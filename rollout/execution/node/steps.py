@@ -35,6 +35,7 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, last_look
 from rollout.execution.node.rejoin import after_rejoin
 from rollout.execution.node.rescue import await_boot_or_rescue
+from rollout.execution.node.rollback import changed_target, undoing_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
@@ -96,7 +97,7 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
         Phase.DRAINING: _drain,
         Phase.DRAINED: partial(_reboot, host),
         Phase.REBOOTING: partial(_prove_boot, host),
-        Phase.BOOTED: _prove_ready,
+        Phase.BOOTED: partial(_prove_ready, host),
         Phase.READY: partial(_finish, host),
     }
 
@@ -164,6 +165,9 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     context_of_staged = at_version(context, staged_version)
     # Objections to the planned version are checked by the rollout and at the cordon.
     if staged_version != context.planned.staged_version:
+        changed = changed_target(context, staged_version)
+        if changed:
+            raise NotStartedError(finding=changed)
         objection = context.engine.objection_to_version(context_of_staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
@@ -304,7 +308,8 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
-        ask_for_reboot(context, host, progress.targets)
+        with undoing_rollback(context, host):
+            ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
@@ -314,7 +319,8 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     try:
-        boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
+        with undoing_rollback(context, host):
+            boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
@@ -334,12 +340,13 @@ def drain_again(context: NodeContext, progress: Progress, refilled: RefilledErro
     return counted.move(Edge.REFILLED)
 
 
-def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
+def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     def act() -> None:
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    after_rejoin(context, progress, Phase.BOOTED, act)
+    with undoing_rollback(context, host):
+        after_rejoin(context, progress, Phase.BOOTED, act)
     return progress.move(Edge.READY)
 
 
@@ -349,7 +356,8 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         after_reboot(context, progress.boot)
         return succeed(context, progress)
 
-    return after_rejoin(context, progress, Phase.READY, act)
+    with undoing_rollback(context, host):
+        return after_rejoin(context, progress, Phase.READY, act)
 
 
 def after_reboot(context: NodeContext, boot: BootFacts) -> None:

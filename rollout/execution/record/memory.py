@@ -30,7 +30,14 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, all_paused, note_end, why_held
+from rollout.planning.eligibility.memory import (
+    EndedNode,
+    NodeEnd,
+    all_paused,
+    note_end,
+    why_held,
+    with_hold,
+)
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
@@ -177,6 +184,16 @@ class RunMemory:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
+
+    def hold(self, version: str, by: str) -> None:
+        """Hold a version before anything starts; raises `ApiError` if that cannot be stored."""
+        change = partial(with_hold, version=version, by=by, now=self._now)
+        self.check_may_act()
+        memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))
+        self.expire()
+        held = why_held(memory, version)
+        if held:
+            self.report.tell(VersionHeld(self.report.now, version, (), cause(held)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
         version = planned.staged_version

@@ -17,6 +17,7 @@ from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
+from rollout.execution.node.rollback import undo_rollback
 from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_planned_boot
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -25,6 +26,7 @@ from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.unfinished import MarkedNode, Unfinished, read_unfinished, stranded
 from rollout.execution.rollout.ledger import Aborted
+from rollout.model.detection import Source
 from rollout.model.fleetlock import NO_SLOTS
 from rollout.model.memory import Pause
 from rollout.model.policy import Policy
@@ -183,6 +185,7 @@ class _Undoing:
             self._check_stop()
             if marked.phase not in BEFORE_REBOOT:
                 self._wait_until_safe(task)
+                self._undo_rollback(task)
             version = self._version_now(task)
             follow(marked.phase, Edge.RETURNED)
             return_node(task, Outcome.ABORTED, version)
@@ -250,6 +253,14 @@ class _Undoing:
                 )
                 self.cluster.clock.wait(self.stop, min(_PAUSE, deadline.remaining))
                 self._check_stop()
+
+    def _undo_rollback(self, task: NodeTask) -> None:
+        """Have the host of a rollback boot what it runs; `StepError` if that fails."""
+        if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
+            return
+        trouble = undo_rollback(self._host(task))
+        if trouble:
+            raise StepError(trouble)
 
     def _check_stop(self) -> None:
         if self.stop.is_due:

@@ -102,6 +102,8 @@ class Rollout:
     def carry_out(self, *, is_new: bool) -> RunResult:
         """Run all waves. The record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
+        if self.plan.policy.rollback:
+            self.engine.memory.hold(self.plan.policy.rollback, self.holder)
         self._begin_record(is_new=is_new)
         if not self.unattended:
             self.engine.memory.begin_by_hand()
@@ -370,6 +372,7 @@ class Rollout:
             held=memory.held_among(waiting),
             newly_held=memory.newly_held,
             resumable=resumable,
+            rollback=self.plan.policy.rollback,
         )
 
 

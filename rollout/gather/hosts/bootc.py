@@ -72,7 +72,7 @@ def _sign_of(status: _HostStatus) -> Sign:
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
-    kept = None if status.rollback_queued else _image(status.rollback)
+    kept = _image(status.rollback)
     sign = Sign(
         Source.BOOTC,
         SourceAnswer.NOT_NEEDED,

@@ -16,6 +16,7 @@ from rollout.gather.hosts.answer import (
 )
 from rollout.gather.hosts.checks import unit_state, update_checks
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
+from rollout.gather.hosts.rollback import rollback_sign
 from rollout.gather.hosts.shutdown import (
     RUNNING,
     inhibition,
@@ -25,7 +26,7 @@ from rollout.gather.hosts.shutdown import (
 )
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, refusal, sudo_fix, sudo_problem, wants_password
-from rollout.model.detection import Source
+from rollout.model.detection import Sign, Source
 from rollout.model.host import (
     Host,
     HostFacts,
@@ -106,7 +107,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
         locksmithd_active=False,
         may_reboot=True,
         sources=probe.sources,
-        signs=host_signs(answers, complaints, probe.sources),
+        signs=_signs(answers, complaints, probe, boot.version),
     )
 
 
@@ -119,6 +120,15 @@ _SHELL_HINT = (
     "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{}"
     " true"
 )
+
+
+def _signs(
+    answers: Mapping[str, str], complaints: Mapping[str, str], probe: Probe, running: str
+) -> tuple[Sign, ...]:
+    if Source.ROLLBACK in probe.sources:
+        sign = rollback_sign(answers, complaints, running=running, unwanted=probe.rollback)
+        return (sign,)
+    return host_signs(answers, complaints, probe.sources)
 
 
 def _update_status(
@@ -143,6 +153,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = parse_assignments(answers.get("os-release", ""))
+    running = running_version(os_release)
     wants_a_password = wants_password(answers.get("sudo-rules", ""))
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     reboot_refusal = ""
@@ -157,7 +168,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         host=host,
         update=update,
         os_id=word(os_release.get("ID", "")),
-        running_version=running_version(os_release),
+        running_version=running,
         group=word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
@@ -170,7 +181,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
-        signs=host_signs(answers, complaints, probe.sources),
+        signs=_signs(answers, complaints, probe, running),
         users=parse_logins(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
         units=(engine, unit_state(answers, complaints, "locksmithd")),

@@ -55,6 +55,10 @@ run() {{
   if command -v timeout >/dev/null 2>&1; then timeout "$@" </dev/null
   else shift; "$@" </dev/null; fi
 }}
+root() {{
+  if [ "$(id -u)" = 0 ]; then run "$@"
+  else seconds=$1; shift; run "$seconds" sudo -n "$@"; fi
+}}
 ask() {{
   mark "$1"; shift
   answer=$(run "$@"); code=$?
@@ -151,6 +155,22 @@ mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
+# What a rollback boots: on Flatcar the other USR partition, and the version on it. The mount is
+# read-only, like that of update_engine after an update, and in a mount namespace of its own: it
+# ends with the command, whatever happens. `cgpt find` prints a line for each USR partition.
+_OTHER_SLOT = r"""
+mark other-slot
+if command -v cgpt >/dev/null 2>&1; then
+  booted=$(rootdev -s /usr)
+  other=$(root 5 cgpt find -t flatcar-usr | grep -vxF "$booted")
+  printf 'BOOTED=%s\nOTHER=%s\n' "$booted" "$other"
+  root 5 cgpt show "$other"
+  root 9 unshare --mount sh -c 'mount -o ro "$1" /mnt && cat /mnt/lib/os-release' sh "$other"
+fi
+""".strip()
+# A further system adds its part here, and its commands to the module `rollback_command`.
+_ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_ENGINE}"
+
 _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
 _ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_SINCE} update-engine.service"
@@ -169,11 +189,16 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked. `detect_command` is the operator's; `units` adds those for doctor."""
+    """What a host is asked.
+
+    `detect_command` is the operator's; `units` adds those for doctor. `rollback` is the version
+    that a rollback leaves, empty without one; it is no part of the command.
+    """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
     units: bool = False
+    rollback: str = ""
 
     @property
     def command(self) -> str:
@@ -200,6 +225,7 @@ class Probe:
             Source.BOOTC: _BOOTC,
             Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.detect_command)),
             Source.UPDATE_ENGINE: _ENGINE,
+            Source.ROLLBACK: _ROLLBACK,
         }
         return tuple(text for source, text in parts.items() if source in self.sources)
 

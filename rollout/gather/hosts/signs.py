@@ -101,7 +101,7 @@ Sections = Mapping[str, str]
 _VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
-_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _NOT_RUN = 126
 _BY_SIGNAL = 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
@@ -111,7 +111,7 @@ _LOCKED = (
 )
 
 
-class _Deployment(msgspec.Struct, frozen=True):
+class Deployment(msgspec.Struct, frozen=True):
     """A deployment in rpm-ostree's status. Its `version` may be absent."""
 
     checksum: str
@@ -122,7 +122,7 @@ class _Deployment(msgspec.Struct, frozen=True):
 
 
 class _RpmOstreeStatus(msgspec.Struct, frozen=True):
-    deployments: tuple[_Deployment, ...]
+    deployments: tuple[Deployment, ...]
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
@@ -157,26 +157,36 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
 
 def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.RPM_OSTREE
-    section = stdout.get("rpm-ostree", "")
-    if exit_status(section) == NOT_FOUND:
+    if exit_status(stdout.get("rpm-ostree", "")) == NOT_FOUND:
         return Sign(source, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
-    try:
-        # The exit status follows the document.
-        document, _, _ = section.rpartition(f"\n{EXIT_MARKER}")
-        status = msgspec.json.decode(document, type=_RpmOstreeStatus)
-    except (msgspec.MsgspecError, RecursionError):
-        why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
-        return Sign(source, SourceAnswer.NONE, f"rpm-ostree did not respond: {why}")
+    deployments = read_deployments(stdout)
+    if deployments is None:
+        return Sign(source, SourceAnswer.NONE, rpm_ostree_silence(stderr))
     has_lock_file = stdout.get("rpm-ostree-lock", "") == "locked"
-    return _sign_of_deployments(status.deployments, has_lock_file=has_lock_file)
+    return _sign_of_deployments(deployments, has_lock_file=has_lock_file)
 
 
-def _sign_of_deployments(deployments: Sequence[_Deployment], *, has_lock_file: bool) -> Sign:
+def read_deployments(stdout: Sections) -> tuple[Deployment, ...] | None:
+    """Return the deployments of the probe, the one that boots next first; None without a status."""
+    # The exit status follows the document.
+    document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
+    try:
+        return msgspec.json.decode(document, type=_RpmOstreeStatus).deployments
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def rpm_ostree_silence(stderr: Sections) -> str:
+    why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
+    return f"rpm-ostree did not respond: {why}"
+
+
+def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bool) -> Sign:
     """Return the sign of the staged deployment, which a file or its own status may lock."""
     source = Source.RPM_OSTREE
     booted_checksum = ""
     for item in deployments:
-        if item.booted and _CHECKSUM.fullmatch(item.checksum):
+        if item.booted and CHECKSUM.fullmatch(item.checksum):
             booted_checksum = item.checksum
             break
     if not booted_checksum:
@@ -186,7 +196,7 @@ def _sign_of_deployments(deployments: Sequence[_Deployment], *, has_lock_file: b
         return Sign(
             source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted_checksum
         )
-    if not _CHECKSUM.fullmatch(staged.checksum):
+    if not CHECKSUM.fullmatch(staged.checksum):
         return Sign(
             source,
             SourceAnswer.NONE,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
+from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND, rollback_command
 from rollout.lab.hosts.engine import os_release
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.hosts.session import (
@@ -26,6 +27,7 @@ from rollout.lab.hosts.session import (
     files_below,
     read_file,
 )
+from rollout.lab.hosts.slots import boot_other, boot_running, other_slot
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _PROBE_TOOL: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
@@ -209,6 +211,7 @@ _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]
     "zincati": _zincati,
     "may-reboot": _may_reboot,
     "users": _users,
+    "other-slot": other_slot,
 }
 
 
@@ -240,6 +243,9 @@ _IF_SAME_BOOT: Final = re.compile(
 _AS_ROOT: Final = re.compile(r"as_root\(\) \{.*?\n?\};\s*")
 _REBOOT: Final = re.compile(r'\s*if \[ "\$\(id -u\)" = 0 \]; then (.*); else (sudo -n .*); fi')
 _UNITS: Final = re.compile(r"for unit in ([^;]*); do\n.*is-enabled.*is-active.*done\n?", re.DOTALL)
+_ROLLBACK: Final = re.compile(
+    re.escape(rollback_command("REBOOT")).replace("REBOOT", "(.*)"), re.DOTALL
+)
 _VARIABLE: Final = re.compile(r"\$([A-Z_]+)")
 _OPERATORS: Final = ("", ";", "&&", "||")
 _OPERATOR_CHARACTERS: Final = ";&|<>()\n"
@@ -289,6 +295,18 @@ async def _run_as_root(session: ShellSession, match: re.Match[str]) -> CommandOu
     return await answer(session, script.replace("as_root ", prefix))
 
 
+async def _roll_back(session: ShellSession, match: re.Match[str]) -> CommandOutput:
+    chosen = await boot_other(session)
+    if chosen.status:
+        return chosen
+    rebooted = await answer(session, match[1])
+    return CommandOutput(rebooted.status, chosen.out + rebooted.out, chosen.err + rebooted.err)
+
+
+async def _undo_rollback(session: ShellSession, _match: re.Match[str]) -> CommandOutput:
+    return await boot_running(session)
+
+
 async def _show_units(session: ShellSession, match: re.Match[str]) -> CommandOutput:
     """Return the states of units in the form that the playbook for new hosts uses."""
     out = ""
@@ -305,6 +323,8 @@ _SCRIPTS: Final = (
     (_SHELL, _run_in_shell),
     (_IF_SAME_BOOT, _run_if_same_boot),
     (_REBOOT, _reboot),
+    (_ROLLBACK, _roll_back),
+    (re.compile(re.escape(BOOT_RUNNING_COMMAND)), _undo_rollback),
     (_AS_ROOT, _run_as_root),
     (_UNITS, _show_units),
 )

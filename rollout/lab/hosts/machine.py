@@ -183,10 +183,12 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     from then on. `address_of` names the host whose address the kubelet reports as its own. `files`
     exist from the start, and `boot_files` are written by every boot. `commands` are answers to
     lines that the lab does not know. `agent`: FLUO's agent runs and withdraws its reboot request
-    after a reboot. `units` (such as `update-engine.service`) do not run.
+    after a reboot. `units` (such as `update-engine.service`) do not run. `previous` is the version
+    on the other partition or deployment.
     """
 
     version: str | None = None
+    previous: str | None = None
     update: Update | None = None
     locksmithd: bool | None = None
     cordoned: bool | None = None
@@ -224,7 +226,8 @@ class Machine:
 
     `machine_id` (32 hex digits) never changes, and `boot_id` (a UUID) changes with each boot.
     `observers` are called in order. `run_as_root` has the commands that sudo allowed.
-    `previous_version` is what ran before the last update, empty if there was none.
+    `previous_version` is the one beside the running one, empty without one. `booted_slot` is 0 or
+    1; the other one boots next if it holds a staged update, or if `boots_other`.
     """
 
     def __init__(
@@ -253,7 +256,9 @@ class Machine:
         self.run_as_root: list[str] = []
         self.units = Units(settings)
         self.os_version = settings.version or _VERSION
-        self.previous_version = ""
+        self.previous_version = settings.previous or ""
+        self.booted_slot = 0
+        self.boots_other = False
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
         self.background: set[asyncio.Task[object]] = set()
@@ -320,11 +325,8 @@ class Machine:
         self.boot_id = self._new_boot_id()
         self.booted_at = self.clock.now()
         staged = self.engine.staged or self.os_version
-        before = self.os_version
         if self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files:
-            self.os_version = staged
-        if self.os_version != before:
-            self.previous_version = before
+            self._boot_next_slot()
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
             checked = int(self.booted_at.timestamp())
@@ -333,6 +335,15 @@ class Machine:
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}
         self._notify(HostEvent.UP)
+
+    def _boot_next_slot(self) -> None:
+        other = self.engine.staged or (self.previous_version if self.boots_other else "")
+        if not other:
+            return
+        self.previous_version = self.os_version
+        self.os_version = other
+        self.booted_slot = 1 - self.booted_slot
+        self.boots_other = False
 
     def attempt_update(self) -> None:
         """Check for an update, and install it step by step if there is one."""

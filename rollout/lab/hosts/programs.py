@@ -13,6 +13,7 @@ from typing import Final
 from rollout.lab.hosts.faults import BusFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine, Units
 from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words, read_file
+from rollout.lab.hosts.slots import SLOT_PROGRAMS
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
 _UNKNOWN_UNIT = 4
@@ -193,25 +194,43 @@ def checksum_of(version: str) -> str:
 
 
 async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
-    """`rpm-ostree status --json`, and `finalize-deployment`, which unlocks and reboots."""
+    """`rpm-ostree status`, `rollback`, and `finalize-deployment`, which unlocks and reboots.
+
+    `--jsonpath` is answered for a field of `$.deployments[0]` only.
+    """
     machine = session.machine
     staged = machine.engine.staged
     is_locked = STAGED_LOCK in machine.files
     if words[1] == "status":
-        deployments = [{**_deployment(machine.os_version), "booted": True}]
-        if staged:
-            waiting = {**_deployment(staged), "staged": True, "finalization-locked": is_locked}
-            # The deployment that boots next comes first.
-            deployments.insert(0, waiting)
-        status = {"deployments": deployments, "transaction": None}
+        deployments = _deployments(machine)
+        status: object = {"deployments": deployments, "transaction": None}
+        if words[-1].startswith("--jsonpath"):
+            status = [deployments[0].get(words[-1].rpartition(".")[2], False)]
         return CommandOutput(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return CommandOutput(1, err="error: This operation requires root privileges\n")
+    if words[1] == "rollback":
+        return _swap_systems(machine, "error: No rollback deployment found\n")
     if not (staged and is_locked):
         return CommandOutput(1, err="error: No pending staged and locked deployment\n")
     del machine.files[STAGED_LOCK]
     machine.reboot()
     return CommandOutput()
+
+
+def _deployments(machine: Machine) -> list[dict[str, object]]:
+    """Return the deployments, the one that boots next first."""
+    booted = {**_deployment(machine.os_version), "booted": True}
+    others = (
+        [{**_deployment(machine.previous_version), "booted": False}]
+        if machine.previous_version
+        else []
+    )
+    if machine.engine.staged:
+        is_locked = STAGED_LOCK in machine.files
+        staged = {**_deployment(machine.engine.staged), "staged": True}
+        return [{**staged, "finalization-locked": is_locked}, booted, *others]
+    return [*others, booted] if machine.boots_other else [booted, *others]
 
 
 # bootc. The versions of its images are those of the host.
@@ -224,9 +243,11 @@ def digest_of(version: str) -> str:
 
 
 async def _bootc(session: ShellSession, words: Words) -> CommandOutput:
-    """`bootc status --format json`."""
+    """`bootc status --format json` and `bootc rollback`."""
     if session.user != "root":
         return CommandOutput(1, err="error: Status: This command must be executed as root\n")
+    if words[1:] == ("rollback",):
+        return _swap_systems(session.machine, "error: Rolling back: No rollback available\n")
     if words[1:] != ("status", "--format", "json"):
         return CommandOutput(2, err=f"error: unrecognized subcommand '{' '.join(words[1:])}'\n")
     machine = session.machine
@@ -241,9 +262,16 @@ async def _bootc(session: ShellSession, words: Words) -> CommandOutput:
         "kind": "BootcHost",
         "metadata": {"name": "host"},
         "spec": {"image": _IMAGE, "bootOrder": "default"},
-        "status": {**entries, "rollbackQueued": False, "type": "bootcHost"},
+        "status": {**entries, "rollbackQueued": machine.boots_other, "type": "bootcHost"},
     }
-    return CommandOutput(out=f"{json.dumps(host)}\n")
+    return CommandOutput(out=f"{json.dumps(host, separators=(',', ':'))}\n")
+
+
+def _swap_systems(machine: Machine, complaint: str) -> CommandOutput:
+    if not machine.previous_version:
+        return CommandOutput(1, err=complaint)
+    machine.boots_other = not machine.boots_other
+    return CommandOutput(out="Next boot: the other deployment\n")
 
 
 def _boot_entry(version: str | None) -> dict[str, object] | None:
@@ -342,6 +370,7 @@ async def _who(session: ShellSession, _words: Words) -> CommandOutput:
 
 
 PROGRAMS: Final[Mapping[str, Program]] = {
+    **SLOT_PROGRAMS,
     **dict.fromkeys(("reboot", "shutdown"), _halt),
     **dict.fromkeys(("true", "."), _constant(0)),
     "bootc": _bootc,

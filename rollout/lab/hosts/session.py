@@ -18,7 +18,7 @@ _PROGRAM_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin
 _ONLY_ON: Final = {
     "bootc": System.FEDORA_BOOTC,
     "rpm-ostree": System.FEDORA_COREOS,
-    "update_engine_client": System.FLATCAR,
+    **dict.fromkeys(("update_engine_client", "cgpt", "rootdev"), System.FLATCAR),
 }
 
 

@@ -141,6 +141,20 @@ def _why_without_facts(candidate: Candidate) -> NodeFinding:
     return finding_class(observation.message, observation.hint, observation.brief)
 
 
+def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    version = candidate.policy.rollback
+    if not version:
+        return None
+    if facts.running_version != version:
+        return findings.OtherVersionRuns(facts.running_version, version)
+    for sign in facts.detection.unanswered:
+        return findings.PreviousVersionUnknown(sign.detail, facts.host.user)
+    if facts.detection.needs_reboot:
+        return None
+    details = (sign.detail for sign in facts.detection.signs)
+    return findings.NoPreviousVersion("; ".join(details))
+
+
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     detection = facts.detection
     is_engine_idle = facts.update.operation in _NOT_UPDATING
@@ -218,6 +232,7 @@ _NODE_RULES = (
     _why_paused,
 )
 _HOST_RULES = (
+    _why_no_rollback,
     _why_no_update,
     _why_status_unknown,
     _why_memory_objects,
@@ -246,7 +261,8 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    has_no_update = finding.kind is ExclusionReason.NO_UPDATE
+    # How a host compares with the newest version does not matter to a rollback.
+    has_no_update = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,
         reason=finding.kind,

@@ -1,6 +1,5 @@
 """Whether a node may start, by pauses, held versions, evidence and backoff."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +9,7 @@ from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode, PlanWarning
 from rollout.model.policy import Selection
+from rollout.model.text import version_numbers
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
 from rollout.planning.eligibility.evidence import Proven
@@ -104,11 +104,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
 
 def _is_no_later(version: str, running: str) -> bool:
     """Whether the version is no later than the running one; False if they cannot be compared."""
-    numbers = _numbers(version)
-    running_numbers = _numbers(running)
+    numbers = version_numbers(version)
+    running_numbers = version_numbers(running)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)
     return version == running or (is_comparable and numbers <= running_numbers)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d{1,18}", version)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from rollout.errors import BlockedError
 from rollout.model.finding import (
     AllNodesPaused,
     HeldVersion,
@@ -92,8 +93,23 @@ def why_held(
         is_uncounted = bool(version) and _has_no_room(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
     if failed.held_since or len(failed.nodes) >= failures_allowed:
-        return HeldVersion(version, failed.nodes, failed.at)
+        at = failed.held_since if failed.held_by else failed.at
+        return HeldVersion(version, failed.nodes, at, failed.held_by)
     return None
+
+
+def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
+    """Hold a version until it is released; `BlockedError` if too many others are held."""
+    known = memory.versions.get(version, VersionFailures((), whole_second(now)))
+    if known.held_by:
+        return memory
+    if not known.held_since and _has_no_room(memory.versions):
+        raise BlockedError(
+            f"{version} cannot be held: {MOST_VERSIONS - LATEST_VERSIONS} other versions are",
+            hint="Release those that are no longer in use: rollout release VERSION",
+        )
+    held = replace(known, held_since=whole_second(now), held_by=by)
+    return replace(memory, versions=_keep_recent({**memory.versions, version: held}))
 
 
 def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting | None:
@@ -166,7 +182,7 @@ def _with_failure(
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
     held_since = before.held_since or (whole_second(now) if is_held else "")
-    failures = VersionFailures(nodes, whole_second(now), held_since)
+    failures = replace(before, nodes=nodes, at=whole_second(now), held_since=held_since)
     return _keep_recent({**versions, ended.version: failures})
 
 
@@ -190,7 +206,7 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     failed = memory.versions.get(ended.version)
     if failed is None:
         return memory
-    if ended.despite_hold and failed.held_since:
+    if ended.despite_hold and failed.held_since and not failed.held_by:
         return without_version_failures(memory, ended.version)
     nodes = tuple(node for node in failed.nodes if node != ended.node)
     if not nodes and not failed.held_since:

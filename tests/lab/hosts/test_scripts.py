@@ -19,11 +19,12 @@ import pytest
 from rollout.adapters.ansible.executor import _only_in_boot
 from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
+from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND, rollback_command
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.engine import System
-from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, SudoFault
+from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, RebootFault, SudoFault
 from rollout.lab.hosts.machine import HostCommand, HostSettings, Machine
 from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.session import (
@@ -63,6 +64,9 @@ SCRIPTS = {
     "boot": BOOT_COMMAND,
     "doctor": Probe(units=True).command,
     "reboot": REBOOT_COMMAND,
+    "rollback probe": Probe((Source.ROLLBACK,)).command,
+    "rollback": rollback_command(REBOOT_COMMAND),
+    "undo": BOOT_RUNNING_COMMAND,
 }
 STATES = {
     "healthy": HostFaults(),
@@ -95,14 +99,16 @@ def make_machine(
     locksmithd: bool = False,
     commands: Mapping[str, HostCommand] | None = None,
     system: System | None = None,
+    previous: str = "4081.1.0",
 ) -> Machine:
     settings = HostSettings(
         faults=faults,
         locksmithd=locksmithd,
         commands=commands or {},
-        system=system,
         # A file that is written down does not change with the time.
         files={"/proc/uptime": "100.00 90.00\n"},
+        system=system,
+        previous=previous,
     )
     rng = random.Random(1)  # noqa: S311 - repeatable on purpose
     return Machine("worker-1", "127.0.0.2", settings, clock=LabClock(1000), rng=rng)
@@ -150,7 +156,9 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
         "id": f"echo {0 if user == 'root' else 500}",
         "tty": "echo 'not a tty'; exit 1",
     }
-    for name in {words[0] for words in programs}:
+    # What sudo runs is there too, and the scripts look for it.
+    by_sudo = {"cgpt"} if machine.system is System.FLATCAR else set[str]()
+    for name in by_sudo.union(words[0] for words in programs):
         cases = [
             f"{shlex.quote(PATHS.sub(f'{folder}/', ' '.join(words[1:])))}) printf %s"
             f" {shlex.quote(said.out)}; printf %s {shlex.quote(said.err)} >&2; exit {said.status};;"
@@ -164,7 +172,7 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
     for name, text in stubs.items():
         (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / "bin" / name).chmod(0o755)
-    for name in ("cat", "head", "tail", "sh"):
+    for name in ("cat", "grep", "head", "tail", "tr", "sh"):
         (folder / "bin" / name).symlink_to(str(shutil.which(name)))
 
 
@@ -203,8 +211,8 @@ CASES = [
     *(
         (state, script, "sh")
         for state in list(STATES)[1:]
-        for script in ("probe", "check", "reboot")
-        if (state, script) != ("sudo-hangs", "reboot")
+        for script in ("probe", "check", "reboot", "rollback probe", "rollback", "undo")
+        if (state, script) not in {("sudo-hangs", name) for name in ("reboot", "rollback", "undo")}
     ),
 ]
 
@@ -216,6 +224,41 @@ def test_a_real_shell_answers_the_same(state: str, script: str, shell: str, tmp_
     said, programs = record(machine, SCRIPTS[script])
     write_host(tmp_path, machine, programs)
     assert alike(in_real_shell(shell, tmp_path, SCRIPTS[script])) == alike(said)
+
+
+# A rollback may run again after a crash, and is undone if the host did not reboot.
+STEPS = (
+    ("rollback", True),
+    ("rollback", True),
+    ("rollback probe", True),
+    ("undo", False),
+    ("undo", False),
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "previous"),
+    [
+        (System.FLATCAR, "4081.1.0"),
+        (System.FEDORA_COREOS, "4081.1.0"),
+        (System.FEDORA_COREOS, ""),
+        (System.FEDORA_BOOTC, "4081.1.0"),
+        (System.FEDORA_BOOTC, ""),
+    ],
+)
+def test_a_rollback_is_chosen_once_and_undone(
+    system: System, previous: str, tmp_path: Path
+) -> None:
+    faults = HostFaults(reboot=RebootFault.IGNORED)
+    machine = make_machine(system=system, previous=previous, faults=faults)
+    machine.engine.boot(machine.os_version)
+    for number, (script, boots_other) in enumerate(STEPS):
+        said, programs = record(machine, SCRIPTS[script])
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_host(folder, machine, programs)
+        assert alike(in_real_shell("sh", folder, SCRIPTS[script])) == alike(said)
+        assert machine.boots_other is (boots_other and bool(previous))
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -1,0 +1,151 @@
+"""Which earlier version a host can boot, from the sections of the probe.
+
+On Flatcar it is the version on the other USR partition, if that one has booted before and
+update_engine is not about to use it. With bootc it is the image that is kept for a rollback, and
+with rpm-ostree the deployment after the booted one. The partition, the digest of the image, or the
+checksum of the deployment is what the host must have booted after the rollback.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rollout.gather.hosts.answer import NOT_FOUND, exit_status, parse_assignments, version
+from rollout.gather.hosts.bootc import bootc_sign
+from rollout.gather.hosts.signs import (
+    CHECKSUM,
+    Deployment,
+    parse_update_status,
+    read_deployments,
+    rpm_ostree_silence,
+)
+from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.host import UpdateOperation
+from rollout.model.text import version_numbers
+from rollout.model.tool_output import last_line
+
+_DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
+_SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
+# update_engine writes the other partition in these, or has written it.
+_WRITES = frozenset(UpdateOperation) - {
+    UpdateOperation.IDLE,
+    UpdateOperation.CHECKING,
+    UpdateOperation.AVAILABLE,
+    UpdateOperation.UNKNOWN,
+    UpdateOperation.NOT_ASKED,
+}
+
+Sections = Mapping[str, str]
+
+
+def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
+    """Return the sign of what was before the `running` version, needed if that is `unwanted`."""
+    sign = _previous_version(stdout, stderr, running)
+    if sign.is_needed and running != unwanted:
+        return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
+    return sign
+
+
+def _previous_version(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    image = bootc_sign(stdout, stderr)
+    if image.answer is not SourceAnswer.ABSENT:
+        return _of_image(image, running)
+    if exit_status(stdout.get("rpm-ostree", "")) != NOT_FOUND:
+        return _of_deployments(stdout, stderr, running)
+    if not stdout.get("other-slot", ""):
+        why = "rollout cannot roll back its operating system"
+        return _sign(SourceAnswer.NOT_NEEDED, why)
+    return _of_partitions(stdout, stderr, running)
+
+
+def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    section = stdout["other-slot"]
+    complaint = last_line(stderr.get("other-slot", ""))
+    found = parse_assignments(section)
+    booted = found.get("BOOTED", "")
+    other = found.get("OTHER", "")
+    if not (_DEVICE.fullmatch(booted) and _DEVICE.fullmatch(other)):
+        why = complaint or "cgpt names no other USR partition"
+        return _sign(SourceAnswer.NONE, f"its other USR partition is not known: {why}")
+    flag = _SUCCESSFUL.search(section)
+    if flag is None:
+        why = complaint or "cgpt shows no flags of it"
+        return _sign(SourceAnswer.NONE, f"whether {other} can boot is not known: {why}", booted)
+    engine = parse_update_status(stdout, stderr)
+    if engine.operation in _WRITES:
+        why = f"{other} is being updated, or holds an update that has not booted yet"
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
+    if flag[1] == "0":
+        return _sign(SourceAnswer.NOT_NEEDED, f"{other} has never booted successfully", booted)
+    earlier = version(found.get("VERSION", ""))
+    if not earlier:
+        why = complaint or "it has no os-release"
+        return _sign(
+            SourceAnswer.NOT_NEEDED, f"the system on {other} cannot be read: {why}", booted
+        )
+    return _sign_of_version(running, earlier, booted=booted, target=other)
+
+
+def _of_image(image: Sign, running: str) -> Sign:
+    if image.answer is SourceAnswer.NONE:
+        return _sign(SourceAnswer.NONE, image.detail)
+    if image.is_needed and image.target != image.fallback:
+        why = "an image is staged, which a rollback would discard"
+        return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
+    if not image.fallback:
+        return _sign(SourceAnswer.NOT_NEEDED, "it has no other image", image.current)
+    earlier = image.fallback_version
+    return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
+
+
+def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    deployments = read_deployments(stdout)
+    if deployments is None:
+        return _sign(SourceAnswer.NONE, rpm_ostree_silence(stderr))
+    booted = next((item.checksum for item in deployments if item.booted), "")
+    if not CHECKSUM.fullmatch(booted):
+        return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
+    if any(item.staged for item in deployments):
+        why = "a deployment is staged, which a rollback would discard: rpm-ostree cleanup --pending"
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
+    target = _rollback_target(deployments)
+    if target is None or not CHECKSUM.fullmatch(target.checksum):
+        return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted)
+    earlier = version(target.version or "")
+    if not earlier:
+        return _sign(SourceAnswer.NOT_NEEDED, "its other deployment has no version", booted)
+    return _sign_of_version(running, earlier, booted=booted, target=target.checksum)
+
+
+def _rollback_target(deployments: Sequence[Deployment]) -> Deployment | None:
+    """Return what `rpm-ostree rollback` boots, or what it has made the next to boot."""
+    first, *others = deployments
+    if not first.booted:
+        return first
+    return others[0] if others else None
+
+
+def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) -> Sign:
+    if earlier == running:
+        return _sign(SourceAnswer.NOT_NEEDED, f"its other system is {earlier}, too", booted)
+    if _is_later(earlier, running):
+        why = f"its other system is {earlier}, which is newer than {running}"
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
+    return Sign(
+        source=Source.ROLLBACK,
+        answer=SourceAnswer.NEEDED,
+        detail=f"{earlier} is its previous version",
+        version=earlier,
+        target=target,
+        current=booted,
+    )
+
+
+def _is_later(one: str, other: str) -> bool:
+    """Whether `one` has higher numbers; False if the two cannot be compared."""
+    first = version_numbers(one)
+    second = version_numbers(other)
+    return len(first) == len(second) and first > second
+
+
+def _sign(answer: SourceAnswer, detail: str, booted: str = "") -> Sign:
+    return Sign(Source.ROLLBACK, answer, detail, current=booted)

@@ -1,0 +1,76 @@
+"""The constant commands that choose which of its two systems a host boots next.
+
+A rollback is one command with the reboot after it, so that it is sent once and right after the last
+look at the node. Both commands may run any number of times. On Flatcar they name the partition. But
+`bootc rollback` and `rpm-ostree rollback` swap what boots next with the other system, so they run
+only if the wanted one does not boot next already.
+
+A host that was installed with bootc may have rpm-ostree, too, and the other way around. bootc is
+used if the booted system is one of its images.
+"""
+
+_FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
+_BOOTS_RUNNING = _FIRST.format(field="booted")
+_BOOTS_STAGED = _FIRST.format(field="staged")
+_UNCLEAR = "echo 'rpm-ostree does not say which deployment boots next' >&2; return 1"
+# In the order in which bootc writes these fields.
+_IMAGE = """*'"booted":{"image":{'*"""
+_QUEUED = """*'"booted":{"image":{'*'"rollbackQueued":true'*"""
+
+_FUNCTIONS = r"""
+root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+images() {
+  if command -v bootc >/dev/null 2>&1
+  then root bootc status --format json | tr -d '[:space:]'; fi
+}
+other() { root cgpt find -t flatcar-usr | grep -vxF "$(rootdev -s /usr)"; }
+""".strip()
+
+_BOOT_OTHER = rf"""
+{_FUNCTIONS}
+boot_other() {{
+  case $(images) in
+    {_QUEUED}) return 0 ;;
+    {_IMAGE}) root bootc rollback; return ;;
+  esac
+  if command -v rpm-ostree >/dev/null 2>&1; then
+    case $({_BOOTS_RUNNING}) in
+      *true*) root rpm-ostree rollback ;;
+      *false*) return 0 ;;
+      *) {_UNCLEAR} ;;
+    esac
+  else
+    root cgpt prioritize "$(other)"
+  fi
+}}
+""".strip()
+
+# What has been staged since then boots next, as if there had been no rollback.
+BOOT_RUNNING_COMMAND = rf"""
+{_FUNCTIONS}
+boot_running() {{
+  case $(images) in
+    {_QUEUED}) root bootc rollback; return ;;
+    {_IMAGE}) return 0 ;;
+  esac
+  if command -v rpm-ostree >/dev/null 2>&1; then
+    case $({_BOOTS_RUNNING})$({_BOOTS_STAGED}) in
+      *true*) return 0 ;;
+      *false*) root rpm-ostree rollback ;;
+      *) {_UNCLEAR} ;;
+    esac
+  else
+    flags=$(root cgpt show "$(other)") || return
+    case $flags in
+      *successful=1*) root cgpt prioritize "$(rootdev -s /usr)" ;;
+    esac
+  fi
+}}
+boot_running
+""".strip()
+"""Has the host boot again what it runs."""
+
+
+def rollback_command(reboot: str) -> str:
+    """Return the command that boots the host's other system, by this command for its reboot."""
+    return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"

@@ -1,0 +1,168 @@
+"""The two systems of a simulated host, and the programs that choose between them.
+
+A Flatcar host has two USR partitions, a Fedora CoreOS host has two deployments. The machine boots
+the other one if it holds a staged update, or if someone has chosen it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rollout.lab.hosts.engine import System, os_release
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words
+
+_LABELS: Final = ("USR-A", "USR-B")
+_DEVICES: Final = ("/dev/vda3", "/dev/vda4")
+_FIRST_NUMBER = 3
+_FIRST_SECTOR = 270_336
+_SECTORS = 2_097_152
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    priority: int
+    tries: int
+    successful: int
+
+    def __str__(self) -> str:
+        return f"priority={self.priority} tries={self.tries} successful={self.successful}"
+
+
+def booted_device(machine: Machine) -> str:
+    return _DEVICES[machine.booted_slot]
+
+
+def _other_device(machine: Machine) -> str:
+    return _DEVICES[1 - machine.booted_slot]
+
+
+def _flags_of(machine: Machine, device: str) -> _Flags:
+    """Return the flags in the partition table: those of the booted one, or of the other."""
+    boots_other = machine.boots_other or bool(machine.engine.staged)
+    if device == booted_device(machine):
+        return _Flags(1 if boots_other else 2, 0, 1)
+    if machine.engine.staged:
+        return _Flags(2, 1, 0)
+    return _Flags(2 if boots_other else 1, 0, 1 if machine.previous_version else 0)
+
+
+async def _rootdev(session: ShellSession, _words: Words) -> CommandOutput:
+    return CommandOutput(out=f"{booted_device(session.machine)}\n")
+
+
+async def _cgpt(session: ShellSession, words: Words) -> CommandOutput:
+    """`cgpt find -t flatcar-usr`, `cgpt show DEVICE` and `cgpt prioritize DEVICE`."""
+    verb = words[1]
+    device = words[-1]
+    if session.user != "root":
+        return CommandOutput(1, err=f"ERROR: cgpt {verb}: Can't open /dev/vda: Permission denied\n")
+    if verb == "find":
+        return CommandOutput(out="".join(f"{name}\n" for name in _DEVICES))
+    if device not in _DEVICES:
+        error = f"ERROR: cgpt {verb}: Can't open {device}: No such file or directory\n"
+        return CommandOutput(1, err=error)
+    if verb == "prioritize":
+        session.machine.boots_other = device == _other_device(session.machine)
+        return CommandOutput()
+    index = _DEVICES.index(device)
+    place = f"{_FIRST_SECTOR + index * _SECTORS:>12}{_SECTORS:>12}{_FIRST_NUMBER + index:>8}"
+    lines = (
+        f"{'start':>12}{'size':>12}{'part':>8}  contents",
+        f'{place}  Label: "{_LABELS[index]}"',
+        f"{'':32}  Type: Alias for flatcar-rootfs",
+        f"{'':32}  Attr: {_flags_of(session.machine, device)}\n",
+    )
+    return CommandOutput(out="\n".join(lines))
+
+
+async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
+    """`unshare --mount sh -c SCRIPT sh DEVICE`, whose script prints the os-release on a device."""
+    if session.user != "root":
+        return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
+    machine = session.machine
+    held = machine.engine.staged or machine.previous_version
+    if words[-1] != _other_device(machine) or not held:
+        error = f"mount: /mnt: wrong fs type, bad option, bad superblock on {words[-1]}.\n"
+        return CommandOutput(32, err=error)
+    return CommandOutput(out=os_release(held, System.FLATCAR))
+
+
+async def other_slot(session: ShellSession) -> CommandOutput:
+    """Answer the section of the probe about the other USR partition."""
+    if not session.has("cgpt"):
+        return CommandOutput()
+    booted, found, other = await _partitions(session, limit=5)
+    shown = await _as_root(session, "cgpt", "show", other, limit=5)
+    script = 'mount -o ro "$1" /mnt && cat /mnt/lib/os-release'
+    read = await _as_root(session, "unshare", "--mount", "sh", "-c", script, "sh", other, limit=9)
+    out = f"BOOTED={booted}\nOTHER={other}\n{shown.out}{read.out}"
+    return CommandOutput(read.status, out, found.err + shown.err + read.err)
+
+
+async def boot_other(session: ShellSession) -> CommandOutput:
+    """Run the part of a rollback's command that chooses the other system."""
+    if session.has("bootc"):
+        return await _queue_rollback(session, is_queued=True)
+    if session.has("rpm-ostree"):
+        booted = await _first_deployment(session, "booted")
+        if "true" not in booted.out:
+            return replace(booted, out="")
+        return await _as_root(session, "rpm-ostree", "rollback")
+    _running, found, other = await _partitions(session)
+    chosen = await _as_root(session, "cgpt", "prioritize", other)
+    return replace(chosen, err=found.err + chosen.err)
+
+
+async def boot_running(session: ShellSession) -> CommandOutput:
+    """Run the command that undoes a rollback which has not booted."""
+    if session.has("bootc"):
+        return await _queue_rollback(session, is_queued=False)
+    if session.has("rpm-ostree"):
+        booted = await _first_deployment(session, "booted")
+        staged = await _first_deployment(session, "staged")
+        if "true" in booted.out + staged.out:
+            return replace(booted, out="")
+        return await _as_root(session, "rpm-ostree", "rollback")
+    running, found, other = await _partitions(session)
+    shown = await _as_root(session, "cgpt", "show", other)
+    err = found.err + shown.err
+    if shown.status:
+        return CommandOutput(1, err=err)
+    if "successful=1" not in shown.out:
+        return CommandOutput(err=err)
+    chosen = await _as_root(session, "cgpt", "prioritize", running)
+    return replace(chosen, err=err + chosen.err)
+
+
+async def _queue_rollback(session: ShellSession, *, is_queued: bool) -> CommandOutput:
+    """Swap what boots next of bootc's images, unless it is as wanted; every image is bootc's."""
+    status = await _as_root(session, "bootc", "status", "--format", "json")
+    if status.status or session.machine.boots_other is is_queued:
+        return replace(status, out="")
+    swapped = await _as_root(session, "bootc", "rollback")
+    return replace(swapped, err=status.err + swapped.err)
+
+
+async def _partitions(session: ShellSession, *, limit: float = 0) -> tuple[str, CommandOutput, str]:
+    """Return the booted partition, the answer with all of them, and the others, a line each."""
+    running = (await session.run(("rootdev", "-s", "/usr"))).out.strip()
+    found = await _as_root(session, "cgpt", "find", "-t", "flatcar-usr", limit=limit)
+    other = "\n".join(line for line in found.out.splitlines() if line != running)
+    return running, found, other
+
+
+async def _first_deployment(session: ShellSession, field: str) -> CommandOutput:
+    return await session.run(("rpm-ostree", "status", f"--jsonpath=$.deployments[0].{field}"))
+
+
+async def _as_root(session: ShellSession, *words: str, limit: float = 0) -> CommandOutput:
+    prefix = () if session.user == "root" else ("sudo", "-n")
+    return await session.run((*prefix, *words), limit=limit)
+
+
+SLOT_PROGRAMS: Final[Mapping[str, Program]] = {
+    "cgpt": _cgpt,
+    "rootdev": _rootdev,
+    "unshare": _unshare,
+}
