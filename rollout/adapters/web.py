@@ -7,6 +7,7 @@ import ipaddress
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ _ADDRESS = re.compile(
 )
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
+# So that one client does not keep a kubelet's probes out. A browser opens six.
+_MOST_OF_ONE = 12
 # Of one read or write, and of a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
@@ -72,15 +75,21 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: int, place: Any, application: Application) -> None:
         self.address_family = family
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._open = Counter[str]()
+        self._lock = threading.Lock()
         super().__init__(place, _Handler)
         self.set_app(application)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        client = client_address[0]
+        with self._lock:
+            is_full = self._open.total() >= _MOST_CONNECTIONS or self._open[client] >= _MOST_OF_ONE
+            if not is_full:
+                self._open[client] += 1
+        if is_full:
             self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         limit = threading.Timer(_CONNECTION_SECONDS, _cut, (request,))
@@ -90,7 +99,10 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().process_request_thread(request, client_address)
         finally:
             limit.cancel()
-            self._free.release()
+            with self._lock:
+                self._open[client_address[0]] -= 1
+                # Leave out the addresses without a connection.
+                self._open = +self._open
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that disconnects early must not cause a traceback."""

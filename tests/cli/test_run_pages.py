@@ -91,8 +91,21 @@ def test_a_page_is_made_at_most_once_in_a_while(
     write(RUNS[1], 100, night())
     for _ in range(5):
         html(pages)
-    # For the page, and for its row.
-    assert len(read) == 2
+    assert len(read) == 1
+
+
+def test_journals_that_there_is_no_time_for_are_read_for_the_next_page(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at, run in enumerate(RUNS[:3]):
+        write(run, at + 1, night())
+    monkeypatch.setattr(web, "_READING_SECONDS", 0.0)
+    page = html(pages)
+    assert page.count('<a href="/runs/') == 1
+    assert page.count("see: rollout report ") == 2
+    monkeypatch.setattr(web, "_READING_SECONDS", 60.0)
+    page = html(pages, f"/runs/{RUNS[0]}")
+    assert page.count('<a href="/runs/') == 3
 
 
 def test_of_many_runs_the_latest_are_listed(pages: RunPages) -> None:

@@ -23,6 +23,10 @@ _RUNS = "/runs/"
 # More journals, or larger ones, would take too long to read.
 _MOST_RUNS = 20
 _LARGEST_JOURNAL = 16_000_000
+# The pages of these runs, and of a few that are not among them any more.
+_MOST_PAGES = 2 * _MOST_RUNS
+# After so many seconds of reading journals for the history, the next page reads the rest.
+_READING_SECONDS = 1.0
 # Of the time, so that the rollout itself has most of it.
 _SHARE = 0.1
 _FRESH_SECONDS = 1.0
@@ -55,27 +59,30 @@ class RunPages:
         with self._lock:
             if path == _LATEST:
                 latest = partial(self._latest_page, refreshes=refreshes)
-                return self._kept(f"{path} {refreshes}", latest, _FRESH_SECONDS)
+                return self._kept(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
             run = path.removeprefix(_RUNS)
             file = self._journals().get(run) if run != path else None
             if file is None:
                 return None
-            return self._kept(path, partial(self._past_page, file), _FRESH_SECONDS_OF_PAST)
+            past = partial(self._past_page, file)
+            return self._kept(path, past, _FRESH_SECONDS_OF_PAST, _SHARE / _MOST_RUNS)
 
-    def _kept(self, key: str, make: Callable[[], WebPage | None], seconds: float) -> WebPage | None:
+    def _kept(
+        self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
+    ) -> WebPage | None:
         kept = self._pages.pop(key, None)
         if kept is None:
-            kept = CachedValue(make, seconds, wiring.system_clock(), share=_SHARE)
+            kept = CachedValue(make, seconds, wiring.system_clock(), share=share)
         # The last used come last, and the oldest are forgotten.
         self._pages[key] = kept
-        while len(self._pages) > _MOST_RUNS:
+        while len(self._pages) > _MOST_PAGES:
             self._pages.pop(next(iter(self._pages)))
         return kept.now()
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals()
         latest = next(iter(journals.values()), None)
-        report = _read(latest) if latest else None
+        report = self._read(latest) if latest else None
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
@@ -88,7 +95,7 @@ class RunPages:
         )
 
     def _past_page(self, file: Path) -> WebPage | None:
-        report = _read(file)
+        report = self._read(file)
         if report is None:
             return None
         return self._page(report, self._journals(), status="", refresh=0, is_latest=False)
@@ -126,17 +133,29 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:
-        rows = dict[Path, tuple[_State, PastRun]]()
+        """Return the rows of the runs. Journals that there is no time to read are only named."""
+        reading = wiring.system_clock().monotonic()
+        self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
+        rows = list[PastRun]()
         for run, file in journals.items():
-            state = _state(file)
             kept = self._rows.get(file)
-            if kept is None or kept[0] != state:
-                report = _read(file)
-                cells = history_row(report, names_cluster=True) if report else _unread_row(run)
-                kept = (state, PastRun(run if report and is_run_id(run) else "", cells))
-            rows[file] = kept
-        self._rows = rows
-        return [row for _, row in rows.values()]
+            is_old = kept is None or kept[0] != _state(file)
+            if is_old and wiring.system_clock().monotonic() - reading < _READING_SECONDS:
+                self._read(file)
+                kept = self._rows[file]
+            rows.append(kept[1] if kept else _unread_row(run))
+        return rows
+
+    def _read(self, file: Path) -> RunReport | None:
+        """Return the report of a journal, None if it has none; keep its row of the history."""
+        state = _state(file)
+        report = _report_of(file) if state[1] <= _LARGEST_JOURNAL else None
+        row = _unread_row(file.stem)
+        if report is not None:
+            run = file.stem if is_run_id(file.stem) else ""
+            row = PastRun(run, history_row(report, names_cluster=True))
+        self._rows[file] = (state, row)
+        return report
 
 
 def _state(file: Path) -> _State:
@@ -147,15 +166,13 @@ def _state(file: Path) -> _State:
     return (found.st_mtime_ns, found.st_size)
 
 
-def _unread_row(run: str) -> Sequence[str]:
-    """Return the row of a run whose journal is too large, or cannot be read."""
-    return (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}")
+def _unread_row(run: str) -> PastRun:
+    """Return the row of a run whose journal is too large, cannot be read, or was not read yet."""
+    return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
 
 
-def _read(file: Path) -> RunReport | None:
-    """Return the report of the last run in a journal; None if it is too large or unreadable."""
-    if _state(file)[1] > _LARGEST_JOURNAL:
-        return None
+def _report_of(file: Path) -> RunReport | None:
+    """Return the report of the last run in a journal; None if it cannot be read."""
     try:
         return read_recorded_run(file).run
     except InputError:
