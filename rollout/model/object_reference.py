@@ -33,18 +33,18 @@ class ObjectReference:
                 " cephclusters.ceph.rook.io/rook-ceph/rook-ceph; leave out NAMESPACE if it has none"
                 " and .GROUP for the core API.",
             )
-        found = cls(
+        reference = cls(
             plural=match["plural"],
             group=match["group"] or "",
             namespace=match["namespace"] or "",
             name=match["name"],
         )
-        if found.qualified_plural == "secrets":
+        if reference.qualified_plural == "secrets":
             raise UsageError(
                 f"{text!r} is a Secret, which rollout does not read",
                 hint="Name an object that reports its health in its status.",
             )
-        return found
+        return reference
 
     @property
     def qualified_plural(self) -> str:

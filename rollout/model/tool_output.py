@@ -77,14 +77,14 @@ def last_lines(text: str, most: int) -> tuple[str, ...]:
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
     """Leave out warnings and their indented lines, such as code that Python quotes."""
-    others = list[str]()
+    reasons = list[str]()
     is_warning = False
     for line in lines:
         continues_warning = is_warning and line[:1].isspace()
         is_warning = continues_warning or _WARNING.match(line.strip()) is not None
         if not is_warning:
-            others.append(line)
-    return others
+            reasons.append(line)
+    return reasons
 
 
 def _without_prefix(line: str) -> str:

@@ -98,8 +98,8 @@ class DrainChecker:
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
             # Another eviction can only shorten the grace period.
-            left = round(self.headcount.grace_seconds_left(pod))
-            grace = left if rules.grace_period is None else min(grace, left)
+            remaining = round(self.headcount.grace_seconds_left(pod))
+            grace = remaining if rules.grace_period is None else min(grace, remaining)
         if grace >= rules.timeout:
             slow = LongGrace(Duration(grace), is_terminating=pod.terminating, timeout=rules.timeout)
             yield warning(self.node, f"pod/{pod.key}", slow)

@@ -209,8 +209,8 @@ class Neighbors:
         anti_affinity = [self._term_key(term, group) for term in placement.repulsions]
         attractions = list[Tally]()
         for term_key in affinity:
-            others = [other for other in affinity if other != term_key]
-            attractions.append(self._tally_of_terms(term_key, *others))
+            other_terms = [other for other in affinity if other != term_key]
+            attractions.append(self._tally_of_terms(term_key, *other_terms))
         return _Demands(
             repulsions=tuple(self._tally_of_terms(term_key) for term_key in anti_affinity),
             attractions=tuple(attractions),

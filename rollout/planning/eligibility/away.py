@@ -123,12 +123,12 @@ class AwayLimit:
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
         """Return the limit that the other nodes use up; None if the node may be away as well."""
-        others = sorted(name for name in away if name != node)
-        if len(others) >= self.most:
-            return UnavailableLimit(self.most, tuple(others))
+        others_away = sorted(name for name in away if name != node)
+        if len(others_away) >= self.most:
+            return UnavailableLimit(self.most, tuple(others_away))
         pool = self.members.get(node, "")
         limit = self.limits.get(pool)
-        of_pool = tuple(name for name in others if self.members.get(name) == pool)
+        of_pool = tuple(name for name in others_away if self.members.get(name) == pool)
         if limit is None or len(of_pool) < limit:
             return None
         return UnavailableLimit(limit, of_pool, pool)
@@ -179,13 +179,13 @@ class ControlPlane:
         """
         if node not in self.nodes:
             return ()
-        found = (
+        subjects_and_findings = (
             *self._away(node),
             *self._unready(node),
             *self._without_majority(node),
             *self._without_api_server(node),
         )
-        return tuple(blocker(node, subject, finding) for subject, finding in found)
+        return tuple(blocker(node, subject, finding) for subject, finding in subjects_and_findings)
 
     def _away(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for name, reason in sorted(self.nodes.items()):
@@ -201,14 +201,14 @@ class ControlPlane:
         """Yield what etcd would lack. A single member may go, because it never keeps a majority."""
         pods, ready = self._members(_ETCD)
         voters = self.voters | pods.keys()
-        left = ready - {node}
+        ready_elsewhere = ready - {node}
         needed = len(voters) // 2 + 1
-        if node in ready and len(voters) > 1 and len(left) < needed:
+        if node in ready and len(voters) > 1 and len(ready_elsewhere) < needed:
             finding = findings.EtcdMajorityLost(
                 node=node,
                 members=len(voters),
                 needed=needed,
-                left=len(left),
+                left=len(ready_elsewhere),
                 lacking=tuple(sorted(voters - ready)),
                 is_too_small=len(voters) - 1 < needed,
             )
@@ -243,9 +243,9 @@ def storage_blockers(
     for data in stored:
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
             continue
-        gone = data.healthy.intersection(away) - {node}
-        if data.spare - len(gone) < 1:
-            others = tuple(sorted(gone)) if data.spare > 0 else ()
+        copies_away = data.healthy.intersection(away) - {node}
+        if data.spare - len(copies_away) < 1:
+            others = tuple(sorted(copies_away)) if data.spare > 0 else ()
             yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))
 
 

@@ -75,10 +75,10 @@ def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
     """
     _check_names_and_order(pools)
     names = list[str]()
-    waiting = list(pools)
-    while waiting:
-        following = next(pool for pool in waiting if set(pool.after) <= set(names))
-        waiting.remove(following)
+    remaining = list(pools)
+    while remaining:
+        following = next(pool for pool in remaining if set(pool.after) <= set(names))
+        remaining.remove(following)
         names.append(following.name)
     return (*names, DEFAULT)
 

@@ -97,17 +97,17 @@ def _ordered_waves(
         first = next((name for name in startable if queues[name][0].goes_alone), startable[0])
         queue = queues[first]
         strategy = pools.rules(first).strategy
-        others = list[list[Batch]]()
+        other_queues = list[list[Batch]]()
         if not queue[0].goes_alone:
             for name in startable:
                 if name != first and pools.rules(name).strategy is strategy:
-                    others.append(queues[name])
+                    other_queues.append(queues[name])
         if strategy is Strategy.ROLLING:
-            parts = [_take_part(queue), *(_take_part(other) for other in others)]
+            parts = [_take_part(queue), *(_take_part(other) for other in other_queues)]
             yield from _common_part(parts, limits)
             continue
         wave = queue.pop(0)
-        for other in others:
+        for other in other_queues:
             wave = _fill_up(wave, other, limits)
         yield wave
 

@@ -28,7 +28,7 @@ class NodeDemand:
     `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
     owners and pools, by key. `holds` is the part of `load` that is away until the node is back.
     `ending` is how many seconds its slowest pod takes to end, and `wait` how long its drain waits
-    for pods that complete by themselves; `ending` is at least as long. `price` is the number of
+    for pods that complete by themselves; `ending` is at least as long. `move_cost` is the number of
     pods that its drain moves, and the millicores that they request.
     """
 
@@ -38,7 +38,7 @@ class NodeDemand:
     load: Load
     holds: Load = field(default_factory=dict)
     ending: int = 0
-    price: tuple[int, int] = (0, 0)
+    move_cost: tuple[int, int] = (0, 0)
     pool: str = ""
     wait: int = 0
 

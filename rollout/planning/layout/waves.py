@@ -106,7 +106,9 @@ def _worker_waves(
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
-    remaining = sorted(demands, key=lambda demand: (natural_key(demand.group), _by_price(demand)))
+    remaining = sorted(
+        demands, key=lambda demand: (natural_key(demand.group), _by_move_cost(demand))
+    )
     for number, size in enumerate(ramp[:-1], start=1):
         step_limits = replace(limits, size=min(size, limits.size))
         yield number, remaining[:size], step_limits
@@ -120,9 +122,9 @@ def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
     return natural_key(demand.name)
 
 
-def _by_price(demand: NodeDemand) -> tuple[object, ...]:
+def _by_move_cost(demand: NodeDemand) -> tuple[object, ...]:
     """Sort key: the fewest pods first, then the least CPU, then by name."""
-    return demand.price, _by_name(demand)
+    return demand.move_cost, _by_name(demand)
 
 
 def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
@@ -130,15 +132,15 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 
 
 def join_wave(
-    wave: Sequence[NodeDemand], waiting: Sequence[NodeDemand], limits: WaveLimits
+    wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
     """Return the wave with the waiting nodes that may join, and those that still wait."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
-    for index, demand in enumerate(waiting):
+    for index, demand in enumerate(waiting_nodes):
         if len(demands) >= limits.size:
-            return tuple(demands), [*still_waiting, *waiting[index:]]
+            return tuple(demands), [*still_waiting, *waiting_nodes[index:]]
         needs = limits.usage(demand)
         if not _fits(needs, used, limits.capacity):
             still_waiting.append(demand)
@@ -184,10 +186,10 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
     Pods evicted early mostly land on nodes that are still to be drained, and then move again.
     """
     waves = list[tuple[NodeDemand, ...]]()
-    waiting = _most_contended_first(demands, limits)
-    while waiting:
-        wave, waiting = join_wave((), waiting, limits)
-        waves.append(tuple(sorted(wave, key=_by_price)))
+    waiting_nodes = _most_contended_first(demands, limits)
+    while waiting_nodes:
+        wave, waiting_nodes = join_wave((), waiting_nodes, limits)
+        waves.append(tuple(sorted(wave, key=_by_move_cost)))
     # Another round for a few nodes is shorter than a wave of their own.
     merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
     return _cheapest_first(merged)
@@ -200,10 +202,10 @@ def _merge_smallest(
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)
-    waiting: Sequence[NodeDemand] = fuller.pop()
+    waiting_nodes: Sequence[NodeDemand] = fuller.pop()
     for index, wave in enumerate(fuller):
-        fuller[index], waiting = join_wave(wave, waiting, limits)
-    return waves if waiting else fuller
+        fuller[index], waiting_nodes = join_wave(wave, waiting_nodes, limits)
+    return waves if waiting_nodes else fuller
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
@@ -212,7 +214,7 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
     Nodes whose drains wait longest for pods to complete come first, so that they wait together.
     """
     capacity = limits.capacity
-    ordered = sorted(demands, key=_by_price)
+    ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}
     node_counts = Counter(key for usage in usages.values() for key in usage)
 
@@ -230,12 +232,12 @@ def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeD
 
     def rank(wave: tuple[NodeDemand, ...]) -> tuple[object, ...]:
         longest_wait = max(demand.wait for demand in wave)
-        return -longest_wait, _price(wave), -len(wave), _by_name(wave[0])
+        return -longest_wait, _move_cost(wave), -len(wave), _by_name(wave[0])
 
     return sorted(waves, key=rank)
 
 
-def _price(wave: Sequence[NodeDemand]) -> tuple[int, int]:
-    pods = sum(demand.price[0] for demand in wave)
-    cpu = sum(demand.price[1] for demand in wave)
+def _move_cost(wave: Sequence[NodeDemand]) -> tuple[int, int]:
+    pods = sum(demand.move_cost[0] for demand in wave)
+    cpu = sum(demand.move_cost[1] for demand in wave)
     return pods, cpu

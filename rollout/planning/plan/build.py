@@ -505,10 +505,10 @@ def _node_demand(
     controllers = {key: 1 for key in sorted(drain.controllers.keys) if key in limits.allowed}
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
-    price = (0, 0)
-    # By their price, nodes are ordered so that few pods move twice. This needs the soft taint.
+    move_cost = (0, 0)
+    # Nodes are ordered by cost so that few pods move twice. This needs the soft taint.
     if policy.prefer_no_schedule_taint:
-        price = (len(drain.leaving), sum(pod.requests.cpu_milli for pod in drain.leaving))
+        move_cost = (len(drain.leaving), sum(pod.requests.cpu_milli for pod in drain.leaving))
     return NodeDemand(
         name=name,
         group=drain.node.labels.get(policy.spread_by, ""),
@@ -516,7 +516,7 @@ def _node_demand(
         load=sum_of((drain.load, unbudgeted, copies, controllers, pool_load)),
         holds=sum_of((drain.holds, unbudgeted, copies, controllers)),
         ending=max(drain.wait_seconds, _slowest_move(drain, policy, pace)),
-        price=price,
+        move_cost=move_cost,
         pool=drain.pool,
         wait=drain.wait_seconds,
     )

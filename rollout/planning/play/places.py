@@ -34,7 +34,7 @@ class PodPlaces:
     warnings: list[PlanWarning] = field(default_factory=list)
 
     def fit(
-        self, wave: Batch, waiting: Sequence[NodeDemand], limits: WaveLimits
+        self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
         """Return the wave with the nodes that can be away together, and the others.
 
@@ -42,8 +42,8 @@ class PodPlaces:
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
-        if waiting:
-            demands, still_waiting = join_wave(demands, waiting, wave.own_limits(limits))
+        if waiting_nodes:
+            demands, still_waiting = join_wave(demands, waiting_nodes, wave.own_limits(limits))
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._move_pods(names)

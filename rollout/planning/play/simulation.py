@@ -93,17 +93,17 @@ class Simulator:
         wave_run = _SideBySideRun if self._is_played(layout) else _EstimatedRun
         played = list[Batch]()
         ahead = list(layout.waves)
-        waiting = list[NodeDemand]()
-        while ahead or waiting:
+        waiting_nodes = list[NodeDemand]()
+        while ahead or waiting_nodes:
             # Nodes that wait get a wave of their own at the end of their part.
-            if waiting and not (ahead and ahead[0].parts == played[-1].parts):
+            if waiting_nodes and not (ahead and ahead[0].parts == played[-1].parts):
                 ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
             if wave.rolling is None:
-                wave, waiting = places.fit(wave, waiting, limits)
+                wave, waiting_nodes = places.fit(wave, waiting_nodes, limits)
             run_class = wave_run if wave.rolling is None else _RollingRun
             run = run_class(self, flow, places, wave)
-            run.play(is_last=not (ahead or waiting))
+            run.play(is_last=not (ahead or waiting_nodes))
             played.append(run.timed())
         return PlayedLayout(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
