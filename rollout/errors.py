@@ -1,40 +1,6 @@
-"""Every error that an operator can meet.
+"""Every error that an operator can meet: a sentence, a hint and the command's exit code.
 
-A `RolloutError` has a sentence for the operator, a hint about what to do, and the command's exit
-code. Each adapter maps foreign exceptions to this tree in exactly one place, and keeps the original
-as `__cause__`, which `-v` shows.
-
-    RolloutError                      1
-    ├── UsageError                    64  flags, counts, durations, configuration
-    ├── InputError                    1   a file the operator named cannot be used
-    │   ├── KubeconfigError
-    │   ├── InventoryError
-    │   ├── ScenarioError
-    │   └── PlanFileError
-    ├── ApiError                      1   the API server answered with a failure
-    │   ├── ApiUnavailableError           … or did not respond
-    │   ├── ApiConflictError              409: the object changed meanwhile
-    │   ├── ApiNotFoundError              404
-    │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
-    │   └── TooManyRequestsError          429: a disruption budget, or flow control
-    ├── SshError                      1   a command could not be run on a host
-    │   ├── SshUnreachableError           closed, not SSH
-    │   │   ├── SshRefusedError               nothing listens at its port
-    │   │   └── SshNoRouteError               … or no packet reaches it
-    │   ├── SshTimeoutError
-    │   ├── SshAuthError
-    │   └── HostKeyError                  unknown, or changed
-    ├── GateError                     1   a gate could not be asked
-    ├── StepError                     4   a node's step failed; ends that node, never the program
-    │   ├── DrainError
-    │   ├── RebootError
-    │   └── FencedError                   the Lease is lost: nothing further may be done
-    ├── DeclinedError                 3   the operator could not be asked
-    │   └── NotConfirmedError                 … was asked and did not confirm
-    ├── StalePlanError                5   the cluster has changed since the plan was made
-    ├── BlockedError                  6   something blocks the start
-    │   └── LockedError                   … another rollout: it holds the lock, or is unfinished
-    └── InterruptedRunError           130 stopped by a signal before anything was started
+Each adapter maps foreign exceptions to these in one place, and keeps them as `__cause__`.
 """
 
 from collections.abc import Sequence
@@ -44,7 +10,7 @@ from http import HTTPStatus
 
 
 class ExitCode(IntEnum):
-    """What the process ends with; part of the interface."""
+    """The process's exit codes, a published interface."""
 
     OK = 0
     ERROR = 1
@@ -58,10 +24,9 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """A failure as one sentence with a hint. `details` are further lines, safe to print.
+    """A failure as one sentence.
 
-    `see` are commands to run, or logs to read; the hint begins with them. `fixes` are the parts of
-    the hint.
+    The hint starts with `see`, commands to run or logs to read. `details` are further lines.
     """
 
     exit_code = ExitCode.ERROR
@@ -83,8 +48,6 @@ class RolloutError(Exception):
 
 
 class UsageError(RolloutError):
-    """The command line, the environment or the configuration file is invalid."""
-
     exit_code = ExitCode.USAGE
 
 
@@ -93,7 +56,7 @@ class InputError(RolloutError):
 
 
 class KubeconfigError(InputError):
-    """The kubeconfig is missing or invalid, or has no such context."""
+    """The kubeconfig is missing or invalid, or lacks the context."""
 
 
 class InventoryError(InputError):
@@ -105,20 +68,18 @@ class ScenarioError(InputError):
 
 
 class PlanFileError(InputError):
-    """A plan file is incomplete, edited, of a newer format, or of another cluster."""
+    """A plan file is incomplete, edited, too new, or from another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCause:
-    """An entry of `details.causes` in a Status answer."""
+    """An entry of `details.causes` in a Status."""
 
     reason: str = ""
     message: str = ""
 
 
 class DenierKind(StrEnum):
-    """What denied a request that the user has the right to send."""
-
     WEBHOOK = "webhook"
     POLICY = "policy"
 
@@ -135,9 +96,8 @@ class AdmissionDenial:
 class ApiError(RolloutError):
     """The API server answered with a failure.
 
-    `status` is the HTTP status (0: no response); `reason` and `causes` are from the Status body.
-    `retry_after` is in seconds, None if the server sent none. `denial` is set if the request was
-    denied at admission, where the webhook or policy chooses the status.
+    `status` is the HTTP status, 0 without a response. `retry_after` is in seconds. A webhook or
+    policy chooses the status of its `denial`.
     """
 
     def __init__(
@@ -167,11 +127,11 @@ class ApiError(RolloutError):
 
 
 class ApiUnavailableError(ApiError):
-    """No usable answer: the connection failed, timed out, or the server is overloaded (5xx)."""
+    """The connection failed or timed out, or the server is overloaded (5xx)."""
 
 
 class ApiConflictError(ApiError):
-    """409: the object changed, or is not the one that the request named."""
+    """409: the object has changed, or was replaced."""
 
 
 class ApiNotFoundError(ApiError):
@@ -183,11 +143,11 @@ class ApiGoneError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """429: a disruption budget allows no eviction now, or flow control asks to retry later."""
+    """429: a disruption budget allows no eviction, or flow control asks to retry."""
 
 
 class SshError(RolloutError):
-    """A command could not be run on a host over SSH."""
+    """A command could not be run on a host."""
 
 
 class SshUnreachableError(SshError):
@@ -195,11 +155,11 @@ class SshUnreachableError(SshError):
 
 
 class SshRefusedError(SshUnreachableError):
-    """Nothing listens at the host's SSH port."""
+    """Nothing listens on the SSH port."""
 
 
 class SshNoRouteError(SshUnreachableError):
-    """No packet reaches the host, as while a machine of the same network is down."""
+    """No packet reaches the host, such as while it is down."""
 
 
 class SshTimeoutError(SshError):
@@ -211,7 +171,7 @@ class SshAuthError(SshError):
 
 
 class HostKeyError(SshError):
-    """The host's key is unknown or has changed; `summary` is the message without keys."""
+    """The host key is unknown or has changed; `summary` is the message without keys."""
 
     def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -223,16 +183,15 @@ class GateError(RolloutError):
 
 
 class StepError(RolloutError):
-    """A step of one node failed, which ends that node's run, never the program."""
+    """A step failed, which ends the run of one node, never the program."""
 
     exit_code = ExitCode.PARTIAL
 
 
 class DrainError(StepError):
-    """The drain refused to evict pods, or they did not terminate in time.
+    """Pods could not be evicted, or did not terminate in time.
 
-    `needed_seconds` is the drain timeout with which they would have had time to terminate; 0 if a
-    longer one would not help.
+    `needed_seconds` is the drain timeout that would be enough; 0 if a longer one would not help.
     """
 
     def __init__(
@@ -247,7 +206,7 @@ class RebootError(StepError):
 
 
 class FencedError(StepError):
-    """This process no longer holds the Lease: it may not cordon, evict, reboot or uncordon."""
+    """This process lost the Lease and must not touch any node."""
 
 
 class DeclinedError(RolloutError):
@@ -257,7 +216,7 @@ class DeclinedError(RolloutError):
 
 
 class NotConfirmedError(DeclinedError):
-    """The operator was asked and did not confirm. This is not reported as an error."""
+    """The operator did not confirm. This is not reported as an error."""
 
 
 class StalePlanError(RolloutError):
@@ -267,16 +226,14 @@ class StalePlanError(RolloutError):
 
 
 class BlockedError(RolloutError):
-    """Another rollout holds the lock, or something blocks the start."""
-
     exit_code = ExitCode.BLOCKED
 
 
 class LockedError(BlockedError):
-    """Another rollout is running or unfinished; a caller that can wait need not fail."""
+    """Another rollout is running or unfinished."""
 
 
 class InterruptedRunError(RolloutError):
-    """A signal stopped the run before anything was started."""
+    """A signal stopped the run before it started anything."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -1,7 +1,4 @@
-"""What the stages need from the world, as Protocols that adapters implement.
-
-Only `cli` knows the implementations. All of them are safe to call from many threads at once.
-"""
+"""Protocols that adapters implement. All implementations are safe to use from many threads."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,9 +16,8 @@ Query = Mapping[str, str]
 class ClusterApi(Protocol):
     """A Kubernetes API server, as raw JSON by path, such as `/api/v1/nodes`.
 
-    Every method raises `ApiError` or one of its subclasses, never an exception of a client library.
-    A returned body is complete JSON of the requested kind; any other body raises
-    `ApiUnavailableError`, as a 502 does.
+    Methods raise only `ApiError` and its subclasses. A returned body is complete JSON of the
+    requested kind.
     """
 
     @property
@@ -30,15 +26,14 @@ class ClusterApi(Protocol):
         ...
 
     def server_time(self) -> datetime | None:
-        """Return the server's clock in UTC, late by seconds at most and never early.
+        """Return the server's clock in UTC, never early and seconds late at most.
 
-        None until the server has told it. Timestamps that the server wrote are compared with this
-        clock, never with the local one.
+        None before the first answer. Compare the server's timestamps only with this clock.
         """
         ...
 
     def within(self, seconds: float) -> "ClusterApi":
-        """Return the same server with this timeout for each answer."""
+        """Return this server with a timeout for each answer."""
         ...
 
     def get(self, path: str, query: Query | None = None) -> bytes:
@@ -46,42 +41,38 @@ class ClusterApi(Protocol):
         ...
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield the pages of a list with `limit` objects each (default 500; 0: all in one).
+        """Yield the pages of a list with `limit` objects each (default 500; 0: all).
 
-        `ApiGoneError` between two pages means that the continue token expired; the pages before it
-        must then not be used.
+        After `ApiGoneError`, an expired continue token, the earlier pages must not be used.
         """
         ...
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a POST of `body` as JSON."""
+        """POST `body`; return the answer's body."""
         ...
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a PUT of `body` as JSON."""
+        """PUT `body`; return the answer's body."""
         ...
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a JSON merge patch."""
+        """Send a JSON merge patch; return the answer's body."""
         ...
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """Return the body of the answer to a DELETE with `body` as its DeleteOptions."""
+        """DELETE with `body` as DeleteOptions; return the answer's body."""
         ...
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Open a watch that the server ends after `seconds`, and iterate over its lines.
-
-        Leaving the context ends it at once.
-        """
+        """Open a watch that lasts `seconds` and iterate over its lines."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command printed. `exit_status` is None if the connection ended before it."""
+    """`exit_status` is None if the connection broke first."""
 
     exit_status: int | None
     stdout: str
@@ -89,10 +80,10 @@ class CommandResult:
 
 
 class HostShell(Protocol):
-    """Runs constant commands on one host at a time. Raises `SshError` or one of its subclasses."""
+    """Runs constant commands on one host. Raises `SshError` or a subclass."""
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Connect, run `command`, and disconnect, all within `timeout` seconds."""
+        """Connect, run `command` and disconnect within `timeout` seconds."""
         ...
 
     def run_if(
@@ -104,67 +95,60 @@ class HostShell(Protocol):
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question`; if `agreed` accepts its result, run `command`, else return None.
+        """Run `command` if `agreed` accepts the result of `question`; else return None.
 
-        The result of `question` must name the host's boot. `command` only reaches that boot.
+        The result of `question` must name the host's boot. `command` reaches only that boot.
         """
         ...
 
 
 class HostExecutor(HostShell, Protocol):
-    """The hosts' side of a rollout, over any transport of commands.
-
-    Callers decide what to ask, when, and what an answer means, so that it is the same for every
-    implementation.
-    """
+    """Runs commands on many hosts."""
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run `command` on all hosts, at most `concurrency` at once; yield results as they come.
+        """Yield each host's result as it arrives, from at most `concurrency` at once.
 
-        Closing the generator ends it: no further host is asked.
+        After the generator is closed no further host is asked.
         """
         ...
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """Keep what repeated commands on these hosts need, such as connections, until the exit.
-
-        Leaving the context also ends commands that are still running on them.
-        """
+        """Keep connections to these hosts open until the exit, which ends running commands."""
         ...
 
 
 class Event(Protocol):
-    """Something to wait for: an event of threads, a request to stop, or news of a watch."""
+    """A `threading.Event`, a request to stop, or news from a watch."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Wait until it has happened or the seconds have passed; return whether it has."""
+        """Wait at most `seconds`; return whether it has happened."""
         ...
 
 
 class Clock(Protocol):
-    """Time. All waiting goes through it, so that tests can skip it."""
+    """Time. All waits use it, so that tests can skip them."""
 
     def now(self) -> datetime:
-        """Return the wall time in UTC, for people; never compare it with another machine's."""
+        """Return the wall time in UTC; never compare it with another machine's."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only grow, for deadlines."""
+        """Return monotonic seconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let this many seconds pass."""
+        """Sleep."""
         ...
 
     def wait(self, event: "Event", seconds: float) -> bool:
-        """Wait until it has happened or the seconds have passed; return whether it has."""
+        """Wait at most `seconds` for the event; return whether it has happened."""
         ...
 
 
 class Observer(Protocol):
-    """Receives all events. It must be quick, and never raise."""
+    """Receives all events. It must be quick and never raise."""
 
     def notify(self, event: StepEvent) -> None:
         """Receive one event."""

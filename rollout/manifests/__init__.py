@@ -1,1 +1,1 @@
-"""The manifests that run rollout in a cluster, made from its rights and settings. Pure."""
+"""The manifests that run rollout in a cluster."""

@@ -1,7 +1,6 @@
-"""The schedules that a CronJob's `spec.schedule` may hold.
+"""Checks `spec.schedule` of a CronJob.
 
-The API server has its own dialect of cron: `?` means `*`, Sunday is 0 and never 7, and there is no
-L, W or #.
+The API server's dialect of cron: `?` means `*`, Sunday is 0 and never 7; L, W and # are unknown.
 """
 
 import calendar
@@ -14,14 +13,12 @@ _EVERY = re.compile(r"@every (?:[0-9]+[hms])+")
 _NUMBER = re.compile("[0-9]{1,9}")
 _ANY = ("*", "?")
 _EXAMPLE = "Write minute, hour, day of month, month and day of week, such as '0 1 * * 1-5'."
-# A leap year: its February has the most days.
+# A leap year, because its February is longest.
 _LEAP_YEAR = 2024
 
 
 @dataclass(frozen=True, slots=True)
 class _CronField:
-    """One of the five fields: its range of numbers, and the names of some numbers."""
-
     title: str
     least: int
     most: int
@@ -42,8 +39,7 @@ _FIELDS = (
 def check_schedule(text: str) -> str:
     """Return the schedule without surrounding spaces.
 
-    Raises:
-        ValueError: the API server would refuse the schedule, or it would never run.
+    `ValueError` if the API server would refuse it, or if it would never run.
     """
     schedule = text.strip()
     if "TZ" in schedule:
@@ -92,7 +88,7 @@ def _range(text: str, cron_field: _CronField) -> range:
     if has_end:
         last = _number(last_text, text, cron_field)
     elif has_step:
-        # 5/10 means every tenth number from 5 on.
+        # 5/10 means every tenth number from 5.
         last = cron_field.most
     if first > last:
         raise ValueError(f"{cron_field.title} {text!r}: the range ends before it begins.")
@@ -100,7 +96,7 @@ def _range(text: str, cron_field: _CronField) -> range:
 
 
 def _number(text: str, part: str, cron_field: _CronField) -> int:
-    """Return the number of a name or of digits; `part` is what the error shows."""
+    """Parse a name or a number. An error message quotes `part`."""
     number = cron_field.names.get(text.lower())
     if number is not None:
         return number

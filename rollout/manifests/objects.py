@@ -1,10 +1,7 @@
-"""The objects of an installation, rendered from `templates/` in the order of their creation.
+"""Renders the objects of an installation from `templates/`, in the order of their creation.
 
-Values are written so that YAML parsers of Python and Go read the same.
-
-Roles contain exactly the rights that the program requests, in one namespace if possible. Events
-about Nodes are in `default`, because the API server accepts Events of cluster-scoped objects only
-there.
+Roles have exactly the rights that rollout requests, in one namespace if possible. Events about
+Nodes are in `default`: the API server accepts Events of cluster-scoped objects only there.
 """
 
 import json
@@ -24,19 +21,19 @@ from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights,
 from rollout.model import marks
 from rollout.model.policy import Policy
 
-# An object as the API server takes it.
+# A Kubernetes object.
 Json = dict[str, Any]
 
 DEFAULT_NAME = "node-rollout"
 DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_ZONE = "Etc/UTC"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
-# The API server requires this key in Secrets of the type kubernetes.io/ssh-auth.
+# The API server requires this key in Secrets of type kubernetes.io/ssh-auth.
 SSH_KEY = "ssh-privatekey"
 
 
 class InstallationKind(StrEnum):
-    """What to print: a workload with everything that it needs, or only the roles for users."""
+    """A workload with all it needs, or only the roles for users."""
 
     CRONJOB = "cronjob"
     DEPLOYMENT = "deployment"
@@ -50,15 +47,12 @@ _RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The operator's choices. Empty texts stand for parts that are left out; times are seconds.
+    """The operator's choices. Empty texts are left out; times are in seconds.
 
-    `policy` decides which rights the pod needs.
-
-    `settings` and `known_hosts` are the contents of the pod's files. `schedule` is a CronJob's, in
-    `time_zone`. `every` is the time between two passes of a Deployment; `deadline` limits a pass of
-    a Job. `grace` is how long nodes in progress may take after SIGTERM. A Deployment serves
-    metrics and probes at `listen`, and on `metrics_port` unless that is loopback only. `networks`
-    are the CIDR blocks that may use a FleetLock server; none stands for all.
+    `policy` decides the pod's rights. `settings` and `known_hosts` are contents of files. `every`
+    is the time between two passes, `deadline` the limit of a pass, `grace` the time after SIGTERM.
+    `metrics_port` is exposed unless `listen` is loopback. `networks` are CIDR blocks; none means
+    all.
     """
 
     kind: InstallationKind
@@ -87,13 +81,13 @@ class Installation:
 
     @property
     def names_registry(self) -> bool:
-        """Whether the image names its registry; otherwise nodes would pull from Docker Hub."""
+        """Whether nodes would pull the image from the registry it names, not from Docker Hub."""
         host, slash, _ = self.image.partition("/")
         return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
 
 class _ManifestDumper(yaml.SafeDumper):
-    """Writes texts of several lines as literal blocks."""
+    """Writes multi-line texts as literal blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -105,7 +99,6 @@ _ManifestDumper.add_representer(str, _text)
 
 
 def manifest_text(installation: Installation) -> str:
-    """Return the objects as a YAML stream; for `roles` only the roles."""
     serves = installation.kind is InstallationKind.FLEETLOCK
     labels = {
         "app.kubernetes.io/name": DEFAULT_NAME,
@@ -147,13 +140,13 @@ def _environment() -> Environment:
 
 
 def _scalar(value: object) -> str:
-    """Write a value on one line, as JSON, which is YAML."""
+    """Write a value as JSON, which is one-line YAML."""
     return value if isinstance(value, Markup) else json.dumps(value)
 
 
 def _block(value: Json) -> Markup:
     text = yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf)
-    # After a text that ends with empty lines, PyYAML ends the document.
+    # PyYAML ends the document after a text with trailing empty lines.
     return Markup(text.removesuffix("...\n"))  # noqa: S704
 
 
@@ -162,7 +155,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
     rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
-        # Access reviews name a namespace as its own, but the object is cluster-scoped.
+        # An access review puts a namespace into itself, but a rule must be cluster-scoped.
         namespace = "" if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(_role(installation.name, *item) for item in by_namespace.items())

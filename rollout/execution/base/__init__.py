@@ -1,1 +1,0 @@
-"""The basis of all execution: deadlines, requests to stop, reports and live views."""

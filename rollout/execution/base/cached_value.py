@@ -10,10 +10,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value of `read`, which is read again once it is older than `seconds`.
+    """A value that is read again once it is older than `seconds`.
 
-    Reading takes at most this `share` of the time. Of several threads, one reads and the others
-    wait.
+    Reading takes at most this `share` of the time. One thread reads while others wait.
     """
 
     read: Callable[[], T]

@@ -1,8 +1,6 @@
-"""What ends a wait: a deadline, too long an outage of the API server, or a request to stop.
+"""Deadlines, outages of the API server, and requests to stop.
 
-An outage is reported and waited out. All steps of a run share the time that they wait for one
-outage. After a request to stop, no further node is started, and nodes that are not rebooting yet
-may be returned.
+All steps of a run share the time that they wait for one outage.
 """
 
 import threading
@@ -23,20 +21,16 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# How many seconds a failed request means that the server is unavailable. Waiting steps ask again
-# sooner, so after a longer time without a failure nothing is known.
+# In seconds. A failure this old does not prove that the server is still unavailable.
 _FAILURE_VALID_SECONDS = 60.0
-# How long to wait for an answer when no patience is left: a server that is back needs no longer.
+# The timeout of a request when no patience is left.
 _HURRIED_SECONDS = 5.0
-# How long to wait for an unavailable server by default, in seconds.
+# How many seconds to wait for an unavailable server by default.
 _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment of the monotonic clock by which something must have happened.
-
-    All who hold it see a `restart`.
-    """
+    """A moment of the monotonic clock. Everyone who holds it sees a `restart`."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -69,9 +63,9 @@ def is_passing(error: BaseException) -> bool:
 
 
 def has_answered(error: BaseException) -> bool:
-    """Whether the error is passing and a server has sent it.
+    """Whether a server sent this passing error.
 
-    At the start, a server that does not respond probably has the wrong address.
+    A server that never responds probably has the wrong address.
     """
     return is_passing(error) and isinstance(error, ApiError) and error.status != 0
 
@@ -88,10 +82,10 @@ def patiently(
     passing: Callable[[BaseException], bool] = is_passing,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Return the result of `action`, repeated with growing pauses while its errors are passing.
+    """Repeat `action` with growing pauses while its errors are passing.
 
-    `notice` is called for each error that is waited out. At the deadline the last error is raised.
-    An error that `sleep` raises ends the wait early.
+    `notice` is called for each of them. At the deadline the last one is raised. `sleep` may raise
+    to end the wait early.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
@@ -118,7 +112,7 @@ def _pause(state: RetryCallState) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """When the first failed request in a row was sent, and the last one failed, in seconds."""
+    """A row of failed requests, in seconds of the monotonic clock."""
 
     first_sent: float
     last_failed: float
@@ -126,25 +120,24 @@ class _Outage:
 
 @dataclass
 class PatientApi:
-    """An API server whose outages are waited out. For many threads.
+    """An API server that waits out outages. For many threads.
 
-    `notice` is called for each error that is waited out. `seconds` is how long requests without a
-    deadline wait together in an outage. Each caller, such as `STEPS` or the lock, has an outage of
-    its own: an answer to one says nothing about the other's requests.
+    `notice` is called for each error. `seconds` limits the wait in one outage of requests without a
+    deadline. Outages are counted by caller, because an answer to one says nothing about another's
+    requests.
     """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # By caller.
     _outages: dict[str, _Outage] = field(default_factory=dict)
 
     @property
     def patience(self) -> float:
-        """Return how many of the `seconds` are left in this outage; all if there is none."""
+        """Return the seconds left to wait in this outage."""
         now = self.clock.monotonic()
-        # The outage began with the first failed request of whichever caller noticed it first.
+        # The caller that noticed the outage first counts.
         began = now
         for outage in tuple(self._outages.values()):
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
@@ -153,7 +146,7 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the server answers the request within. An error is an answer, too."""
+        """Note whether the server answers. An error is an answer, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -175,10 +168,9 @@ class PatientApi:
         self._outages.pop(caller, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Return the result of the request, repeated while the server is unavailable.
+        """Repeat the request while the server is unavailable.
 
-        The last `ApiError` is raised at the deadline. When no patience is left, an answer has only
-        a few seconds.
+        The last `ApiError` is raised at the deadline.
         """
 
         def once() -> T:
@@ -199,9 +191,8 @@ class PatientApi:
 class StopRequest:
     """A request to start no further node. Nodes in flight finish.
 
-    deadline: the stop is due then, even if nobody requests it.
-    process_stop: a request to end the process, which requests this stop as well.
-    revert: nodes that are not rebooting yet are returned.
+    The stop is also due at the `deadline`, or when `process_stop` is requested. With `revert`,
+    nodes that are not rebooting yet are returned.
     """
 
     deadline: Deadline | None = None
@@ -211,17 +202,16 @@ class StopRequest:
     _last_acts: list[Callable[[], object]] = field(default_factory=list)
 
     def before_leaving(self, act: Callable[[], object]) -> None:
-        """Have this done before the process ends at once. It has a few seconds."""
+        """Register an act of a few seconds for when the process ends at once."""
         self._last_acts.append(act)
 
     def leave(self) -> None:
-        """Do what is due before the process ends. It may hang, so call it in its own thread."""
+        """Run the registered acts. It may hang, so call it in its own thread."""
         for act in self._last_acts:
             with suppress(Exception):
                 act()
 
     def request(self) -> None:
-        """Request the stop. Requests after the first change nothing."""
         self._event.set()
 
     @property
@@ -246,7 +236,7 @@ class StopRequest:
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep for `seconds`, or until the stop is due; return whether it is."""
+        """Wait until the stop is due, at most `seconds`; return whether it is."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

@@ -1,4 +1,4 @@
-"""The objects of gates.healthy, which must be healthy for a node to start and a wave to settle."""
+"""Evaluates gates.healthy, which must hold before a node starts and a wave settles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,6 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class ObjectHealth:
-    """Asks whether all objects are healthy."""
-
     cluster: PatientApi
     rules: Sequence[HealthRule]
     evaluate: HealthEvaluation | None

@@ -1,7 +1,7 @@
-"""A live view of a few objects: one list, then one watch, in a thread of its own.
+"""A live view of a few objects: one list, then one watch, in its own thread.
 
-After an outage it continues the watch where it broke, and lists again only if the server cannot
-continue. An object is gone when the server says so, or when a new list lacks it.
+After an outage the watch continues where it broke; only if the server cannot is the list read
+again.
 """
 
 import threading
@@ -22,20 +22,18 @@ from rollout.ports import ClusterApi, Query
 T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
-# Readers of a view have deadlines, so a server that is back must be found soon.
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
-# After a watch that ends sooner, the next one waits as after a failure.
+# A watch that ends sooner counts as a failure.
 _SHORTEST_WATCH = 1.0
 
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path as they are now. Enter it to begin, leave it to end.
+    """The objects at a path, from `__enter__` to `__exit__`.
 
-    Without `lists_first` it does not wait for the first answer of the server. Until then it is
-    empty and `news` is 0. Outages are reported by the cluster's own notice. `changed` is set
-    whenever `items` changes, and is cleared by its reader.
+    Without `lists_first` it starts empty with `news` 0, and does not wait for the first list.
+    `changed` is set whenever `items` changes; its reader clears it.
     """
 
     cluster: PatientApi
@@ -180,7 +178,7 @@ def watch_nodes(
 def watch_node(
     cluster: PatientApi, node: str, deadline: Deadline, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """Return a view of one Node, which is empty once it is deleted."""
+    """The view is empty once the Node is deleted."""
     return watch_nodes(
         cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, lists_first=lists_first
     )

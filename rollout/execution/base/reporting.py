@@ -1,4 +1,4 @@
-"""Reports events to observers. The engine itself never prints."""
+"""Sends events to observers."""
 
 import threading
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-# An outage is not reported again within so many seconds.
+# Seconds before an outage is reported again.
 _QUIET_SECONDS = 30.0
 
 
 @dataclass
 class Reporter:
-    """Sends events with their time to each observer, in order. A wait is reported once.
+    """Sends events to each observer in order, and repeats no wait.
 
-    An observer that fails gets no more events, and the rollout continues without it.
+    An observer that raises gets no more events.
     """
 
     observers: Sequence[Observer]
@@ -78,7 +78,7 @@ class Reporter:
         activity: Activity | None = None,
         awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
-        """`staged` is a version that was not planned, `edge` the move into the phase."""
+        """`staged` is an unplanned version, `edge` the move into the phase."""
         if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
                 at=self.now,
@@ -94,7 +94,7 @@ class Reporter:
             self.tell(step)
 
     def _note_wait(self, about: str, wait: object) -> bool:
-        """Note what a node, or the rollout (empty), waits for; whether that is new."""
+        """Note what a node, or the rollout (empty), waits for; return whether it is new."""
         before = self._waits.get(about)
         self._waits[about] = wait
         return before != wait
@@ -118,7 +118,7 @@ class Reporter:
 
 @dataclass
 class OutageNotice:
-    """Reports that the API server is unavailable, but not at every attempt."""
+    """Reports that the API server is unavailable, but not at each attempt."""
 
     report: Reporter
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,1 +1,0 @@
-"""What a rollout stores on the cluster, and what an interrupted one has left there."""

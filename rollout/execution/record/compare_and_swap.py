@@ -1,4 +1,4 @@
-"""Changing documents in the cluster by compare and swap: read, change, write, retry on conflict."""
+"""Changes documents in the cluster, and retries on a conflict."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -27,9 +27,9 @@ def rewrite(
     read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
 ) -> T:
-    """Change a document in the cluster; return its new content. Raises `ApiError`.
+    """Change a document; return its new content. Raises `ApiError`.
 
-    `change` may be called several times, once for each conflict.
+    `change` runs again after each conflict.
     """
 
     def attempt() -> T:

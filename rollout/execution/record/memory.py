@@ -1,7 +1,7 @@
 """The memory that outlives a rollout.
 
-A failed write does not end a rollout: the change counts in this process at once, and is written
-together with the next one.
+A failed write does not end a rollout: the change counts in this process, and the next write repeats
+it.
 """
 
 import threading
@@ -43,7 +43,7 @@ from rollout.wording import cause
 
 Change = Callable[[Memory], Memory]
 
-# In seconds: how long a read is good for, and how long a write is tried while a node waits for it.
+# In seconds: how long a read is fresh, and how long a node waits for a write.
 _FRESH = 1.0
 _PATIENCE = 30.0
 
@@ -63,7 +63,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
 
 def require_memory(memory: Memory) -> None:
-    """`BlockedError` if the memory could not be read. It must not be taken for an empty one."""
+    """Raise `BlockedError` if the memory is unreadable, which is not an empty memory."""
     if memory.problem:
         raise BlockedError(
             f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
@@ -73,9 +73,9 @@ def require_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Return why the memory cannot be written, by a dry run; None if it can.
+    """Return why a dry run could not write the memory, or None.
 
-    An unreadable memory is not overwritten. Raises `ApiUnavailableError`.
+    Raises `ApiUnavailableError`.
     """
     try:
         memory = read_stored_memory(api, namespace).content
@@ -88,9 +88,9 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """The change that notes a node's end, and whether the version was held right before it.
+    """A change that notes a node's end, and whether the version was held just before.
 
-    What this run has read may be older: somebody may have released the version since.
+    Someone may have released the version since this run last read the memory.
     """
 
     ended: EndedNode
@@ -106,10 +106,9 @@ class _EndNote:
 class RunMemory:
     """What one run reads from the memory and writes to it. For many threads.
 
-    `failures_allowed` are those of the run. `include_held`: nodes with held versions are rebooted,
-    too. `retried` are failed nodes that are retried in any case. `unattended`: a node
-    starts only if its failure could be remembered. `proven` is what another cluster has proved,
-    None if it need not.
+    `failures_allowed` counts for this run. `include_held` reboots nodes despite held versions;
+    `retried` nodes are rebooted anyway. If `unattended`, nodes start only while the memory is
+    writable. `proven` is what another cluster has proved, None if it need not.
     """
 
     cluster: PatientApi
@@ -179,14 +178,14 @@ class RunMemory:
         )
 
     def begin_by_hand(self) -> None:
-        """Note that a person starts a rollout, which ends the pause after an abort."""
+        """End the pause after an abort, because a person starts a rollout."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
     def hold(self, version: str, by: str) -> None:
-        """Hold a version before anything starts; raises `ApiError` if that cannot be stored."""
+        """Hold a version before anything starts. Raises `ApiError`."""
         change = partial(with_hold, version=version, by=by, now=self._now)
         self.check_may_act()
         memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))
@@ -237,7 +236,7 @@ class RunMemory:
         return memory
 
     def _why_unwritable(self) -> MemoryUnwritable | None:
-        """Return why an unattended run cannot remember a failure. The dry run is made once."""
+        """Return why an unattended run could not remember a failure. The dry run is made once."""
         if not self.unattended:
             return None
         with self._lock:

@@ -1,5 +1,3 @@
-"""Pausing single nodes, by annotations on the Node."""
-
 import msgspec
 
 from rollout.gather.cluster.snapshot import node_path

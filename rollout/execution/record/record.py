@@ -1,10 +1,7 @@
-"""A run's record: its plan in a ConfigMap beside the Lease, written before the first node starts.
+"""A run's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
 
-With the record, an interrupted rollout can be continued from any machine. A run that ended with
-nodes left over marks its record as ended: it blocks no other rollout and can still be continued.
-
-Others may write ConfigMaps, so a record is either understood completely or not used; reading it
-takes bounded memory.
+It is written before the first node starts. Once marked as ended it blocks no other rollout. Others
+may write ConfigMaps, so a record is understood completely or not used.
 """
 
 import base64
@@ -39,14 +36,14 @@ from rollout.ports import ClusterApi
 PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
-# Characters of a record's content that a message about it quotes.
+# The most characters that a message quotes.
 _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health before a wave: the workloads with pods on its nodes, and the nodes that were Ready."""
+    """Health before a wave: workloads with pods on its nodes, and nodes that were Ready."""
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
@@ -63,7 +60,7 @@ class Health:
 
 
 class _StoredWave(msgspec.Struct):
-    """The number of the last wave that was started, 0 if unknown, and the health before it."""
+    """The last wave that was started, 0 if unknown, and the health before it."""
 
     workloads: Mapping[str, Workload] = {}
     ready_nodes: frozenset[str] = frozenset()
@@ -78,16 +75,13 @@ class _StoredWave(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A run's record as it was read.
+    """A run's record.
 
-    `problem` is why the record is not understood, empty if it is. `plan` and `health` are then
-    None, and `run` may be empty. `is_missing`: there is no record, and marks on Nodes imply this
-    one.
+    `problem` says why it is not understood; `plan` and `health` are then None, and `run` may be
+    empty. `is_missing`: only marks on Nodes imply this record.
 
-    `started_at` is RFC 3339 by the clock of the process that started it. `health` was measured
-    before the wave in flight, None if unknown or if the run ended. `last_wave` is the number of the
-    last wave that was started, 0 if unknown. `stopped`: it ended because someone stopped it.
-    `unattended`: `rollout operate` started or last continued it, not a person.
+    `started_at` is RFC 3339 by the starting process's clock. `health` precedes the wave in flight.
+    `last_wave` is 0 if unknown. `unattended`: `rollout operate` started or last continued it.
     """
 
     run: str = ""
@@ -147,7 +141,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
 
 
 def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
-    """Return the record in a ConfigMap; its annotations count even with a problem."""
+    """Keep what the annotations say even if the rest is not understood."""
     run = config_map.annotations.get(marks.RUN, "")
     problem = ""
     plan: RolloutPlan | None = None
@@ -197,7 +191,7 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
-    """Return the last wave. Without its health the next wave would not wait for workloads."""
+    """Without health the next wave would not wait for workloads, so a bad one is an error."""
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
@@ -225,14 +219,14 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if packed is not None:
         document = _unpack(packed)
     try:
-        # The marks on the Nodes have this run's ID, whatever the document says.
+        # The marks on the Nodes have this ID, whatever the plan says.
         return replace(decode_plan(document, "its plan"), plan_id=run)
     except PlanFileError as error:
         raise NotUnderstoodError(error.message) from error
 
 
 def _unpack(packed: bytes) -> bytes:
-    """Unpack a plan, at most as much as a plan may have: a few bytes may unpack to gigabytes."""
+    """Unpack at most one plan's length: a few bytes may unpack to gigabytes."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
@@ -245,7 +239,7 @@ def _unpack(packed: bytes) -> bytes:
     return document
 
 
-# Bytes. A ConfigMap holds one MiB.
+# In bytes; a ConfigMap holds 1 MiB.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
 _WAYS_OUT = "Continue it: rollout resume. Undo what it began: rollout abort."
@@ -254,7 +248,7 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """Writes the record of a rollout. `unattended`: for `rollout operate`, not for a person.
+    """Writes a run's record. `unattended`: for `rollout operate`.
 
     `notice` reports a record that could not be removed.
     """
@@ -263,21 +257,20 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # The record that is to replace another run's, from `write_or_defer` until `replace_older`.
+    # Waits for `replace_older`, because another run's record is in place.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """Write the record, unless another run's record is in place.
+        """Write the record, or keep it for `replace_older` while another run's is in place.
 
-        Another run's record that can be resumed, or has started nothing, stays until
-        `replace_older`. `BlockedError` if that run is unfinished, or its record not understood.
+        `BlockedError` if that run is unfinished, or its record not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
 
     def replace_older(self, run: str) -> None:
-        """Replace another run's record by the deferred one of `run`, which is about to start."""
+        """Replace another run's record with the deferred one, if any."""
         if self._deferred is not None:
             self._write(partial(self._create_or_replace, self._deferred, run))
             self._deferred = None
@@ -291,7 +284,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
-        # If the record is of this run, the answer to an earlier write was lost.
+        # If it is this run's record, the answer to an earlier write was lost.
         if stored.run != run:
             self._deferred = body
 
@@ -327,7 +320,7 @@ class RunRecord:
     def take_up(self, run: str, rules: Policy) -> None:
         """Mark the record as unfinished again; `LockedError` if it is not this run's.
 
-        The record keeps its plan of all nodes. Only the timeouts of `rules` replace earlier ones.
+        Of `rules`, only the timeouts replace those in the record.
         """
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -341,10 +334,9 @@ class RunRecord:
         self._mark_ended(ended=False, plan=changed)
 
     def store_health(self, wave: int, health: Health) -> None:
-        """Write the health before a wave, for a process that continues after a crash.
+        """Store the health before a wave, for a process that continues after a crash.
 
-        The rollout goes on if it cannot be written. Of health that is too large, only the number of
-        the wave is written.
+        Failed writes are ignored. If the health is too large, only the wave's number is written.
         """
         self._last_wave = wave
         written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
@@ -357,9 +349,9 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Remove the record if `complete`, else mark it as ended; an error is only reported.
+        """Remove the record if `complete`, else mark it as ended. Errors are only reported.
 
-        `stopped`: someone stopped the rollout. Another run's record that was not replaced stays.
+        Another run's record that was not replaced stays.
         """
         if self._deferred is not None:
             return
@@ -379,7 +371,6 @@ class RunRecord:
             self.notice(f"warning: {kept}: {error.message}")
 
     def _remove(self) -> ApiError | None:
-        """Remove the record; return why that failed."""
         try:
             self.cluster.ask(lambda api: api.delete(self.document.path))
         except ApiNotFoundError:
@@ -407,7 +398,7 @@ class RunRecord:
         self._rewrite(mark)
 
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Replace the ConfigMap, so that a rollout needs no right to patch ConfigMaps."""
+        """PUT the ConfigMap, so that a rollout needs no right to patch it."""
 
         def rewrite(api: ClusterApi) -> None:
             _, body = self.document.read(api)

@@ -1,5 +1,3 @@
-"""Changing the slots of FleetLock in the cluster."""
-
 from collections.abc import Callable
 
 from rollout.execution.record.compare_and_swap import rewrite
@@ -9,5 +7,5 @@ from rollout.ports import ClusterApi
 
 
 def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
-    """Change the slots; return the new ones. Raises `ApiError`."""
+    """Change FleetLock's slots; return the new ones. Raises `ApiError`."""
     return rewrite(api, slots_of(namespace), read_stored_slots, change)

@@ -1,7 +1,4 @@
-"""What an interrupted rollout has left on the cluster: its record, and its marks on the Nodes.
-
-Without a readable record, the marks alone say which nodes were started.
-"""
+"""What an interrupted rollout has left on the cluster: its record and its marks on Nodes."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -38,7 +35,7 @@ _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or
 
 @dataclass(frozen=True, slots=True)
 class MarkedNode:
-    """A node with marks: its run, its phase, and what was planned for it."""
+    """A node with a run's marks."""
 
     node: PlannedNode
     phase: Phase
@@ -48,18 +45,15 @@ class MarkedNode:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that has not come to its end, or ended with nodes left over.
+    """A run that was interrupted, or ended with nodes left over.
 
-    * `in_flight` nodes have marks, and no failure; `failed` ones were left cordoned; `done`
-      succeeded.
-    * `given_back` failed and are in service (name to outcome).
-    * `untouched_nodes` are planned nodes without marks and without a result, `gone` are planned
-      nodes that left the cluster.
-    * `unclear` are nodes whose marks are not understood, with the reason. They are not touched.
-    * `tainted` are all nodes with rollout's soft taint, `conditioned` those with its conditions.
-    * `is_aborted`: an abort removed the record, and every node that still has marks was aborted.
+    `failed` nodes were left cordoned. `given_back` ones failed but are in service (name to
+    outcome). `untouched_nodes` have neither marks nor a result, `gone` ones left the cluster.
+    `unclear` marks are not understood (name to reason), so these nodes are not touched.
 
-    A missing record is replaced by one that the marks imply.
+    `tainted` and `conditioned` are all nodes with rollout's soft taint or conditions. `is_aborted`:
+    every node that still has marks was aborted, and the record is removed. A missing record is
+    replaced by one that the marks imply.
     """
 
     record: StoredRecord
@@ -108,7 +102,7 @@ class Unfinished:
 
 
 class RunWord(StrEnum):
-    """The state of a rollout; `UNFINISHED` if it is unknown whether its process lives."""
+    """`UNFINISHED` if it is unknown whether the process lives."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -127,7 +121,6 @@ def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
 def read_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
-    """Return the unfinished rollout on the cluster, or None; see `assess`. Raises `ApiError`."""
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
@@ -190,7 +183,7 @@ def _read_marks(
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The rollout that last ended on a node, `at` RFC 3339 UTC, and its node count by outcome."""
+    """The run that last ended on a node, `at` RFC 3339, and its node count by outcome."""
 
     run: str
     at: str
@@ -215,7 +208,7 @@ def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether the rollout in its marks was aborted, which left the node as it was."""
+    """Whether the marks are of an aborted run, which left the node as it was."""
     result = last_result(node)
     is_same_run = result.get("run") == node.annotations.get(marks.RUN)
     return is_same_run and result.get("outcome") == Outcome.ABORTED
@@ -231,7 +224,7 @@ def _record_from_marks(
 
 
 def _outcome(node: Node, run: str) -> str:
-    """Return the outcome of this run on a node without marks; empty without one, or if aborted."""
+    """Return the run's outcome on a node without marks; empty without one, or if aborted."""
     result = last_result(node)
     if not run or result.get("run") != run or has_marks(node):
         return ""
@@ -240,7 +233,7 @@ def _outcome(node: Node, run: str) -> str:
 
 
 def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
-    """Return the node as its marks describe it, which are newer than any plan."""
+    """Return the node by its marks, which are newer than any plan."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = targets_on(node)
     is_staged = bool(staged_version or targets)
@@ -262,7 +255,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
         machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
         cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
-        # If the marks say what was staged, the reboot has to prove it, whatever the record says.
+        # A staged version in the marks must be proved, whatever the record says.
         staged=base.staged or is_staged,
         detected_by=base.detected_by or tuple(targets),
     )
@@ -277,9 +270,9 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], hosts: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each `marked` node that cannot be continued, and each unclear one.
+    """Return a result for each unclear node, and each `marked` one that cannot be continued.
 
-    `hosts` are the Nodes for which a host is known.
+    `hosts` are the Nodes with a known host.
     """
     results = []
     for name, why in unfinished.unclear.items():
