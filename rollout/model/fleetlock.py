@@ -75,10 +75,9 @@ class Groups:
 class SlotState(StrEnum):
     """The state of a slot. The node's annotations have its phase.
 
-    `held`: a server takes the node through its reboot, and the slot is taken. `failed`: the node
-    failed and stays cordoned until its host reports back, and the slot stays taken. `absent`: the
-    node failed and is proven to be away, so that the slot is free, while the node counts as
-    unavailable. A slot that only returns a node with old marks is absent, too.
+    `held`: a server takes the node through its reboot. `failed`: the node failed and stays cordoned
+    until its host reports back. `absent`: the slot is free, because the node failed and is proven
+    to be away, or is only returned; the node counts as unavailable.
     """
 
     HELD = "held"

@@ -105,8 +105,8 @@ class Memory:
     `aborted` says who aborted a rollout, and which as its reason: no unattended pass starts another
     by itself. `evidence` has, by version, when the latest evidence that counted was made. `slip` is
     None while `operate` is in time. `waited_for` is the rollout of a person for which passes have
-    waited, and reported it, for a day. `problem` is why the memory cannot be read: then nothing
-    starts. `denied`: this user may not read it.
+    waited for a day. `problem` is why the memory cannot be read: then nothing starts. `denied`:
+    this user may not read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)

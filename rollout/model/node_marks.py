@@ -2,9 +2,6 @@
 
 Anyone who may change Nodes can write them, such as the node's kubelet or another version of
 rollout. A node with an annotation that is not understood is neither started nor returned.
-
-`node-rollout.dev/paused: "true"` pauses a node. The details of `rollout pause` are in an annotation
-beside it. FLUO's and CLUO's agents request reboots, and people may do so by rollout's own.
 """
 
 import re
@@ -101,12 +98,10 @@ def ineffective_reboots(node: Node) -> int:
 
 
 def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -> int:
-    """Return `ineffective_reboots` if the node ran this version before its last reboot.
-
-    It is 0 if that was days ago, because a host may now and then need a reboot without an update.
-    """
+    """Return `ineffective_reboots` if the node ran this version before its last reboot."""
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
+    # A host may now and then need a reboot without an update.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == version else 0

@@ -1,8 +1,7 @@
 """Text from hosts and webhooks made safe to show, and short texts for lists and names.
 
 Messages, versions and addresses are whatever a host or a webhook wrote: they could move the cursor,
-rename the window or hide other text. Names that are used in file names, request paths and Events
-must look like such names.
+rename the window or hide other text.
 """
 
 import re

@@ -1,8 +1,7 @@
 """The line of a tool's output that says why the tool failed.
 
-Tools print banners before the reason, and their log prefixes change between releases. So this takes
-the last line with a word in it. Warnings, and lines that are never a reason, count only if there is
-no other.
+Tools print banners before the reason, so this takes the last line with a word in it. Warnings, and
+lines that are never a reason, count only if there is no other.
 """
 
 import re

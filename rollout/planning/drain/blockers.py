@@ -61,7 +61,6 @@ class DrainChecker:
     surges: Surges
 
     def check(self) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-        """Return the blockers and the warnings, each of them once."""
         pod_warnings = list[PlanWarning]()
         findings = list[Blocker | PlanWarning]()
         for verdict in self.verdicts:

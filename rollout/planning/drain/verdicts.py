@@ -4,22 +4,21 @@ The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets
 are read beforehand, so that no filter does I/O. Each pod gets all warnings and all reasons to
 refuse it; kubectl keeps the last warning and the first reason. Other differences are deliberate:
 
-- Pods that `--pod-selector` does not select are left. Unlike kubectl, a warning says that the
-  reboot ends them.
-- Pods overdue by more than `drain.skip-wait-for-delete-timeout` are left, with a warning. kubectl
-  compares with the local clock; this compares with the server's, so that no pod is left too early.
+- Pods that `--pod-selector` does not select are left, with a warning that the reboot ends them.
+- Pods overdue by more than `drain.skip-wait-for-delete-timeout` are left, with a warning. The clock
+  is the server's, so that no pod is left too early; kubectl takes the local one.
 - Mirror pods are left, and counted among the pods that stay.
 - DaemonSet pods are left. If the DaemonSet is gone, they are refused, or evicted with `--force`. If
   it cannot be looked up, the lookup is repeated until the drain's deadline.
 - Finished pods are evicted, whatever their owner and storage.
-- Terminating pods are only waited for; kubectl evicts them again, and refuses unmanaged ones and
-  those with local storage. But someone else has already decided to delete these pods. With
-  `--grace-period` they are evicted again, because that may shorten their grace period.
+- Terminating pods are only waited for, because someone has already decided to delete them; kubectl
+  evicts them again, and refuses some. With `--grace-period` they are evicted again, because that
+  may shorten their grace period.
 - Unmanaged pods are refused, or evicted with `--force`. A controller of any kind counts.
-- Pods that `drain.wait-for-completion` selects are waited for until they have ended. If they are
-  evicted after a time, they are refused like others; otherwise they lose nothing.
-- Pods with an emptyDir are evicted by default, since they cannot survive the reboot.
-  `--no-delete-emptydir-data` refuses them, which is kubectl's default.
+- Pods that `drain.wait-for-completion` selects are waited for. If they are evicted after a time,
+  they are refused like others; otherwise they lose nothing.
+- Pods with an emptyDir are evicted by default, since they cannot survive the reboot; kubectl
+  refuses them by default.
 """
 
 from collections.abc import Iterable

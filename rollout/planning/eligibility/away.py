@@ -34,9 +34,8 @@ _LONGEST_DRAIN = 3600.0
 def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeAway | None:
     """Return why the node counts as unavailable, or None.
 
-    A node that any rollout has started counts until it is returned. A failed node counts while it
-    is cordoned. A cordon counts only for some time after it was set, by the API server's clock
-    (`now`), and not under `--allow cordoned`.
+    A node that any rollout has started counts until it is returned, and a failed one while it is
+    cordoned. Other cordons count for an hour, by the API server's clock (`now`).
     """
     if not node.is_ready:
         return findings.AwayNotReady()

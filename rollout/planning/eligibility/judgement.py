@@ -22,11 +22,10 @@ from rollout.wording.warnings import warning
 class EligibilityInputs:
     """What all nodes of one decision are judged by, besides the rules of their pool.
 
-    `now` is the API server's time, if known; `failures_allowed` are those of a version.
-    `unattended`: nodes that rest are left out. `retried` nodes are tried whatever is remembered.
-    `proven` is what another cluster has proved, None if it need not. `own` is the node under this
-    process. `versions` are those that the cluster knows of. A host that has not looked for updates
-    for `longest_silence` seconds is not up to date.
+    `now` is the API server's time; `failures_allowed` are those of a version. `unattended`: nodes
+    that rest are left out. `retried` nodes are tried whatever is remembered. `proven` is None if no
+    other cluster must prove versions. `own` is the node of this process. A host that has not looked
+    for updates for `longest_silence` seconds is not up to date.
     """
 
     now: datetime | None = None

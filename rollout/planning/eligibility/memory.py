@@ -161,7 +161,7 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether it is a host that was granted a FleetLock slot and did not reboot."""
+    """Whether its host was granted a FleetLock slot and did not reboot."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 

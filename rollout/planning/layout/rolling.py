@@ -29,8 +29,8 @@ _NOTHING: Mapping[str, int] = {}
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    A node may begin if everything it needs is left. Others pass one that may not, until as many
-    have passed it as may be in flight; then what it needs is kept for it.
+    Others pass a node that may not begin, until as many have passed it as may be in flight; then
+    what it needs is kept for it.
 
     For speed, each key has a bit: one mask per node says which keys it needs, and one says which
     are used up. `_waiting` has each node's position in the order, its mask and its name.
@@ -80,7 +80,7 @@ class RollingQueue:
         """Yield the nodes that may begin, with their indexes in `_waiting`."""
         if self._in_flight >= self._rules.in_flight:
             return
-        # The keys that are used up, or kept for an earlier node.
+        # A mask of the keys that are used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
         for index, (position, mask, name) in enumerate(self._waiting):

@@ -26,10 +26,9 @@ class NodeDemand:
     """A node to place in a wave, and what it needs.
 
     `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
-    owners and pools, by key. `holds` is the part of `load` that is away until the node is back.
-    `ending` is how many seconds its slowest pod takes to end, and `wait` how long its drain waits
-    for pods that complete by themselves; `ending` is at least as long. `move_cost` is the number of
-    pods that its drain moves, and the millicores that they request.
+    owners and pools, by key, and `holds` the part of it that is away until the node is back.
+    `ending` is how many seconds its slowest pod takes to end, at least `wait`: how long its drain
+    waits for pods to complete. `move_cost` is the number of pods to move, and their millicores.
     """
 
     name: str
@@ -74,7 +73,6 @@ class WaveLimits:
 
     A node that exceeds a limit by itself shares its wave with no other node that uses that key.
     `rounds` is how often a wave may use up each budget (default: once); `most_rounds` caps it.
-    What a node holds until it is back is away in every round.
     """
 
     size: int
@@ -138,10 +136,7 @@ _NOT_SERVING = ("Job",)
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
-    """How many pods of each owner may be away, and how many of them each node has.
-
-    They are owners without a budget, all of whose pods are on the rollout's nodes.
-    """
+    """Owners without a budget that could lose all pods; `loads` has their pods by node."""
 
     allowed: Mapping[str, int]
     loads: Mapping[str, Load]

@@ -1,8 +1,7 @@
 """Find rules that are impossible, and rules that are less safe than the defaults.
 
 Others can write a plan file or the record, and the plan ID does not prove who did. Impossible
-rules, with which nothing would start or every node would fail, are refused. Relaxed rules are shown
-before they take effect.
+rules are refused, and relaxed rules are shown before they take effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -62,9 +62,9 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace:
     """How long things take, in seconds; all sequences are sorted.
 
-    `past` is from local journals, `node_runs` has whole nodes' times from annotations.
-    `usual_settle` is the mean time that waves took to settle, because these times add up.
-    `starts` and `endings` are how long pods took to be ready and to terminate, by owner UID.
+    `past` is from local journals, `node_runs` from annotations. `usual_settle` is a mean, because
+    the times that waves take to settle add up. `starts` and `endings` are how long pods took to be
+    ready and to terminate, by owner UID.
     """
 
     past: Past
@@ -125,12 +125,10 @@ class Pace:
         return Rate(permits, ending, round_seconds)
 
     def starting(self, owners: Iterable[str]) -> int:
-        """Return how long the slowest replacement takes to be ready; `owners` are UIDs.
-
-        Without a past run, no replacement counts as faster than the assumption.
-        """
+        """Return how long the slowest replacement takes to be ready; `owners` are UIDs."""
         starts = [self.starts.get(uid, _START_SECONDS) for uid in owners]
         slowest = max(starts, default=_START_SECONDS)
+        # Without a past run, no replacement counts as faster than the assumption.
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def reboot(self, drain: int, nodes: int) -> int:
@@ -146,12 +144,10 @@ class Pace:
         return max(node_run - drain, node_run // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
-        """Return how long the wave takes at least to settle after its nodes are back.
-
-        If start times of all moved pods are known, this is the shortest time of any wave.
-        """
+        """Return how long the wave takes at least to settle after its nodes are back."""
         if not self.past.settles:
             return 0
+        # The play itself waits for pods whose start times are known.
         if all(pod.owner.uid in self.starts for pod in pods if pod.owner):
             return min(round(self.past.settles[0]), _START_SECONDS)
         return self.usual_settle

@@ -2,7 +2,7 @@
 
 A pod is evicted once all its budgets have a permit; the permits come back when its replacement is
 ready. If another controller opens a budget, it first gives the pod's role, and so the budget, to
-another pod of the same owner. If no node has room, a replacement starts when a node is back.
+another pod of the same owner.
 """
 
 from collections import Counter, defaultdict, deque
@@ -46,10 +46,8 @@ class EventQueue:
 class _Traits:
     """How a pod moves; times are in seconds.
 
-    `owner` is its owner's UID, or its own without an owner.
-    `keys` are the budgets that are asked before it is evicted.
-    `in_order`: its owner starts one pod after another.
-    `at_once`: it is replaced while it still terminates.
+    `owner` is its owner's UID, or its own without an owner. `keys` are its budgets. `in_order`: its
+    owner starts one pod after another. `at_once`: it is replaced while it still terminates.
     """
 
     owner: str
