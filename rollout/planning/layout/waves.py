@@ -154,7 +154,7 @@ def join_wave(
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
     """Whether a node with these needs may join the wave whose nodes have `used` this.
 
-    A node that exceeds a limit by itself may go, but with no other node that usages that key.
+    A node that exceeds a limit by itself may go, but with no other node that uses that key.
     """
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
