@@ -1,7 +1,6 @@
 """Kubernetes Events on the Node for each phase of a rollout, as `kubectl describe node` shows them.
 
-One thread writes them: nothing waits for them or fails because of them. If the API server refuses
-an Event or stays away too long, that is reported once, and no more Events are written.
+A thread writes them. A failure is reported once and ends the writing, not the rollout.
 """
 
 import queue
@@ -32,7 +31,6 @@ from rollout.model.text import counted, version_step
 from rollout.model.timestamps import whole_second
 from rollout.ports import Clock, ClusterApi, Observer
 
-# Events about objects without a namespace belong here.
 EVENTS = "/api/v1/namespaces/default/events"
 COMPONENT = "node-rollout"
 _LONGEST_MESSAGE = 1024
@@ -40,7 +38,7 @@ _LONGEST_NAME = 253
 _PATIENCE = 900.0
 
 
-# The reasons are fixed, because people filter by them.
+# People filter by these reasons, so they must not change.
 EVENT_OF_PHASE = {
     Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
@@ -60,10 +58,7 @@ BLOCKED = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one run while it is entered.
-
-    On exit, the remaining Events have `closing_seconds` to be written.
-    """
+    """Writes the Events of one run while it is entered."""
 
     api: ClusterApi
     run: str
@@ -76,14 +71,13 @@ class NodeEvents:
         self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
-        # The pod that each node's drain was first reported to wait for.
+        # The first pod reported as blocked, by node.
         self._blocked_pods: dict[str, str] = {}
         # None ends the thread.
         self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written_names: set[str] = set()
-        # Set on exit.
         self._give_up_at = float("inf")
-        # A daemon: the process ends without it if its request is never answered.
+        # A daemon, so that an unanswered request does not keep the process alive.
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
 
     def __enter__(self) -> Self:
@@ -96,7 +90,6 @@ class NodeEvents:
         self._writer.join(self.closing_seconds)
 
     def notify(self, event: StepEvent) -> None:
-        """Write an Event for a step. The steps of a node come from one thread."""
         match event:
             case NodeStep():
                 self._report_step(event)
@@ -138,7 +131,7 @@ class NodeEvents:
     def _report_end(self, result: NodeFinished) -> None:
         node = self._planned.get(result.node)
         if node is None:
-            # Another process has started it, and this one does not touch it.
+            # Another process has started this node.
             return
         reason = REASON_OF_END.get(result.outcome, FAILED)
         if result.left_cordoned:
@@ -149,10 +142,10 @@ class NodeEvents:
     def queue_event(
         self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False
     ) -> None:
-        """Queue an Event. A node has one Event of the run for each `reason`."""
+        """Queue an Event, or update the node's earlier Event with the same `reason`."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
-        # The digest alone makes the name unique, so a long node name may be cut.
+        # The digest alone makes the name unique.
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
         event = {
@@ -199,14 +192,14 @@ class NodeEvents:
         path = f"{EVENTS}/{name}"
         news = {field: event[field] for field in ("message", "lastTimestamp")}
         if name in self._written_names:
-            # An Event that has expired is created again.
+            # An expired Event is created again.
             with suppress(ApiNotFoundError):
                 self.api.patch(path, news)
                 return
         try:
             self.api.create(EVENTS, event)
         except ApiConflictError:
-            # An earlier process of this run has created it, or an answer was lost.
+            # An earlier process has created it, or the answer was lost.
             self.api.patch(path, news)
         self._written_names.add(name)
 
@@ -231,7 +224,7 @@ def _versions(node: PlannedNode) -> str:
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
     versions = version_step(node.running_version, node.staged_version, node.detected_by)
-    # Events are read in terminals without UTF-8, too.
+    # Some terminals have no UTF-8.
     return versions.replace("→", "->")
 
 

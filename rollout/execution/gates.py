@@ -1,4 +1,4 @@
-"""The gates of a policy, and those of this process: command and confirmation."""
+"""The gates of a policy, the gate command and the confirmation of waves."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _FRESH_SECONDS = 5.0
-# The key of the deadline for gates that hold every node. No node has an empty name.
+# Stands for all nodes where a node's name is expected.
 _ANY_NODE = ""
 _ASSUMED = Duration(600)
-# Characters. Linux takes 128 KiB.
+# Characters; Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """Why a node may not start now, None if it may.
+    """Why a node may not start now; None if it may.
 
-    `is_final`: waiting will not change that. `is_general`: every other node is held as well.
+    `is_final`: waiting does not help. `is_general`: it applies to all nodes.
     """
 
     finding: Finding | None = None
@@ -59,22 +59,21 @@ OPEN = GateAnswer()
 
 
 GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
-"""Run the operator's command with an environment, a timeout in seconds and a check for a stop.
+"""Run the gate command with an environment, a timeout in seconds and a check for a stop.
 
 Returns why the command refused, or an empty string.
 """
 Confirmation = Callable[[str, Callable[[], bool]], bool]
-"""Ask the operator a question at a terminal, with a check for a stop; return whether they agree."""
+"""Ask the operator a question, with a check for a stop; return whether they agree."""
 AlertSource = Callable[[], tuple[str, ...]]
-"""Return the names of the firing alerts that count; `GateError` if they cannot be read."""
+"""Return the names of the firing alerts; `GateError` if they cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatePorts:
-    """What the gates of one process need besides the cluster.
+    """What the gates need besides the cluster.
 
-    `evaluate` is for the expressions of gates.healthy. `deadline` is when the process has to have
-    finished its nodes.
+    `evaluate` is for gates.healthy. `deadline` is the end of the process's time.
     """
 
     command: GateCommand | None = None
@@ -90,11 +89,8 @@ class GatePorts:
 class PolicyGates:
     """All gates of one run.
 
-    The run's thread calls `run_rollout_command`, `ask_to_start_wave` and `ask`. Each node's thread
-    calls the rest.
-
-    One list of conditions keeps untouched nodes from starting. It is checked when a node is about
-    to start, and again right before its cordon.
+    The run's thread calls `run_rollout_command`, `ask_to_start_wave` and `ask`; node threads call
+    the rest.
     """
 
     plan: RolloutPlan
@@ -113,7 +109,7 @@ class PolicyGates:
         self._longest_wait = {
             wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
         }
-        # A plan of FleetLock is of one node, and knows nothing of the others.
+        # A FleetLock plan has a single node, so its warnings say nothing about the others.
         self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
         )
@@ -124,7 +120,7 @@ class PolicyGates:
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
         self._unhealthy = CachedValue(self.health.first_problem, _FRESH_SECONDS, self.cluster.clock)
-        # The cheapest come first. Bounded conditions hold a node up to gates.timeout.
+        # Cheapest first. The bounded ones hold a node for gates.timeout at most.
         control_plane = partial(self._check_blockers, control_plane_blockers)
         stored = partial(self._check_blockers, stored_blockers)
         self._bounded = (
@@ -143,7 +139,7 @@ class PolicyGates:
         )
 
     def run_rollout_command(self) -> None:
-        """Run the command for the rollout; `BlockedError` if it refuses."""
+        """Run the gate command for the rollout; `BlockedError` if it refuses."""
         refused = self._run_command("rollout", {})
         if refused is None:
             return
@@ -153,10 +149,7 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
-        """Return why the wave may not start: a window, the operator, or the command.
-
-        The operator is asked and the command is run.
-        """
+        """Ask the operator and the gate command; return why the wave may not start."""
         now = self.cluster.clock.now()
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
@@ -168,11 +161,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return what keeps the node from starting now, cheapest condition first.
-
-        `ask_before_cordon` repeats the checks right before the cordon, because much may change in
-        between: the node is observed, its command runs, and it is marked.
-        """
+        """Return why the node may not start now. `ask_before_cordon` checks again later."""
         for condition in self._conditions:
             answer = condition(node)
             finding = answer.finding
@@ -187,7 +176,7 @@ class PolicyGates:
                 self._report_once(about, finding)
             return answer
         self._end_wait(node.name)
-        # The reason that held every node is gone: it may hold as long again, and is reported.
+        # The next reason that holds all nodes gets the full timeout again.
         self._end_wait(_ANY_NODE)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
@@ -208,7 +197,7 @@ class PolicyGates:
         return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
 
     def run_node_command(self, context: NodeContext) -> None:
-        """Run the command for a node; `NotStartedError` if it refuses the node."""
+        """Run the gate command for a node; `NotStartedError` if it refuses."""
         wave = self._wave_of[context.name]
         about = {
             **_wave_variables(wave, self.plan),
@@ -222,7 +211,7 @@ class PolicyGates:
             raise NotStartedError(finding=refused)
 
     def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """Return a controller of the node's pods that first has to empty one of these nodes."""
+        """Return a controller of the node's pods that has yet to empty one of these nodes."""
         if not self._awaits_controllers:
             return None
         return self.cluster.ask(lambda api: busy_controller(api, name, nodes))
@@ -264,11 +253,10 @@ class PolicyGates:
         return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.pool_windows)
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
-        """Return the seconds that a node is estimated to take; 10 minutes without an estimate."""
         wave = self._wave_of[node.name]
         drain = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
-            # The estimate has the longest wait for pods to complete, which is another node's.
+            # The wave's estimate includes the longest wait for pods to complete.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain = min(drain, round(node.wait_seconds + timeout))
         return drain + wave.estimate.reboot or _ASSUMED
@@ -292,7 +280,7 @@ class PolicyGates:
     def _check_blockers(
         self, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
     ) -> GateAnswer:
-        """Check for a blocker of the node that the operator has not accepted with the plan."""
+        """Check for blockers that the operator has not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
         for blocker in self.cluster.ask(lambda api: find(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
@@ -300,10 +288,6 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
-        """Check that no controller of the node's pods moves pods off a cordoned node.
-
-        The claim of the node checks it again.
-        """
         if not self._awaits_controllers:
             return OPEN
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
@@ -311,7 +295,6 @@ class PolicyGates:
         return GateAnswer(finding) if finding else OPEN
 
     def _check_alerts(self, _node: PlannedNode) -> GateAnswer:
-        """Alerts hold every node. A process that cannot read them does not start any."""
         url = self._policy.alerts.url
         if not url:
             return OPEN
@@ -325,7 +308,7 @@ class PolicyGates:
         return GateAnswer(problem, is_general=problem is not None)
 
     def _deadline_of(self, about: str) -> Deadline:
-        """Return when gates.timeout ends for a node, or for all. The first call starts it."""
+        """Return when gates.timeout ends; the first call starts it."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
     def _end_wait(self, about: str) -> None:
@@ -356,7 +339,7 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return as many names as fit into a variable: a rolling wave can be the whole fleet."""
+    """Return the names that fit into a variable: a rolling wave can be the whole fleet."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names
@@ -364,7 +347,7 @@ def _node_names(wave: Wave) -> str:
 
 
 def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why the control plane cannot lose this node now. Only its nodes' pods are read."""
+    """Return why the control plane cannot lose this node now."""
     try:
         if not is_control_plane(read_node(api, name), policy):
             return ()

@@ -1,9 +1,4 @@
-"""The Lease of the lock, and whether its holder is alive.
-
-A holder is gone if this process saw no renewal for the whole duration, by its own clock, or if the
-holder was a process on this machine that has ended. It is alive if this process sees a renewal, or
-if the last one is recent by the API server's clock.
-"""
+"""The Lease of the lock, and whether its holder is alive."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,12 +24,10 @@ RENEWALS_PER_DURATION = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The state of the lock, as read from the Lease.
+    """The lock as read from the Lease.
 
-    `holder` is empty if nobody holds it. `version` changes with each renewal. A living holder
-    renews within `renewal_seconds`; without a renewal for `duration` seconds it loses the lock. The
-    last renewal is `renewed` by the holder's clock and `written` by the API server's. `process`
-    identifies the holder's process, empty if unknown.
+    `holder` is empty if nobody holds it, `process` if unknown. `renewed` is by the holder's clock,
+    `written` by the API server's.
     """
 
     holder: str
@@ -47,12 +40,12 @@ class LeaseState:
 
     @property
     def holder_text(self) -> str:
-        """The holder for people: whoever wrote the Lease may have written anything into it."""
+        """The holder for people, shortened: anyone may have written the Lease."""
         return name_excerpt(self.holder) or "another process"
 
     @property
     def duration(self) -> float:
-        """In seconds."""
+        """Seconds without a renewal after which the lock is lost."""
         return self.renewal_seconds * RENEWALS_PER_DURATION
 
 
@@ -60,8 +53,6 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
-    """The Lease's metadata."""
-
     name: str
     uid: str = ""
     resource_version: str = ""
@@ -76,9 +67,9 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
-        """Return metadata for an update: our annotations, and what others have written."""
+        """Return metadata that keeps what others have written to the Lease."""
         annotations = dict(self.annotations)
-        # A Lease that is released must have neither.
+        # A released Lease has neither.
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
         annotations.update(ours)
@@ -102,8 +93,6 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    """The Kubernetes object."""
-
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -113,7 +102,7 @@ class Lease(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """A value that changes with each renewal, and with no other write."""
+        """A value that changes with each renewal only."""
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
 
     @property
@@ -155,10 +144,10 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LeaseSnapshot:
-    """The Lease at one moment, and what it says about its holder.
+    """The Lease at one moment.
 
-    `now` is the API server's time, None if unknown. `has_ended`: the holder was a process on this
-    machine that is gone.
+    `now` is the API server's time, None if unknown. `has_ended`: the holder's process on this
+    machine has ended.
     """
 
     lease: LeaseState = NO_LEASE
@@ -167,12 +156,11 @@ class LeaseSnapshot:
 
     @property
     def holder(self) -> str:
-        """The holder; empty if nobody holds the lock."""
         return self.lease.holder
 
     @property
     def one_clock(self) -> bool:
-        """Whether `age` uses the API server's clock only, and not the holder's clock as well."""
+        """Whether `age` is by the API server's clock alone."""
         return self.lease.written is not None
 
     @property
@@ -185,10 +173,9 @@ class LeaseSnapshot:
 
     @property
     def alive(self) -> bool | None:
-        """Whether a living process holds the lock; None if one snapshot does not tell.
+        """Whether a living process holds the lock; None if one snapshot cannot tell.
 
-        False says that nobody holds it, or that its last renewal is too old, which is enough to
-        show. To take the lock over, a `LeaseWatch` has to watch for renewals.
+        False is good enough to show, not to take the lock: that needs a `LeaseWatch`.
         """
         if not self.holder or self.has_ended:
             return False
@@ -214,10 +201,9 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as last seen, and since when it is unchanged, in monotonic seconds.
+    """The Lease as last seen, unchanged since monotonic `since`.
 
-    `renewed`: this process, or the API server's clock, has shown a recent renewal. `ended`: the
-    holder was a process on this machine, which has ended.
+    `renewed`: it was renewed recently. `ended`: the holder's process on this machine has ended.
     """
 
     lease: LeaseState = NO_LEASE
@@ -228,9 +214,9 @@ class _Sighting:
 
 @dataclass
 class LeaseWatch:
-    """Watches a Lease over time: a living holder renews it within its duration.
+    """Watches a Lease: a living holder renews it within its duration.
 
-    `has_ended` returns whether a holder was a process on this machine that is gone.
+    `has_ended` returns whether the holder was a process on this machine that has ended.
     """
 
     clock: Clock
@@ -251,11 +237,10 @@ class LeaseWatch:
         return self.clock.monotonic() - self._sight.since
 
     def observe(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
-        """Add an observation of the Lease; return what is known about its holder.
+        """Add an observation; return what is known about the holder.
 
-        With the API server's time `now`, a recent renewal proves that the holder is alive; without
-        it, only a renewal between two looks does. An old renewal does not prove that the holder is
-        gone: one of several API servers may be slow.
+        A recent renewal by the API server's time `now` proves a living holder. An old one proves
+        nothing: one of several API servers may lag behind.
         """
         sight = self._sight
         snapshot = LeaseSnapshot(lease, now)
@@ -269,11 +254,7 @@ class LeaseWatch:
 
     @property
     def state(self) -> HolderState:
-        """What is known so far.
-
-        The holder is GONE if its process on this machine has ended, or if the Lease was not renewed
-        for its whole duration. It is UNKNOWN until either a renewal is seen or that time is over.
-        """
+        """GONE: its process on this machine has ended, or its duration passed without a renewal."""
         sight = self._sight
         if not sight.lease.holder:
             return HolderState.NOBODY
@@ -290,12 +271,12 @@ def await_sign(
 ) -> HolderState:
     """Watch for a renewal if one look does not tell whether the holder is alive.
 
-    `now` returns the API server's time. `notice` reports the wait.
+    `now` returns the API server's time.
     """
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # If the age of the renewal is known and does not show a living holder, the renewal is late.
+    # The age is known and too high, so the renewal is overdue.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _ON_ITS_WAY
@@ -307,9 +288,9 @@ def await_sign(
 
 
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
-    """Return the error for a lock that a living rollout holds, with how to watch and stop it.
+    """Return the error for a lock that is held, with how to watch and stop the holder.
 
-    `age` is the seconds since the last renewal, None if unknown.
+    `age`: seconds since the last renewal, None if unknown.
     """
     holder = lease.holder_text
     place, _, process = holder.rpartition("/")

@@ -1,12 +1,8 @@
 """The lock that allows one rollout at a time: a Lease, renewed in the background.
 
-Clocks of two machines are never compared. Another process's Lease counts as abandoned once this
-machine saw no renewal for its whole duration. This process's own Lease counts as held while its
-last renewal is younger than its duration; otherwise it is renewed before the next write. Every
-write names the version it read, so that only one of two writers succeeds.
-
-Each renewal may take a third of the duration. Renewing ends only when another process holds the
-Lease or the Lease is gone.
+Clocks of two machines are never compared. Another's Lease is abandoned once this machine saw no
+renewal for its duration. Our own is held while its last renewal is younger than its duration. Each
+write names the version it read, so only one of two writers succeeds.
 """
 
 import threading
@@ -47,11 +43,10 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
-# A write takes time to arrive, so it must begin within this share of the duration.
+# A write must begin within this share of the duration, because it takes time to arrive.
 _SURE_SHARE = 0.8
-# Seconds between two notices while waiting for the lock.
 _NOTICE_INTERVAL = 10.0
-# Seconds for releasing the lock when the process ends at once.
+# Seconds to release the lock when the process ends at once.
 _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
@@ -60,9 +55,8 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 class LockRequest:
     """Who takes the Lease, and how.
 
-    `seconds` is how long others must see no renewal before they may take it. `force_unlock` names a
-    run whose Lease is taken at once. `process` is a word that no other process has. `watch` is what
-    this process has seen of the Lease so far.
+    `seconds`: others may take it after so long without a renewal. `force_unlock`: the run whose
+    Lease is taken at once. `process` is unique. `watch`: what was seen of the Lease before.
     """
 
     holder: str
@@ -75,11 +69,7 @@ class LockRequest:
 
 @dataclass
 class LeaseLock:
-    """Holds the Lease for `run` while it is entered. `check` is called before every act.
-
-    While it waits for the Lease, `notice` reports the holder, and a request to `stop` raises
-    `InterruptedRunError`.
-    """
+    """Holds the Lease for `run` while it is entered; `stop` ends waiting for it."""
 
     cluster: PatientApi
     request: LockRequest
@@ -98,12 +88,11 @@ class LeaseLock:
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = float("-inf")
-        # As this process last read or wrote it.
+        # As last read or written.
         self._metadata = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
-        # How often the Lease has changed hands.
         self._transitions = 0
-        # Who holds the lost Lease, empty if nobody does. None while it is not lost.
+        # Who took the Lease: None if it is not lost, empty if nobody holds it.
         self._lost_to: str | None = None
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
@@ -121,7 +110,7 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Return if this process surely holds the Lease, else raise `FencedError`."""
+        """Raise `FencedError` unless this process surely holds the Lease."""
         if self._leaving.is_set():
             _block_forever()
         if self._ended.is_set():
@@ -147,13 +136,13 @@ class LeaseLock:
         patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
 
     def _is_mine(self, lease: Lease) -> bool:
-        """Whether this process has taken it: holder names can be the same in two containers."""
+        """Whether this process took it: two containers may have the same holder name."""
         return (lease.held_by, lease.spec.acquire_time) == (self.request.holder, self._acquired)
 
     def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
         """Whether the conflict came from a write that did not take, renew or release the lock.
 
-        Renewals of the holder that `force_unlock` names do not count.
+        Renewals by a holder that is unlocked by force do not count.
         """
         if before is None or before.held_by != current.held_by:
             return False
@@ -177,10 +166,7 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Take the Lease by creating it, or by replacing the one `before`.
-
-        A conflict may come from an earlier write whose answer was lost.
-        """
+        """Create the Lease, or replace the one `before`; resolve a conflict with a lost answer."""
         while True:
             try:
                 self._retry(lambda: self._hold_by(write))
@@ -190,7 +176,7 @@ class LeaseLock:
                     self._is_mine(current) or self._is_unchanged(before, current)
                 ):
                     raise _conflict_error(current) from error
-                # It is unknown when the unanswered write arrived, so the next check renews it.
+                # It is unknown when the write arrived, so the next check renews the Lease.
                 self._metadata = current.metadata
                 if self._is_mine(current):
                     return
@@ -208,7 +194,7 @@ class LeaseLock:
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _refuse_to_unlock_another(self, lease: Lease) -> None:
-        """`BlockedError` if --force-unlock names another run than the one that holds the Lease."""
+        """`BlockedError` if --force-unlock does not name the run that holds the Lease."""
         named = self.request.force_unlock
         run = lease.state.run
         if not named or named == run:
@@ -221,10 +207,7 @@ class LeaseLock:
         )
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
-        """Watch until the holder is gone; return the Lease as last read.
-
-        A new holder makes the plan outdated.
-        """
+        """Watch until the holder is gone; return the Lease as last read."""
         if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
@@ -240,7 +223,7 @@ class LeaseLock:
         return lease
 
     def _observe(self, lease: Lease) -> HolderState:
-        """Return whether the holder is gone; `LockedError` if it is alive, or has just ended."""
+        """Return whether the holder is gone; `LockedError` if it lives or has just ended."""
         state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
@@ -257,7 +240,7 @@ class LeaseLock:
         )
 
     def _hold_by(self, write: Callable[[], bytes | None]) -> None:
-        """Hold the Lease by this write of it. Its duration counts from when the write was sent."""
+        """Write the Lease. Its duration counts from when the write was sent."""
         sent = self._clock.monotonic()
         answer = write()
         if answer is not None:
@@ -294,7 +277,7 @@ class LeaseLock:
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write the Lease; return None if another process has taken it.
 
-        It is written again after a conflict: an earlier write may have arrived unanswered.
+        A conflict may come from an earlier write whose answer was lost, so it is written again.
         """
         try:
             return api.replace(self._path, self._body(released=released))
@@ -307,16 +290,15 @@ class LeaseLock:
             return api.replace(self._path, self._body(released=released))
 
     def _release(self) -> None:
-        """Release the Lease, with retries: otherwise the next process waits until it runs out."""
         deadline = self.cluster.deadline_within(2 * self._interval)
         with self._mutex, suppress(ApiError):
             patiently(lambda: self._release_by(self._hurried), deadline, self.cluster.notice)
 
     def _release_at_once(self) -> None:
-        """Release the Lease because the process ends at once. No check passes from here on."""
+        """Release the Lease because the process ends. No check passes any more."""
         self._leaving.set()
         self._ended.set()
-        # Do not wait for an unanswered renewal: a conflict with it is resolved like any other.
+        # An unanswered renewal is not awaited: a conflict with it is resolved.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
             self._release_by(self.cluster.api.within(_LAST_SECONDS))
@@ -357,7 +339,7 @@ class LeaseLock:
 
 
 def _block_forever() -> None:
-    """Stop this thread for good: the process ends soon, and another may act before it does."""
+    """Block this thread: the process ends soon, and another may already act."""
     threading.Event().wait()
 
 

@@ -1,1 +1,1 @@
-"""Drains a node within the disruption budgets, and reports what the drain waits for."""
+"""Drains a node within the disruption budgets."""

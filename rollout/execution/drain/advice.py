@@ -1,4 +1,4 @@
-"""Commands and steps for an evicted pod that does not go, though its description looks well."""
+"""Commands and steps for an evicted pod that does not go."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The pods of a node that are held back: by which budget, webhook or policy, and since when."""
+"""The pods of a node that cannot be evicted now: why, and since when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rollout.wording import text
 
 _REPORT_AFTER = 1.0
 _REPEAT_SECONDS = 30.0
-# Where several nodes share a budget, its figures change with each pod that comes and goes.
+# The figures of a budget change often if several nodes share it.
 _SAME_BUDGET_SECONDS = 10.0
 
 
@@ -28,11 +28,11 @@ NO_REASON = "it gave no reason"
 
 @dataclass(frozen=True, slots=True)
 class BlockedReason:
-    """Why a pod is held back. `budgets` are namespace/name, none if something else holds the pod.
+    """Why a pod cannot be evicted now.
 
-    `figures`: how many healthy pods the budget needs and has, if known. `controller` is who opens
-    the budget, if that is not one of Kubernetes' own. `denial` is set if the eviction was denied at
-    admission. `restart` is set if the Deployment of the pod replaces it.
+    `budgets` are namespace/name. `figures`: healthy pods that the budget needs and has.
+    `controller` opens the budget, unless Kubernetes itself does. `restart`: its Deployment replaces
+    the pod.
     """
 
     budgets: tuple[str, ...]
@@ -48,7 +48,7 @@ class BlockedReason:
 
     @property
     def only_budget(self) -> str:
-        """The budget; empty if none holds the pod, or several do."""
+        """Empty unless exactly one budget blocks the pod."""
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
@@ -68,7 +68,7 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier(self, kind: DenierKind) -> str:
-        """Return the name of the webhook or policy, if one of this kind denied the eviction."""
+        """Return the webhook or policy of this kind that denied the eviction, else empty."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -94,7 +94,7 @@ class BlockedReason:
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """One pod held back. `began` and `reported_at` are monotonic seconds."""
+    """`began` and `reported_at` are monotonic seconds."""
 
     pod: Pod
     reason: BlockedReason
@@ -146,7 +146,7 @@ class HeldPods:
         return hold.reason if hold else None
 
     def why(self, pod: Pod) -> str:
-        """Return a clause on why this pod is held back; empty if it is not."""
+        """Return a clause on why the pod is blocked; empty if it is not."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""

@@ -1,7 +1,6 @@
 """A live view of the disruption budgets around a node: how many evictions each allows now.
 
-A refused eviction costs a request and tells nothing that the budget's status does not. So evictions
-wait until the status allows them. Evictions that the status does not show yet are counted here.
+Evictions wait until the budget's status allows them, so that none is refused.
 """
 
 import threading
@@ -27,9 +26,9 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
-    Before `until`, at most `expected` evictions are allowed, because the status may be older than
-    the evictions that were sent. `refused_version` is the budget's when it refused an eviction.
-    If its status allows one, its controller lags behind, and it is tried again at `retry_at`.
+    Before `until`, the status may not show the last evictions: at most `expected` are allowed.
+    `refused_version` is the budget's when it refused an eviction. If its status allows one all the
+    same, it is tried again at `retry_at`.
     """
 
     expected: int = 0
@@ -40,7 +39,7 @@ class _Account:
 
 
 class BudgetView:
-    """The budgets, and how many evictions each allows now. Used by one thread."""
+    """The budgets of the evicted pods. Used by one thread."""
 
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
@@ -64,7 +63,7 @@ class BudgetView:
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
     def conflicting(self, pod: Pod) -> tuple[Budget, ...]:
-        """Return the budgets of a running pod that has several, so that no API server evicts it."""
+        """Return the budgets of a running pod if it has several: no API server evicts it."""
         if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
             return ()
         covering = self._index.covering(pod)
@@ -74,10 +73,7 @@ class BudgetView:
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """Return how many evictions the budget allows now.
-
-        Evictions that its status shows by now are no longer counted here.
-        """
+        """Return how many evictions the budget allows now."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.until = 0.0
@@ -107,7 +103,7 @@ class BudgetView:
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 
     def resync(self) -> None:
-        """List the budgets again: a watch that is silent for long may have lost its server."""
+        """List the budgets again: a silent watch may have lost its server."""
         self._view.resync()
 
 
@@ -115,9 +111,9 @@ class BudgetView:
 def watch_budgets(
     cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: threading.Event
 ) -> Iterator[BudgetView]:
-    """Watch the budgets of one namespace, or of the cluster if there are several.
+    """Watch the budgets of one namespace, or of all if there are several.
 
-    If budgets may not be read, or the API server has none, every eviction is tried.
+    The view stays empty if budgets may not be read or do not exist.
     """
     unique = sorted(set(namespaces))
     path = f"{_POLICY}/namespaces/{unique[0]}/{_PLURAL}" if len(unique) == 1 else BUDGETS
@@ -132,7 +128,6 @@ def watch_budgets(
     )
     with ExitStack() as stack:
         try:
-            # A view that is not entered stays empty.
             if unique:
                 stack.enter_context(view)
         except ApiError as error:

@@ -1,7 +1,6 @@
 """Pods that a drain waits for until they have completed, instead of evicting them.
 
-The wait begins when the drain does, by the time of the phase on the Node. So a process that
-continues the drain does not begin the wait anew.
+The wait counts from the start of the drain as marked on the Node, so it survives a resume.
 """
 
 from collections.abc import Sequence
@@ -32,8 +31,7 @@ class StillRunningError(StepError):
 class CompletionWait:
     """The wait of one drain.
 
-    `deadline` is its end, None before the first pod to wait for. `is_over`: the pods that are left
-    are evicted.
+    `deadline` is None before the first awaited pod. `is_over`: pods that are left are evicted.
     """
 
     task: NodeTask
@@ -45,13 +43,12 @@ class CompletionWait:
         return self.task.policy.drain.completion
 
     def awaited_among(self, pods: Sequence[Pod], rules: DrainRules) -> tuple[Pod, ...]:
-        """Return those of the leaving pods that are not evicted now."""
         if self.is_over:
             return ()
         return tuple(pod for pod in pods if rules.waits_for(pod))
 
     def check(self, awaited: Sequence[Pod]) -> None:
-        """End the wait if its time is up; `StillRunningError` if the node is to be returned."""
+        """End the wait if its time is up; `StillRunningError` if the policy returns the node."""
         if not awaited:
             return
         if self.deadline is None:

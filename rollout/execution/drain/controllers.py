@@ -15,10 +15,9 @@ from rollout.ports import ClusterApi
 
 
 def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-    """Return a controller of the node's pods that first has to empty another node in flight.
+    """Return a controller of the node's pods that has yet to empty another node in flight.
 
-    The plan keeps such nodes apart, but pods may have moved since. The nodes that give way to this
-    one (`gives_way`) come last.
+    The plan keeps such nodes apart, but pods may have moved since.
     """
     others = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others:
@@ -28,7 +27,7 @@ def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> Contro
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
     own = NodeControllers.of(pods, index)
     for other in others:
-        # One that terminates counts: it has no replacement yet.
+        # A terminating pod has no replacement yet.
         leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
         shared = own.keys & NodeControllers.of(leaving, index).keys
         awaited = shared & _awaited(api, pods, index) if shared else shared
@@ -38,7 +37,7 @@ def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> Contro
 
 
 def gives_way(node: Node, name: str) -> bool:
-    """Whether the node only has its mark, and its name is later than that of the other node."""
+    """Whether the node only has its mark, and its name sorts after the other node's."""
     return is_only_marked(node) and node.name > name
 
 
@@ -47,7 +46,7 @@ def _is_in_flight(node: Node) -> bool:
 
 
 def _awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
-    """Return the controllers of these pods that have to open a budget now, on any node."""
+    """Return the controllers that have to open a budget of these pods now, on any node."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
     neighbors = list[Pod]()
     for namespace in sorted(namespaces):

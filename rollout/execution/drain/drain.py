@@ -1,7 +1,7 @@
 """Drains one node: evicts each pod that has to leave, and waits until it is gone.
 
-The node's pods and the budgets around them are live views. So waiting costs no requests, and a pod
-that arrives late is seen. If one pod must not be evicted, no pod is.
+Pods and budgets are live views, so waiting costs no requests. If one pod must not be evicted, none
+is.
 """
 
 import threading
@@ -43,7 +43,7 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The DaemonSets, read again for new pods, whose DaemonSet may be newer than the last read."""
+    """The DaemonSets, read again when pods of new ones appear."""
 
     task: NodeTask
     deadline: Deadline
@@ -62,14 +62,14 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Evict each pod that has to leave, or let it complete, and wait until it is gone.
+    """Evict all pods that have to leave, or let them complete, and wait until they are gone.
 
-    Returns for each owner the most seconds that one of its evicted pods took to terminate.
-    `StillRunningError` if pods have not completed in time.
+    Returns the longest termination by owner, in seconds. `StillRunningError` if pods have not
+    completed in time.
     """
     cluster = task.cluster
     wakeup = threading.Event()
-    # An earlier process may have spent its time on pods that complete, which does not count.
+    # Waiting for pods to complete does not use up the drain timeout.
     spent = 0.0 if task.policy.drain.completion.is_used else task.spent
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
@@ -99,10 +99,9 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
-    """Return the pods that have to leave, in a stable order; `DrainError` if one must not.
+    """Return the pods to evict or to await, in a stable order; `DrainError` if one must stay.
 
-    They are evicted, unless the drain waits until they have completed. `begun`: other pods have
-    been evicted before.
+    `begun`: other pods have been evicted already.
     """
     verdicts = judge_all(pods, rules)
     refused = with_action(Action.REFUSE, verdicts)
@@ -120,7 +119,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
-    """Refuse before the first eviction: no API server evicts a pod that has two budgets."""
+    """`DrainError` if a pod has two budgets: no API server evicts it."""
     names = []
     for pod in pods:
         conflicting = budgets.conflicting(pod)
@@ -136,8 +135,6 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PodsLeft:
-    """The pods that are still on the node: those to evict, and those that the drain waits for."""
-
     evicted: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 
@@ -148,10 +145,9 @@ class _PodsLeft:
 
 @dataclass(frozen=True, slots=True)
 class _Drain:
-    """A drain under way. `wakeup` is set when a view changes or an eviction is answered.
+    """A drain in progress. `wakeup` is set when a view changes or an eviction is answered.
 
-    The deadline is for evictions: its time begins anew while nothing but pods that complete is
-    left.
+    `deadline` is for evictions; waiting for pods to complete restarts it.
     """
 
     task: NodeTask
@@ -205,7 +201,6 @@ class _Drain:
             return tuple(sorted(waiting.longest.items()))
 
     def _observe_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
-        """Note which pods came back, and return the pods that still have to leave."""
         rules = self.daemon_sets.rules_for(pods)
         leaving = must_go(pods, rules, begun=True)
         awaited = self.completion.awaited_among(leaving, rules)

@@ -1,11 +1,7 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod's UID and node are compared before the eviction is sent with the UID as a precondition,
-because an API server spends the budget before it compares the UID.
-
-The eviction of a critical pod waits until enough other pods of its rule are Ready. No API server
-knows these rules. So the pods of a rule are listed right before an eviction, and those that the
-drains of this process have evicted count as gone before the server shows it.
+A pod's UID and node are compared first: an API server spends the budget before it compares the UID.
+No API server knows the rules for critical pods, so their pods are listed before each eviction.
 """
 
 import re
@@ -27,18 +23,18 @@ from rollout.planning.drain.budgets import bypasses, critical_budget
 from rollout.ports import ClusterApi
 
 LOOK_AGAIN = 2.0
-"""Seconds for which a rule that allows no eviction is not checked again by any drain."""
+"""Seconds for which a rule that allows no eviction is not checked again."""
 
-# Longer than any request lasts: by then an eviction is carried out and visible, or never will be.
+# Seconds after which an evicted pod surely shows as such: longer than any request lasts.
 _UNSEEN = 120.0
 
 
 @dataclass(slots=True)
 class CriticalPods:
-    """The critical pods that the drains of one process have evicted. For many threads.
+    """The critical pods that this process has evicted. For many threads.
 
-    _evicted: when a pod was evicted, by UID, in monotonic seconds.
-    _closed: the budgets of rules that allow no eviction, and when they were checked.
+    _evicted: monotonic seconds by pod UID.
+    _closed: the budgets of rules that allow no eviction, and when they were read.
     """
 
     _evicted: dict[str, float] = field(default_factory=dict)
@@ -48,12 +44,9 @@ class CriticalPods:
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note the pod's eviction, or return the critical rule that forbids it, as a budget.
-
-        Raises `ApiError`.
-        """
+        """Note the pod's eviction, or return the rule that forbids it, as a budget."""
         covering = [rule for rule in rules if _covers(rule, pod)]
-        # The pods of a rule that forbade an eviction a moment ago are not read again.
+        # The pods of a rule that has just forbidden an eviction are not read again.
         for rule in covering:
             closed = self._closed_budget(rule, now)
             if closed is not None and not bypasses(pod, closed):
@@ -89,11 +82,11 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 
 
 _TERMINATING = "NamespaceTerminating"
-# A 504 about one budget, which many change at once, and not about the server.
+# In a 504: many change this one budget at once. The server itself is well.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# The controller of a budget is behind. The server will allow the eviction once it has caught up.
+# The budget's controller lags behind. The eviction is allowed once it has caught up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
-# The pods of these get a random suffix.
+# The pods of these have unique names.
 _OWNERS_WITH_UNIQUE_NAMES = frozenset({"ReplicaSet", "DaemonSet", "Job", "ReplicationController"})
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
@@ -102,11 +95,10 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 class EvictionResult(StrEnum):
     """The result of an eviction.
 
-    denied: an admission webhook or policy denied the request, or the pod's namespace is being
-        deleted. Another request soon is of no use. A denial may have any status: KubeVirt answers
-        429 while it migrates the pod, Strimzi 500 while it rolls it, most others 400 or 403.
+    denied: an admission webhook or policy denied it, or the namespace is being deleted. Any status
+    is possible: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     later: a conflict about this pod alone, which may pass at any moment.
-    away: the API server is unavailable or throttles this client, so no pod need be tried.
+    away: the API server is unavailable or throttles, so no pod need be tried.
     """
 
     ACCEPTED = "accepted"
@@ -122,8 +114,7 @@ class EvictionResult(StrEnum):
 class Attempt:
     """One eviction and its result; `retry_after` in seconds.
 
-    `budget` is the namespace/name of the budget that blocked it, `figures` how many healthy pods
-    that needs and has, if known.
+    `budget` (namespace/name) blocked it. `figures`: healthy pods that it needs and has, if known.
     """
 
     pod: Pod
@@ -145,11 +136,10 @@ def request_removal(
     critical: CriticalPods | None = None,
     now: float = 0.0,
 ) -> Attempt:
-    """Evict exactly this pod, by its UID and node, unless a rule for critical pods forbids it now.
+    """Evict or delete exactly this pod, by its UID and node, if no critical rule forbids it.
 
-    With `--disable-eviction` the pod is deleted, and no rule is checked. `again`: an earlier
-    request may have been carried out, so the pod is read once more. `critical` are the critical
-    pods that the drains of this process have evicted, `now` monotonic seconds for these.
+    `again`: an earlier request may have worked, so the pod is read first. `now` is in monotonic
+    seconds.
     """
     critical = critical or CriticalPods()
     try:
@@ -254,7 +244,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Evict this process's own pod; `say` is called before, because it may end at once."""
+    """Evict this process's own pod; `say` comes first, because the process may end at once."""
     pod = _own_pod(api, own)
     if pod is None:
         return
@@ -268,7 +258,7 @@ def move_elsewhere(
 
 
 def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """Return the pod to move; None if its node is not deferred, or no controller starts another."""
+    """Return the pod to move; None if its node is not deferred, or nothing replaces the pod."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
         return None

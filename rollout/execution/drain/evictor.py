@@ -1,11 +1,8 @@
-"""Decides which pod is evicted next: a few at a time, those of the most constrained budgets first.
+"""Decides which pod is evicted next: a few at a time, those of the tightest budgets first.
 
-No eviction is sent that the budget's status says will be refused. Trouble with one pod postpones
-that pod. Trouble with the API server postpones all pods, and then a single request finds out
-whether it is over.
-
-A pod behind a budget that can never open, or that another controller opens, is evicted all the
-same, ever more rarely: some webhooks see the eviction, deny it, and move the pod themselves.
+Trouble with a pod postpones that pod. Trouble with the API server postpones all, until a single
+request succeeds. A pod whose budget cannot open is evicted all the same, ever more rarely: some
+webhooks deny the eviction and then move the pod themselves.
 """
 
 import threading
@@ -33,22 +30,18 @@ _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
 _FIRST_PAUSE_OF_CLOSED = 30.0
 _LONGEST_PAUSE_OF_CLOSED = 480.0
-# Most webhooks deny while they move the pod themselves, which the watch shows. Nothing shows when
-# others stop denying.
+# Most webhooks deny while they move the pod, which the watch shows. Others just stop denying.
 _LONGEST_DENIAL = 60.0
 _UNHEEDED = 30.0
-# A longer pause in an answer does not tell when the next answer will differ.
+# A longer Retry-After says little about the next answer.
 _LONGEST_RETRY_AFTER = 60.0
-# Every pod is tried once more this long before the deadline, and then has as long to terminate.
+# Each pod is tried once more so long before the deadline, which leaves time to terminate.
 _LAST_TRY = 5.0
 
 
 @dataclass(slots=True)
 class Retry:
-    """When to try again: not before `at`, in monotonic seconds.
-
-    Each `pause` is twice as long as the one before; 0 before the first.
-    """
+    """When to try again, in monotonic seconds. `pause` doubles each time."""
 
     first: float
     at: float = 0.0
@@ -64,10 +57,7 @@ class Retry:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When the evictions of a pod were accepted.
-
-    `at` is the first time by the wall clock, `first` and `last` are in monotonic seconds.
-    """
+    """When the evictions of a pod were accepted: `first` and `last` in monotonic seconds."""
 
     at: datetime
     first: float
@@ -76,11 +66,10 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
-    """How far the eviction of a pod is.
+    """The state of a pod's eviction.
 
-    `last_message` is the last answer about it. `again`: an earlier request may have been carried
-    out, or have met another pod. `behind_closed`: when to try the pod behind a budget that can
-    never open.
+    `again`: an earlier request may have worked. `behind_closed`: retries against a budget that
+    cannot open.
     """
 
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
@@ -133,7 +122,6 @@ class Evictor:
     def _start_eviction(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
         restart = self.restarts.status(pod)
         if restart is not None:
-            # Its Deployment ends the pod, once a new one is available.
             self.held.hold(pod, BlockedReason.of_restart(restart))
             return
         several = self.budgets.conflicting(pod)
@@ -162,7 +150,7 @@ class Evictor:
         is_tried = closed.needs_every_pod or reason.controller is not None
         earlier = self.held.reason_of(pod)
         is_denied = earlier is not None and earlier.denial is not None
-        # A webhook that denied the last try says more than the budget does.
+        # A webhook's denial says more than the budget.
         if not (is_tried and is_denied):
             self.held.hold(pod, reason)
         self.task.precedence.note_closed(self.task.name, closed.key)
@@ -198,7 +186,7 @@ class Evictor:
         if pod.uid in self._running or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # Someone else deleted the pod. An eviction may shorten the grace period that they gave.
+            # Another has deleted the pod. Only a shorter grace period is worth an eviction.
             return self.task.policy.drain.grace_period is not None and eviction.accepted is None
         return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED
 
@@ -209,7 +197,7 @@ class Evictor:
         return len(self._running) < most
 
     def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Return pods of the most constrained budgets first, then those that terminate longest."""
+        """Return pods of the tightest budgets first, then those with the longest grace period."""
         guarded = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
         demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
 
@@ -287,7 +275,6 @@ class Evictor:
         eviction.accepted.last = now
 
     def _note_grant(self, pod: Pod, eviction: PodEviction) -> None:
-        """Note that the API server lets the pod go, so that nothing holds it back any more."""
         self._note_acceptance(eviction)
         self.held.release(pod.uid)
         for budget in self.budgets.budgets_of(pod):
@@ -313,6 +300,6 @@ class Evictor:
         if attempt.error is None:
             return
         if attempt.error.status:
-            # An answer may be about this pod alone; no response is about the server.
+            # An HTTP answer may concern this pod alone; no answer concerns the server.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

@@ -1,8 +1,7 @@
 """Restarts of Deployments whose budget never allows an eviction of their pods.
 
-A restart changes the template of the pods, so that the Deployment's controller replaces all of
-them. A pod whose ReplicaSet has an older template is already being replaced. So nothing is
-restarted twice, whichever process began, and no clocks are compared.
+A pod whose ReplicaSet is older than its Deployment's template is already being replaced. So nothing
+is restarted twice, whichever process began.
 """
 
 from dataclasses import dataclass, field
@@ -32,10 +31,7 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Restart:
-    """A restart that replaces the pods of one ReplicaSet.
-
-    `status` is how far it was at `read_at`, in monotonic seconds; None if it was not read yet.
-    """
+    """A restart that replaces the pods of one ReplicaSet; `read_at` in monotonic seconds."""
 
     origin: ReplicaSetOrigin
     status: Restarting | None = None
@@ -46,7 +42,7 @@ class _Restart:
 class Restarts:
     """The restarts that one drain waits for, by the UID of the pods' ReplicaSet.
 
-    None for a ReplicaSet whose pods a restart does not help.
+    None if a restart does not help.
     """
 
     task: NodeTask
@@ -56,7 +52,7 @@ class Restarts:
     def begin(self, pod: Pod) -> Restarting | None:
         """Restart the pod's Deployment, unless a restart already replaces the pod.
 
-        None if a restart does not help. `DrainError` if it is refused or has failed.
+        None if a restart does not help. `DrainError` if it fails.
         """
         owner = pod.owner
         if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
@@ -69,10 +65,7 @@ class Restarts:
         return self.status(pod)
 
     def status(self, pod: Pod) -> Restarting | None:
-        """Return how far the restart is that replaces the pod; None if none does.
-
-        `DrainError` if it has failed.
-        """
+        """Return the progress of the restart that replaces the pod; `DrainError` if it failed."""
         restart = self._restarts.get(pod.owner.uid) if pod.owner else None
         if restart is None:
             return None
@@ -95,7 +88,7 @@ class Restarts:
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _send(self, deployment: Deployment) -> bool:
-        """Restart the Deployment; return whether it was as it was read."""
+        """Restart the Deployment; return False if it has changed since it was read."""
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
         at = whole_second(now)

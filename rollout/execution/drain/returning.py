@@ -1,11 +1,8 @@
 """Pods that come back to a node while it is drained.
 
-A pod that tolerates the cordon, or names the node itself, is replaced on the same node. Evicting it
-until the deadline would interrupt its service for nothing, so after a fair try it is left to the
-reboot.
-
-Other pods come back too while the scheduler has not seen the cordon, for example for a minute after
-an outage of the API server. They are evicted ever more rarely, and are left only after longer.
+A pod that tolerates the cordon comes back at once: after a fair try it is left to the reboot.
+Others come back while the scheduler has not seen the cordon: they are evicted more and more rarely,
+and left much later.
 """
 
 from collections import Counter
@@ -16,13 +13,12 @@ from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import OwnerRef, Pod
 from rollout.model.placement import CORDON
 
-# How often each pod that was on the node may be replaced there. The first replacement may have been
-# on its way when the node was cordoned.
+# How often each pod may be replaced on the node. The first replacement may precede the cordon.
 _TRIES_OF_TOLERANT = 1
 _TRIES = 3
-# How late a scheduler may see a cordon, in seconds.
+# Seconds after which a scheduler has surely seen the cordon.
 _CORDON_UNSEEN = 120.0
-# For how long a replacement is left alone at most, in seconds.
+# Most seconds for which a replacement is left alone.
 _LONGEST_REST = 30.0
 
 
@@ -30,9 +26,9 @@ _LONGEST_REST = 30.0
 class ReturningPods:
     """The pods that have arrived since the drain began.
 
-    first: the UIDs of the pods that were on the node when the drain began.
-    replicas: how many of them each owner had, by the owner's UID.
-    arrived: when each later pod arrived, by the UIDs of owner and pod, in monotonic seconds.
+    first: the UIDs of the pods that were there before.
+    replicas: how many of these each owner had, by its UID.
+    arrived: the later pods by owner's and pod's UID, in monotonic seconds.
     """
 
     task: NodeTask
@@ -63,10 +59,7 @@ class ReturningPods:
         return tuple(pod for pod in pods if not self._is_left(pod))
 
     def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Return the pods that may be evicted now.
-
-        The more pods of an owner have come back, the longer the next is left alone.
-        """
+        """Return the pods that may be evicted now; the more came back, the longer the next waits."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
     def _is_left(self, pod: Pod) -> bool:

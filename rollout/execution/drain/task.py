@@ -1,9 +1,4 @@
-"""What the run of a node works with, and what the drains of one process know of each other.
-
-If several drains want the permits of one budget, the node with the fewest pods left goes first. A
-drain that has used half of its time goes before those that have not. If a drain does not use a
-permit within a few seconds, another does.
-"""
+"""What the steps of a node share, and which of several drains goes first."""
 
 import threading
 from collections.abc import Mapping
@@ -19,15 +14,15 @@ from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Activity, Edge, Phase
 
-# For so many seconds a permit is left to a drain that goes first.
+# Seconds for which a permit is left to a drain that goes first.
 _LONGEST_DEFERENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain is: how many pods are left, and how many permits of each budget it wants.
+    """How many pods are left, and how many permits of each budget are wanted.
 
-    `pressed`: half of its time is over.
+    `pressed`: half of the drain's time is over.
     """
 
     left: int
@@ -37,9 +32,12 @@ class DrainProgress:
 
 @dataclass(slots=True)
 class Precedence:
-    """Which drain of this process goes first. Used by all of their threads.
+    """Which drain of this process gets the permits of a budget. For many threads.
 
-    _deferring: since when a node leaves the permits of a budget, by both, in monotonic seconds.
+    A pressed drain goes first, then the one with the fewest pods left. A permit that it does not
+    use soon goes to another.
+
+    _deferring: monotonic seconds by node and budget.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
@@ -59,10 +57,7 @@ class Precedence:
                     del self._deferring[other, budget]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node for which this one leaves the permits of a budget; empty if it does not.
-
-        `allowance` is the number of permits.
-        """
+        """Return the node that gets the budget's permits before this one, else empty."""
         with self._lock:
             first = self._first(node, budget, allowance)
             if not first:
@@ -99,10 +94,9 @@ class NodeTask:
 
     check_may_act: raises an error if this process may not act on the node now.
     started: in monotonic seconds.
-    spent: seconds of the drain timeout that an earlier process has used.
-    returning: UIDs of owners whose pods the drain leaves, because they keep coming back.
-    moved: UIDs of pods that were evicted or deleted. The drains of one process share it.
-    precedence: which drain goes first. The drains of one process share it.
+    spent: seconds of the drain timeout that an earlier process used.
+    returning: UIDs of owners whose pods are left, because they keep coming back.
+    moved: UIDs of evicted or deleted pods, shared by the drains of one process.
     """
 
     planned: PlannedNode
@@ -123,7 +117,6 @@ class NodeTask:
 
     @property
     def now(self) -> float:
-        """Monotonic seconds."""
         return self.cluster.clock.monotonic()
 
     @property

@@ -24,38 +24,36 @@ from rollout.model.timestamps import seconds_since
 from rollout.wording.drain import awaited_text
 
 NAMED = 5
-# Reports come at most this often, in seconds, so that a hundred pods are not a hundred lines.
+# Seconds between two reports.
 _REPORT_PAUSE = 1.0
 _QUIET = 60.0
 _OVERDUE = 30.0
-# The watch shows a pod's deletion within this many seconds of the answer to its eviction.
+# Seconds until the watch shows the deletion after an accepted eviction.
 _SHOWN = 5.0
-# Beside the rest of a grace period: the kubelet takes a moment to report that a pod is gone.
+# The kubelet takes a moment to report that a pod is gone.
 _MARGIN_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How long a pod has been terminating, and its whole grace period, in seconds."""
+    """How long a pod has been terminating, and its grace period, in seconds."""
 
     spent: float
     grace: float
 
     @property
     def left(self) -> float:
-        """Return how much longer the pod may take; negative if its grace period is over."""
         return self.grace - self.spent
 
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports the pods that are left, and lists them again if the watch has long been silent.
+    """Reports the pods that are left, and lists them again if the watch is silent for long.
 
-    going: since when each pod has been evicted or terminating, by UID, in monotonic seconds.
+    going: since when a pod is evicted or terminating, by UID, in monotonic seconds.
     quiet_since: when the pods last changed, in monotonic seconds.
-    quiet_limit: after how many seconds without a change they are listed again.
-    longest: the most seconds from an accepted eviction to the end of a pod, by owner.
-    evicted: evicted pods that were not reported yet.
+    longest: the longest termination in seconds, by owner.
+    evicted: not reported yet.
     """
 
     task: NodeTask
@@ -73,7 +71,6 @@ class Waiting:
     evicted_reported_at: float = float("-inf")
 
     def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
-        """Report how many pods are left, and which the drain waits for until they complete."""
         now = self.task.now
         going = [
             pod
@@ -120,8 +117,7 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        This process's clock measures the time since its own eviction. For a pod that someone else
-        has deleted, the API server's clock does.
+        By this process's clock since its own eviction, else by the API server's clock.
         """
         now = self.task.now
         accepted = self.evictor.eviction_of(pod).accepted
@@ -226,7 +222,7 @@ class Waiting:
         )
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
-        """Return a drain timeout that would suffice; 0 if some pod is beyond its grace period."""
+        """Return a drain timeout that would suffice; 0 if a pod is beyond its grace period."""
         in_grace = self._in_grace(remaining)
         if len(in_grace) < len(remaining):
             return 0
