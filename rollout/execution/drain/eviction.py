@@ -95,8 +95,8 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 class EvictionResult(StrEnum):
     """The result of an eviction.
 
-    denied: an admission webhook or policy denied it, or the namespace is being deleted. Any status
-    is possible: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
+    denied: by an admission webhook or policy, or because the namespace is being deleted. The status
+        can be any: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     later: a conflict about this pod alone, which may pass at any moment.
     away: the API server is unavailable or throttles, so no pod need be tried.
     """

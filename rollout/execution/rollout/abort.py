@@ -1,8 +1,4 @@
-"""Undo what a rollout has started: its cordons, marks and record.
-
-A node that may be rebooting is watched for a while. It is returned if it becomes Ready in another
-boot, or if it answers in its old boot all the time. Otherwise it is reported and left as it is.
-"""
+"""Undo what a rollout has started: its cordons, marks and record."""
 
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,11 +45,10 @@ def abort(
     wait: float,
     stop: StopRequest | None = None,
 ) -> Aborted:
-    """Take the Lease, then undo whatever rollout has left on the cluster.
+    """Take the Lease, then undo any rollout.
 
-    `wait` is how many seconds to watch a node that may be rebooting. A node without a host is
-    judged by its kubelet alone. A `stop` leaves the remaining nodes for another `abort`; it raises
-    `InterruptedRunError` if the Lease is not held yet.
+    `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes for
+    another `abort`, or raises `InterruptedRunError` before the Lease is held.
     """
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
@@ -115,7 +110,6 @@ class _Undoing:
         )
 
     def free_slots(self) -> None:
-        """Free all FleetLock slots, so that no host is granted a reboot from here on."""
         try:
             self.cluster.ask(
                 lambda api: change_slots(api, self.lock.namespace, lambda _slots: NO_SLOTS)
@@ -153,7 +147,7 @@ class _Undoing:
         return NodeConditions(self.cluster, self.check_may_act, self.report, run="", is_on=False)
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
-        """Mark each node that stays cordoned as aborted, because the record is about to go."""
+        """Mark nodes that stay cordoned as aborted, because the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
         for marked in unfinished.marked_nodes:
@@ -228,9 +222,9 @@ class _Undoing:
         return boot.version if boot else ""
 
     def _wait_until_safe(self, task: NodeTask) -> None:
-        """Return once the node is Ready in another boot, or always answered in the old one.
+        """Return once the node is Ready in another boot, or has stayed in the old one.
 
-        `StepError` if that is not proven in time.
+        `StepError` if neither is sure in time.
         """
         deadline = self.cluster.deadline(self.wait)
         was_silent = False
@@ -255,7 +249,7 @@ class _Undoing:
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """Have the host of a rollback boot what it runs; `StepError` if that fails."""
+        """Make the host boot what it runs now, after a rollback; `StepError` if that fails."""
         if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
             return
         trouble = undo_rollback(self._host(task))

@@ -1,6 +1,6 @@
-"""The rest of an interrupted rollout: a plan, and what it inherits from the earlier process.
+"""Plans the rest of an interrupted rollout.
 
-Without a readable record, only the nodes that were started can be continued, by their own marks.
+Without a readable record, only marked nodes can be continued.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ from rollout.planning.plan.joining import (
 class Continuation:
     """The rest of a rollout.
 
-    `selected` is how many nodes percentages refer to. `retried` are failed nodes that are retried.
+    `selected`: how many nodes percentages refer to. `retried`: failed nodes.
     """
 
     plan: RolloutPlan
@@ -48,17 +48,15 @@ def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Return the policy in the rollout's record, or the default if there is no plan."""
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
-    """Return the rollout with only the nodes `selected` today, and a stricter policy in its record.
+    """Return the rollout under the stricter of its own rules and those of `today`.
 
-    Each rule is the stricter one of the rollout's own and those of `today`. Nodes in flight are
-    finished in any case. The others are left to a new plan if the pools have changed, or if as many
-    nodes have failed as may. If no node is in flight, today's gates apply: a gate whose Prometheus
-    is gone would hold the rest forever.
+    Nodes in flight are finished in any case. The others are left to a new plan if they are not
+    `selected`, the pools have changed, or too many nodes have failed. If no node is in flight,
+    today's gates replace the rollout's, whose Prometheus may be gone.
     """
     known = unfinished.record.plan
     if known is None:
@@ -112,7 +110,7 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return a plan for the nodes that are taken up, and for others by the rollout's own rules."""
+    """Return a plan that continues marked nodes, and starts others under the rollout's rules."""
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
@@ -149,7 +147,7 @@ def plan_continuation(
 def _inputs_beside(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs for planning other nodes, once the taken-up ones have been returned."""
+    """Return the inputs for planning the other nodes, as if the taken-up ones were back."""
     names = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
     return replace(
@@ -176,7 +174,7 @@ def _inheritance(
     cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
     failed = _earlier_failures(unfinished)
     if retry_failed:
-        # The other failed nodes are tried again.
+        # The other failed nodes are retried.
         troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
         failed = [node for node in failed if node.node in troubled]
     return Inheritance(
@@ -205,7 +203,7 @@ def _count_ended_waves(
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
     """Return the nodes that failed before the interruption.
 
-    The outcome on a Node may be an unknown word, from another version or written by hand.
+    The outcome on a Node may be unknown: from another version, or written by hand.
     """
     cordoned = [
         entry.node.name for entry in unfinished.failed if entry.run == unfinished.record.run
@@ -221,9 +219,9 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """None count if they are retried, or if they had reached the limit before.
+    """Return the failures that count.
 
-    Then the operator has decided to continue.
+    None do if they are retried, or had reached the limit: then the operator has decided to go on.
     """
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
@@ -237,7 +235,7 @@ def _failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """How many nodes of a pool the rollout has, and how many nodes and workers it has started."""
+    """Counts of a pool: its nodes in the rollout, its started nodes and its started workers."""
 
     size: int = 0
     started: int = 0
@@ -254,10 +252,7 @@ class _PoolProgress:
 def _with_counts(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
 ) -> Policy:
-    """Percentages become counts of all the rollout's nodes.
-
-    Nodes that are done or in flight have used up the first canaries and steps of the ramp.
-    """
+    """Return the policy for the rest: counts for percentages, and no canaries that are done."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
     default = ""

@@ -1,4 +1,4 @@
-"""What runs nodes: in waves, in rolling parts and in FleetLock slots."""
+"""Runs nodes for waves, rolling parts and FleetLock slots."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,14 +25,9 @@ from rollout.planning.eligibility.pools import pools_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Runs the nodes of a plan. Used by all of their threads.
+    """Implements `NodeEngine` for the nodes of a plan. Used by all of their threads.
 
-    It implements `NodeEngine`, which is what the steps of a node see of it.
-
-    `away_limit_of` returns how many of these nodes, which are all, may be unavailable.
-    `why_none_starts` returns why no further node may start, None if one may. `precedence` is shared
-    by the drains of one process, and `moved` collects the UIDs of the pods that they evict or
-    delete.
+    `away_limit_of` expects all nodes. `moved`: the UIDs of evicted or deleted pods.
     """
 
     plan: RolloutPlan
@@ -59,10 +54,10 @@ class Engine:
         taken_up_run: str = "",
         own: OwnNode | None = None,
     ) -> NodeResult:
-        """`steps` has each phase that is not the last.
+        """Run the steps of a node, which has one for each phase but the last.
 
-        `taken_up_run` is the run in the marks of a node that an earlier process has started.
-        `own` is the node under this process.
+        `taken_up_run`: the run in the marks of a node that an earlier process started. `own`: the
+        node under this process.
         """
         context = NodeContext(
             planned=planned,
@@ -99,10 +94,7 @@ class Engine:
         return self.gates.is_window_closed(planned)
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
-        """Check the gates again, which were open when the node started.
-
-        They come first because they may be slow.
-        """
+        """Check the gates again, then the limit, because gates may be slow."""
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
 
     def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:

@@ -12,11 +12,7 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
-    """The rollout's results so far.
-
-    `cordoned_before` are the nodes that an earlier process left cordoned, `failures_before` is how
-    many of its failures count.
-    """
+    """The rollout's results so far; `..._before` are an earlier process's."""
 
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
@@ -30,7 +26,7 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """Nodes that failed and stay cordoned: they use up the limit."""
+        """Failed nodes that stay cordoned: they use up the limit."""
         left_cordoned = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned
 
@@ -50,7 +46,7 @@ class Ledger:
         return node in given_up or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        """Add a node's end. A node that was returned for a stop counts as not started."""
+        """Add a node's result. A node that was returned for a stop counts as not started."""
         if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
@@ -74,14 +70,13 @@ class Ledger:
 class Inheritance:
     """What an earlier process has left of this rollout.
 
-    * `taken_up` maps the nodes that the earlier process has started, and that this one continues,
-      to the run ID in their marks. `stranded` are the ends of those that it cannot continue.
-    * `left_cordoned` are nodes that failed and stay cordoned.
-    * `health` is from before the interrupted wave.
-    * `failures` is how many failures count as those of this run.
-    * `failed` are the nodes that are not retried, `retried` those that are.
-    * `left_over` are nodes that the new plan leaves out.
-    * `blocked` is why no other node may be started.
+    taken_up: the run ID in the marks of each node that this process continues.
+    health: from before the interrupted wave.
+    failures: those that count in this run.
+    failed: nodes that are not retried.
+    stranded: started nodes that this process cannot continue.
+    left_over: nodes that the new plan leaves out.
+    blocked: why no other node may start.
     """
 
     taken_up: Mapping[str, str] = field(default_factory=dict)
@@ -97,12 +92,10 @@ class Inheritance:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The result of an abort: the nodes it reverted, and those left cordoned with the reason.
+    """The result of an abort.
 
-    `run` is empty if unknown. `untainted` are the nodes that had the soft taint, `left_tainted`
-    those that still have it, with the reason. `stopped`: someone stopped the abort. `stops_passes`:
-    unattended passes start no node from now on. `versions` are the versions that the hosts run, by
-    node.
+    `run` is empty if unknown. `left_cordoned` and `left_tainted` give the reason by node.
+    `stops_passes`: unattended passes start no more nodes.
     """
 
     run: str
@@ -117,7 +110,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How many evictions the API server would allow on one node now, and its objections."""
+    """How many evictions on a node the API server would allow now, and its objections."""
 
     node: str
     evictions: int

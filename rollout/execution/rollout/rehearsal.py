@@ -1,7 +1,6 @@
 """The rehearsal of a rollout: every write of the plan as a server-side dry run.
 
-Each answer holds for one write at this moment: evictions that are allowed one by one may not be
-allowed together. Reboots cannot be rehearsed.
+Evictions that are allowed one by one may not be allowed together. Reboots are not rehearsed.
 """
 
 from collections.abc import Sequence

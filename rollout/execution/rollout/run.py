@@ -1,15 +1,15 @@
 """Carry out a plan: take the Lease, write the record, run the waves, report the result.
 
-The way from a plan to the cordon of a node:
+From a plan to the cordon of a node:
 
-    run_plan               takes the Lease, and releases it at the end
-    Rollout.carry_out      writes the record, and keeps the soft taints
-    Rollout._run_wave      asks the gates, and lets the cluster settle after the wave
-    WaveRunner.run         starts each node in a thread of its own, once the limit has room
-    Rollout._run_node      gives the node its host and its steps, and reports how it ended
-    Engine.run_node        gives it what all nodes share
-    process_node           takes the steps of `ssh_steps`, one for each phase
-    claim, write_node      check the node once more, mark it and cordon it
+    run_plan            takes the Lease, and releases it at the end
+    Rollout.carry_out   writes the record, and keeps the soft taints
+    Rollout._run_wave   asks the gates, and lets the cluster settle afterwards
+    WaveRunner.run      starts a thread per node once the limit has room
+    Rollout._run_node   finds the node's host and steps
+    Engine.run_node     adds what all nodes share
+    process_node        takes the steps, one per phase
+    claim, write_node   check the node again, mark it and cordon it
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,9 +52,9 @@ from rollout.wording.words import defect
 class RunRequest:
     """The plan to run, or the rest of one if it is `inherited`.
 
-    `percentage_base` is how many nodes percentages refer to. `own_node` is the node under this
-    process. `unattended`: nobody watches, and the next pass continues with the nodes that are left.
-    `proven` is what another cluster has proved, None if it need not prove anything.
+    `percentage_base`: how many nodes percentages refer to. `own_node`: the node under this process.
+    `unattended`: the next pass continues with nodes that are left. `proven`: by another cluster;
+    None if no proof is needed.
     """
 
     plan: RolloutPlan
@@ -67,8 +67,6 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What a run uses and reports to. Observers get each event in their order."""
-
     api: ClusterApi
     hosts: RolloutHosts
     clock: Clock
@@ -124,10 +122,7 @@ class Rollout:
         return self._result(resumable=not is_over)
 
     def _begin_record(self, *, is_new: bool) -> None:
-        """Write this run's record, or take up the inherited one.
-
-        While another run's ended record is in place, the write waits until a node starts.
-        """
+        """Write or take up the record; another run's ended one stays until a node starts."""
         if is_new:
             self.record.write_or_defer(self.plan, self.holder)
         else:
@@ -177,7 +172,7 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run a wave as far as its gates allow it; return why no other wave may follow."""
+        """Run a wave as far as its gates allow; return why no other wave may follow."""
         refusal = self.engine.gates.ask_to_start_wave(wave)
         allowed = self._give_up_untouched(wave, refusal) if refusal else wave
         if refusal and not allowed.nodes:
@@ -189,32 +184,28 @@ class Rollout:
         with self.hosts.attending(allowed.nodes):
             runner.run(progress)
         why = refusal or progress.why
-        # The next wave asks the rule for itself. Here it saves the wait.
+        # The next wave checks the rule again. Here it saves the wait.
         is_last = wave is self.plan.waves[-1]
         if why or is_last or self.rule.why_none_starts():
             return why
         if before:
             return self._settle_after(allowed, before)
-        # In a rolling part, the cluster settles from each node. Wait for the last ones.
+        # A rolling part settles node by node; wait for the last ones.
         return progress.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
-            # Another run's record is given up only now that a node starts. It is done once.
+            # Another run's record is given up only now that a node starts.
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
 
     def _give_up_untouched(self, wave: Wave, why: Finding) -> Wave:
-        """Return the wave with the nodes that an earlier process has started."""
+        """Give up the nodes that no earlier process started; return the wave with the others."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
         self.ledger.give_up([node for node in wave.nodes if node not in taken_up], why)
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
-        """Measure and store health before the wave.
-
-        An interrupted wave adds its earlier measurement.
-        """
         health = self.engine.settler.measure_together([node.name for node in wave.nodes])
         if self.inherited.health and self._is_taken_up(wave):
             health = Health.of_all((self.inherited.health, health))
@@ -226,10 +217,7 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Wait until the cluster has settled, then soak; return why no other wave may follow.
-
-        A wave of which no node was started has nothing to settle.
-        """
+        """Let the cluster settle and soak if a node was started; return why no wave may follow."""
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
@@ -244,7 +232,6 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
-        """Wait until the cluster is as healthy as `before`; return what is missing at the end."""
         missing = self.engine.settler.wait_until_settled(
             before, index, self.ledger.left_cordoned, self.engine.stop
         )
@@ -255,7 +242,7 @@ class Rollout:
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
         policy = self.plan.policy
-        # Only the labels of Nodes say which pool a node is in that is not planned.
+        # Only Node labels show the pool of a node that is not planned.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_node=self._run_node,
@@ -271,10 +258,7 @@ class Rollout:
         )
 
     def _read_unavailable(self) -> frozenset[str]:
-        """Return the unavailable nodes, whichever rollout has them in flight.
-
-        Another rollout under another lock is reported once.
-        """
+        """Return the unavailable nodes; report rollouts under another lock once."""
         nodes = self.engine.cluster.ask(read_nodes)
         own = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
@@ -317,7 +301,7 @@ class Rollout:
         return result
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Keep the soft taint on waiting nodes until the exit, but on those in the set for good."""
+        """Keep the soft taint on waiting nodes until the exit, or for good if added to the set."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
@@ -338,7 +322,6 @@ class Rollout:
         return own
 
     def _mark_for_later(self, own: OwnNode) -> None:
-        """Mark the node under this process with its pod, or without one with its lock's holder."""
         is_tainted = self.plan.policy.prefer_no_schedule_taint
         self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
 
@@ -390,10 +373,10 @@ def _defect_result(planned: PlannedNode, error: Exception, seconds: float) -> No
 def run_plan(
     request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
 ) -> RunResult:
-    """Run a plan, or the rest of one if it is inherited.
+    """Run a plan, or the rest of one.
 
-    Raises `BlockedError` if another rollout holds the Lease or has left an unfinished record, or if
-    the inherited record has changed; `InterruptedRunError` if a stop is requested before the start.
+    `BlockedError` if another rollout holds the Lease or is unfinished, or if the inherited record
+    has changed; `InterruptedRunError` if stopped before the start.
     """
     plan = request.plan
     events = NodeEvents(

@@ -17,7 +17,7 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _PAUSE = 1.0
-# While something is missing, a pause is as many times as long as reading took, within limits.
+# A pause is so many times as long as reading took, to spare the API server.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
 _NAMED = 3
@@ -35,9 +35,8 @@ class Before:
 class ReadinessSnapshot:
     """The cluster at one moment.
 
-    `unready` are the nodes that are not Ready. `ready_on` counts the ready pods on a node by their
-    owner's UID. `current` returns a workload as it is now. `unhealthy` returns which object of
-    gates.healthy is not healthy.
+    `ready_on` counts the ready pods of a node by their owner's UID. `current` returns a workload as
+    it is now. `unhealthy` checks gates.healthy.
     """
 
     unready: frozenset[str]
@@ -48,7 +47,7 @@ class ReadinessSnapshot:
     def missing(
         self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
     ) -> str:
-        """Return what is missing since before a node started, without pods of nodes in flight."""
+        """Return what is missing since `before`, not counting the pods of nodes in flight."""
         lacking = self.shortages(before.health.workloads.values(), in_flight)
         return self.missing_text(lacking.values(), before.health.ready_nodes - expected_away)
 
@@ -90,10 +89,7 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures health before a wave or a node, and waits for it afterwards.
-
-    `unhealthy` returns which object of gates.healthy is not healthy.
-    """
+    """Measures health before a wave or a node, and waits for it afterwards."""
 
     cluster: PatientApi
     report: Reporter
@@ -108,7 +104,7 @@ class Settler:
     ) -> Mapping[str, Before]:
         """Return the health before each of these nodes starts.
 
-        A workload with pods on nodes in flight counts as before them: those pods come back.
+        Workloads on nodes in flight count as before these nodes: their pods come back.
         """
         deadline = self.cluster.deadline()
         pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}
@@ -124,7 +120,7 @@ class Settler:
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         until = deadline or self.cluster.deadline()
-        # A deleted Node was removed from the cluster on purpose and is not unhealthy.
+        # A deleted Node was removed on purpose and is not unhealthy.
         nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
             unready=frozenset(node.name for node in nodes if not node.is_ready),
@@ -140,7 +136,7 @@ class Settler:
     ) -> str:
         """Return what is missing at the deadline, empty if nothing is.
 
-        Workloads that have settled are read again only once all have settled.
+        To spare requests, settled workloads are read again only once all have settled.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         workloads = before.workloads

@@ -30,11 +30,9 @@ _NAMED = 5
 
 @dataclass(slots=True)
 class _SettlingNode:
-    """A node that has ended, and that the cluster still has to settle from.
+    """A node that has ended, but from which the cluster has not settled.
 
-    It has to settle by `deadline` and is checked next at `again`. `healthy_checks` are those in a
-    row; `missing` is what the last check reported. `soaks`: it soaks once it has settled, and has
-    to settle again.
+    `soaks`: once settled, it soaks and has to settle again.
     """
 
     deadline: Deadline
@@ -48,9 +46,8 @@ class _SettlingNode:
 class WaveProgress:
     """How far a wave is, and which of its nodes may start next. Used by one thread.
 
-    In a rolling part, a node that has ended stays in flight until the cluster has settled from it;
-    a wave settles as a whole. `keep` stores the health before the nodes in flight. `why` is why no
-    other node may start. Reading the cluster may raise `ApiError`.
+    In a rolling part, a node stays in flight until the cluster has settled from it. `keep` stores
+    the health before these nodes. `why`: why no other node may start. Methods may raise `ApiError`.
     """
 
     wave: Wave
@@ -82,7 +79,7 @@ class WaveProgress:
         self.keep(Health.of_all(before.health for before in self._before.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Health is measured before a node only in a rolling part.
+        # Only in a rolling part is health measured before each node.
         if result.node in self._before:
             self._ended[result.node] = _SettlingNode(
                 deadline=self._patience(),
@@ -147,8 +144,7 @@ class WaveProgress:
 class NodeThreads:
     """Runs nodes, a thread per node. Its exit waits for running nodes.
 
-    After an interruption, such as KeyboardInterrupt, it does not: a host whose connection hangs may
-    take very long. The running nodes then stop at the lock.
+    It does not wait after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
@@ -163,7 +159,7 @@ class NodeThreads:
         self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Wait until a node has ended, at most `seconds`; return the results so far."""
+        """Return the nodes that have ended, after waiting at most `seconds` for the first."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._running[future]
@@ -206,15 +202,13 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Waiting nodes that will not start, and why."""
-
     nodes: Sequence[PlannedNode]
     why: Finding
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which of the waiting nodes start now, and which never will. The others wait."""
+    """Which waiting nodes start now, and which never will."""
 
     begin: Sequence[PlannedNode] = ()
     give_up: Sequence[GivenUp] = ()
@@ -235,10 +229,10 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that this process has not started yet. Used by one thread.
+    """The nodes of a wave that are not started yet. Used by one thread.
 
-    `taken_up` are nodes that an earlier process has started. `patience` ends when nodes have waited
-    too long for room although this rollout has no node in flight; None while it has one.
+    `taken_up`: an earlier process started them. `patience`: how long to wait for room; None while a
+    node is in flight.
     """
 
     nodes: list[PlannedNode]
@@ -250,10 +244,9 @@ class _WaitingNodes:
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `run_node` is `Rollout._run_node`. `unavailable` returns the nodes that count as unavailable in
-    the cluster. `ask_gates` returns whether a node may start now, without waiting. `taken_up` are
-    nodes that an earlier process has started: they use up the limit already, and continue in any
-    case. A node that is refused right before its cordon waits again.
+    `unavailable` returns the cluster's unavailable nodes. `ask_gates` does not wait. Nodes of
+    `taken_up` use up the limit already and continue in any case. A node that is refused right
+    before its cordon waits again.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
@@ -268,7 +261,6 @@ class WaveRunner:
     taken_up: frozenset[str] = frozenset()
 
     def run(self, progress: WaveProgress) -> None:
-        """Return when every node of the wave has finished, or will not be started."""
         waiting = _WaitingNodes(list(progress.wave.nodes), self.taken_up)
         with NodeThreads(self.run_node, self.notice) as running:
             while waiting.nodes or running.nodes:
@@ -288,7 +280,6 @@ class WaveRunner:
     def _decide(
         self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
-        """Return which nodes start, and which are given up, also for want of room for too long."""
         decision = self._decide_now(waiting, running, progress)
         if decision.begin or running or progress.unsettled:
             waiting.patience = None
@@ -316,7 +307,7 @@ class WaveRunner:
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
     ) -> Decision:
         left = [node for node in waiting if node.name not in in_flight]
-        # If no node has room even while no other is unavailable, do not ask the API server.
+        # If no node has room even with all others available, do not ask the API server.
         if self._first_with_room(progress.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
@@ -381,6 +372,6 @@ class WaveRunner:
                 self.ledger.add(result)
             progress.note_end(result)
         refused = {result.node for result in results if result.is_refused}
-        # A refused node has no marks any more, and starts like the others.
+        # A refused node has lost its marks, and starts like the others.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in progress.wave.nodes if node.name in refused]
