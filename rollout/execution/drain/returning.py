@@ -59,7 +59,7 @@ class ReturningPods:
         return tuple(pod for pod in pods if not self._is_left(pod))
 
     def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Return the pods that may be evicted now; the more came back, the longer the next waits."""
+        """Return the pods that may be evicted now; each round of replacements waits longer."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
     def _is_left(self, pod: Pod) -> bool:
