@@ -1,10 +1,7 @@
-"""Read hosts from `ansible-inventory --list`, and write the cluster's Nodes as such an inventory.
+"""Reads `ansible-inventory --list`, and writes the cluster's Nodes as such an inventory.
 
-Only variables that say how to reach a host are read. When rollout's own SSH connects, a variable
-that it cannot follow is an error, because it might reach the wrong host.
-
-The inventory of the Nodes has the variables of every host in `_meta`, so that Ansible runs the
-script once.
+Only variables that say how to reach a host are read. Without Ansible, one that rollout's SSH cannot
+follow is an error, because it might reach the wrong host.
 """
 
 import re
@@ -40,7 +37,7 @@ _SSH = (
     *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
     *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
-# Options of ssh that lead to another host, or log in in another way.
+# Options of ssh that lead to another host, or log in differently.
 _OTHER_TARGET = re.compile(
     r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
     r"|(^|\s)-[JWFplibB]",
@@ -71,9 +68,9 @@ class Inventory:
 def inventory_of(
     document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
-    """Return the hosts of all groups, without this machine itself.
+    """Return the hosts of all groups, except this machine.
 
-    Variables that only Ansible understands raise `InventoryError` without `by_ansible`.
+    `InventoryError` for variables that only Ansible understands, unless `by_ansible`.
     """
     variables = document.get("_meta", {}).get("hostvars", {})
     names: dict[str, None] = {}
@@ -132,7 +129,7 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int:
-        """Return the port; 0 if there is none."""
+        """Return 0 if there is none."""
         text = self._text(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -143,7 +140,7 @@ class _HostReader:
     def _text(self, *names: str) -> str:
         """Return the first of these variables that is set.
 
-        Ansible marks values that a program printed as unsafe. They are never templates.
+        Ansible marks a program's values as unsafe: they are never templates.
         """
         for name in names:
             value = self.variables.get(name)
@@ -184,17 +181,17 @@ Variables = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """The files that the command line names for reaching hosts; empty if it names none."""
+    """The files that the command line names; empty if it names none."""
 
     key_file: str = ""
     known_hosts: str = ""
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """Return the arguments of ssh for a host, for `ansible_ssh_common_args`.
+        """Return the arguments of ssh, for `ansible_ssh_common_args`.
 
-        Ansible passes an address to ssh, which does not find a block for the host's name in its
-        configuration. So the settings of that block are arguments, too.
+        ssh gets an address from Ansible and does not find the host's block in its configuration, so
+        that block's settings are arguments, too.
         """
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:
@@ -232,7 +229,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return the inventory. Only a Node whose host answered is in groups by its answer."""
+    """Only a Node whose host answered is in groups by its answer."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
@@ -252,7 +249,7 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return how to reach a host; nothing without an address: Ansible would go to localhost."""
+    """Return nothing without an address, because Ansible would go to localhost."""
     if host is None or not is_address(host.address):
         return {}
     variables: dict[str, object] = {

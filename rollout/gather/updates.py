@@ -1,4 +1,4 @@
-"""Ask hosts to check for an update now, without waiting for the result."""
+"""Asks hosts to check for an update now, without waiting for the result."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -23,9 +23,8 @@ _BUS_CALL = (
 )
 _CLIENT_CALL = "update_engine_client -check_for_update"
 
-# update_engine's client first, then the bus, then both as root. Each question begins with a marker
-# on stderr, which separates the errors of the tools. When a command takes too long (status 124),
-# root would get no response either.
+# First update_engine's client, then the bus, then both as root. Markers separate their errors.
+# After a timeout (124) root would get no response either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2
@@ -48,8 +47,6 @@ _INACTIVE = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN, UpdateOperation.NOT_
 
 
 class CheckOutcome(StrEnum):
-    """The outcome of a request; a fixed set of words."""
-
     ASKED = "asked"
     STAGED = "staged"
     UNREACHABLE = "unreachable"
@@ -58,7 +55,7 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome for one host. `version` is one that was staged before."""
+    """The outcome for one host. `version` was staged before."""
 
     node: str
     outcome: CheckOutcome
@@ -77,7 +74,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Yield a result for each node. A host is asked only if its update_engine is idle."""
+    """Yield a result for each node. Only a host whose update_engine is idle is asked."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -109,7 +106,7 @@ def check_hosts(
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why the host has not accepted the request; empty if it has."""
+    """Return why the host did not accept the request; empty if it did."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:

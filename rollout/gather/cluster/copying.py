@@ -1,8 +1,7 @@
-"""Copy a cluster into a file to rehearse on: the API objects that a plan was made of.
+"""Copies what planning reads of a cluster into a file, to rehearse on.
 
-The copy holds only what planning reads: no Secrets, environments or images. It can be anonymous:
-node names become numbers, other names and labels become digests with a key that is thrown away.
-Names that Kubernetes defines stay.
+In an anonymous copy node names become numbers, and other names and labels digests with a key that
+is thrown away.
 """
 
 import hashlib
@@ -31,7 +30,6 @@ _SECTIONS = {
     "attachments": snapshot.ATTACHMENTS,
     "namespaces": snapshot.NAMESPACES,
 }
-# Free texts, versions and addresses.
 _LEFT_OUT = frozenset(
     {
         *("annotations", "message", "reason", "resourceVersion", "addresses"),
@@ -54,13 +52,13 @@ _KNOWN_NAMES = frozenset(
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _ORDINAL = re.compile(r"(.+)-(\d{1,5})")
-# In these fields the keys are labels of the operator, and are hidden like the values.
+# The keys in these fields are labels of the operator.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 _NAMES = frozenset(
     {"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"}
 )
 _KEYS = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
-# Every other kind is hidden: a custom one may name a product.
+# Other kinds are hidden, because a custom one may name a product.
 _KINDS = frozenset(
     {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
 )
@@ -69,7 +67,7 @@ _NODE_FIELD = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Replaces names and labels, the same word always by the same word."""
+    """Replaces names and labels, a word always with the same word."""
 
     nodes: Mapping[str, str]
     digest: Callable[[str], str]
@@ -104,7 +102,7 @@ class Hidden:
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """Replace the names and labels in a JSON value, which `field` of an object holds."""
+        """Replace the names and labels in a JSON value, the content of `field`."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):
@@ -131,8 +129,6 @@ class Hidden:
 
 
 class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a host answered."""
-
     answers: bool = True
     waits: bool = False
     version: str = ""
@@ -140,9 +136,10 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CopiedPace(msgspec.Struct, frozen=True):
-    """The forecast's durations in seconds: of a reboot, and of an owner's pods to end and to start.
+    """The forecast's durations in seconds.
 
-    `completions` is how long pods still run that a drain waits for. Owners are named by UID.
+    `owners` maps UIDs to how long their pods take to end and to start, `completions` to how long
+    pods still run that a drain waits for.
     """
 
     reboot: Seconds
@@ -206,7 +203,7 @@ def _reduce(value: Any, field: str = "") -> Any:
     if not isinstance(value, dict) or field in _MAPS:
         return value
     reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
-    # The only annotation that planning reads, and only whether a pod has it.
+    # Planning reads only whether a pod has this annotation.
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         reduced["annotations"] = {MIRROR_ANNOTATION: ""}
     return reduced

@@ -1,7 +1,4 @@
-"""Turn the API's JSON into values of the model, with one pure function per kind.
-
-`Shared` keeps one object of equal values, because thousands of pods share them.
-"""
+"""Turns the API's JSON into values of the model."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -57,19 +54,18 @@ H = TypeVar("H", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
+    """Keeps one of equal values, because thousands of pods share them."""
+
     values: dict[Hashable, Any] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
-        """Return the first value that equals this one."""
         return self._once((type(value), value), lambda: value)
 
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
-        """Return the first map that equals this one."""
         key = tuple(labels.items())
         return self._once(key, lambda: {intern(name): intern(value) for name, value in key})
 
     def placement(self, spec: wire.PodSpec) -> Placement:
-        """Return a pod's placement, decoded once for all pods with the same constraints."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
         return self._once(key, lambda: read_placement(*key))
 
@@ -81,7 +77,7 @@ class Shared:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Decode a body as a shape of `wire`; `ApiUnavailableError` names its `origin`."""
+    """Decode a body; `ApiUnavailableError` names its `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
@@ -89,7 +85,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return an error to retry after: a proxy may answer instead of the server for a while."""
+    """Return an error to retry after: a proxy may answer for a while."""
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
@@ -98,7 +94,6 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Decode one object, and turn it into a value of the model; errors as in `decode`."""
     read = decode(body, shape, origin)
     try:
         return project(read)
@@ -159,7 +154,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.one(controller_of(meta.owner_references))
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # These pods are bound to their node: they never move, and their affinity names the node.
+    # These pods are bound to their node, and their affinity names it.
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
@@ -179,7 +174,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         deletion_grace=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        # Ephemeral volumes have no claim name here: each pod has a new one.
+        # Ephemeral volumes have no claim name, because each pod has a new one.
         claims=tuple(filter(None, claims)),
         placement=ANYWHERE if stays else shared.placement(spec),
         unready_since="" if ready else since,
@@ -192,7 +187,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return the seconds from scheduling to readiness; None if they are not known."""
+    """Return the seconds from scheduling to readiness; None if unknown."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:
@@ -208,7 +203,7 @@ def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
 
 
 def budget(read: wire.WireBudget) -> Budget:
-    """Return a budget. As in policy/v1, an empty selector covers every pod of the namespace."""
+    """As in policy/v1, an empty selector covers every pod of the namespace."""
     spec = read.spec
     status = read.status
     verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
@@ -266,12 +261,12 @@ def volume(read: wire.WireVolume) -> PersistentVolume | None:
 
 
 def deployment(read: wire.WireDeployment) -> Deployment:
-    """Return a Deployment, with shares of its replicas rounded as its controller does."""
+    """Return a Deployment; shares of its replicas are rounded as by its controller."""
     meta = read.metadata
     spec = read.spec
     status = read.status
     strategy = spec.strategy
-    # Old pods that are still there count as available, so that no new one does too early.
+    # Old pods still count as available, so that no new pod does too early.
     old = status.replicas - status.updated_replicas
     progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
     return Deployment(
@@ -295,7 +290,7 @@ def deployment(read: wire.WireDeployment) -> Deployment:
 
 
 def _share(amount: int | str, replicas: int) -> Fraction:
-    """Return a number of pods; a share such as 25% may be a fraction. Raises `ValueError`."""
+    """Return a number of pods, a fraction for a share. Raises `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

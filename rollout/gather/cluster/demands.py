@@ -1,4 +1,4 @@
-"""Decode what a pod or a volume requires of a node: placement and resources."""
+"""Decodes what a pod or a volume requires of a node: placement and resources."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -100,7 +100,6 @@ def label_selector(read: wire.Selector) -> LabelSelector:
 
 
 def _decode_part(raw: bytes, shape: type[T]) -> T | None:
-    """Return a part of a spec; None if it is absent or null."""
     return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
 
 
@@ -128,7 +127,7 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 
 _Others = tuple[tuple[str, int], ...]
 
-# An API server writes fewer than 20 digits. Numbers with thousands of digits would be slow.
+# An API server writes fewer than 20 digits; thousands would be slow.
 _DIGITS = r"\d{1,100}"
 _NUMBER = rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})"
 _SUFFIX = r"[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3}"
@@ -144,7 +143,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the exact value of a Kubernetes quantity; `ValueError` if the text is none."""
+    """Return a Kubernetes quantity exactly. Raises `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -159,15 +158,12 @@ def parse_quantity(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def whole(text: str, parts: int = 1) -> int:
-    """Return a quantity as a number of units, or of `parts` of a unit, rounded up.
-
-    The scheduler rounds up as well.
-    """
+    """Return a quantity in units, or `parts` of a unit, rounded up like the scheduler's."""
     return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
-    """Return the resources in a map of quantities; `ValueError` if one cannot be read."""
+    """Raises `ValueError`."""
     return Resources(
         cpu_milli=whole(str(quantities.get("cpu", 0)), 1000),
         memory=whole(str(quantities.get("memory", 0))),
@@ -188,8 +184,8 @@ def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
 def pod_requests(spec: wire.PodSpec) -> Resources:
     """Return a pod's requests, with its overhead and host ports.
 
-    They are the sum of containers and sidecars, or a larger init container. Requests of the pod
-    itself replace those of its containers.
+    They are the sum of containers and sidecars, or a larger init container. The pod's own requests
+    override those of its containers.
     """
     running, starting = _containers(spec)
     effective = _override(_combine(running, starting, max), spec.resources.requests)
@@ -235,7 +231,6 @@ def _requests(container: wire.Container) -> Resources:
 
 
 def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
-    """Return the sum of the containers, replaced by what the pod itself requests."""
     if not of_pod:
         return summed
     overriding = amounts(of_pod)
@@ -247,8 +242,8 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
 
 
 def _combine(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
-    """Combine the amounts of each resource: `how` is `add` or `max`."""
-    # Most pods have no init containers, so one side is usually nothing.
+    """Combine the amounts of each resource by `add` or `max`."""
+    # One side is usually nothing, because most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = how(left.cpu_milli, right.cpu_milli)
@@ -257,7 +252,7 @@ def _combine(left: Resources, right: Resources, how: Callable[[int, int], int]) 
 
 
 def _combine_others(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
-    # `left` is sorted already. Host ports, on the right, are not.
+    # `left` is already sorted. Host ports, on the right, are not.
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)

@@ -1,4 +1,4 @@
-"""Single Deployments: whose a pod is, how far its rollout is, and its restart."""
+"""Reads and restarts single Deployments."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -13,7 +13,7 @@ _APPS = "/apis/apps/v1/namespaces"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetOrigin:
-    """The Deployment that made a ReplicaSet, empty if none did, and its last restart before."""
+    """The Deployment that made a ReplicaSet, empty if none did, and its restart before."""
 
     deployment: str
     restarted_at: str
@@ -38,9 +38,9 @@ def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
 
 
 def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None:
-    """Restart it as `kubectl rollout restart` does, at this time (RFC 3339).
+    """Restart as `kubectl rollout restart` does, `at` a time in RFC 3339.
 
-    `ApiConflictError` if it has changed since it was read: someone else may have restarted it.
+    `ApiConflictError` if it changed since it was read: someone else may have restarted it.
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
     change = {

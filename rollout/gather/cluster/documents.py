@@ -1,8 +1,7 @@
-"""Documents that processes share in ConfigMaps: the record, the memory and FleetLock's slots.
+"""Documents that processes share in ConfigMaps: record, memory and FleetLock's slots.
 
-Each is one key of a ConfigMap, whose other content stays. Others may have written it, so reading
-takes bounded memory. A document is understood as a whole or not at all: without its memory no
-rollout starts, and without its slots none is free.
+Others may write them, so reading takes bounded memory, and a document is understood completely or
+not at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,10 +31,10 @@ T = TypeVar("T")
 _FORMAT = "1.0"
 _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
-# In bytes. A ConfigMap holds 1 MiB, and its managed fields come on top.
+# In bytes. A ConfigMap holds 1 MiB, plus managed fields.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
-# The API server's message when a webhook has side effects, so that it is not asked in a dry run.
+# The API server does not ask webhooks with side effects in a dry run, and says so.
 _NO_DRY_RUN = "does not support dry run"
 
 
@@ -49,12 +48,12 @@ class _FormatHeader(msgspec.Struct):
 
 
 class NotUnderstoodError(ApiError):
-    """The content is no such document, or one of another version of rollout."""
+    """The document is garbled, or of another version of rollout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content, and its ConfigMap, which is None if it does not exist."""
+    """A document's content and its ConfigMap, None if there is none."""
 
     content: T
     body: dict[str, Any] | None
@@ -74,18 +73,16 @@ class Document:
 
     @property
     def path(self) -> str:
-        """The path at which the ConfigMap is read and replaced."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
     @property
     def collection(self) -> str:
-        """The path at which the ConfigMap is created."""
         return self.path.rpartition("/")[0]
 
     def read(self, api: ClusterApi) -> tuple[str | None, dict[str, Any] | None]:
         """Return the text and the whole ConfigMap; None for what does not exist.
 
-        `ApiError` if the API server does not return a ConfigMap.
+        `ApiError` if the answer is no ConfigMap.
         """
         try:
             body = api.get(self.path)
@@ -109,7 +106,7 @@ class Document:
     def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
         """Decode a text.
 
-        `NotUnderstoodError` for another shape, another format version, or if `impossible` returns a
+        `NotUnderstoodError` for another shape or format version, or if `impossible` returns a
         message.
         """
         try:
@@ -132,7 +129,7 @@ class Document:
     def with_content(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap `whole` with this content, a dataclass.
 
-        What only a newer version of rollout understands stays in it.
+        Keys that only a newer version of rollout knows stay.
         """
         fields = {
             name: value
@@ -145,7 +142,7 @@ class Document:
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, whole: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the fields with the keys of the stored document that this version does not know.
+        """Add the stored keys that this version does not know.
 
         An object that is replaced by another, such as a pause, loses its unknown keys.
         """
@@ -159,7 +156,7 @@ class Document:
         for name, value in fields.items():
             before = known[name]
             if value == before:
-                # As it is stored, with unknown keys inside.
+                # Keeps unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
                 kept[name] = _with_unknown_keys_of_entries(value, stored[name], before)
@@ -168,9 +165,9 @@ class Document:
         return kept
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
-        """Return why a dry run could not write the document; None if it could.
+        """Return why a dry run could not write the document, or None.
 
-        A dry run checks rights, immutability, quotas and webhooks. `ApiUnavailableError` is raised.
+        It checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
         """
         try:
             text, whole = self.read(api)
@@ -228,7 +225,7 @@ def memory_of(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory, with a `problem` if it is not understood or this user may not read it.
+    """Return the memory, with a `problem` if it is garbled or may not be read.
 
     `ApiError` for other failures.
     """
@@ -245,10 +242,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory with its ConfigMap, which is empty if it is not understood.
-
-    `ApiError` if the API server does not return it.
-    """
+    """Return the memory, with an empty ConfigMap if it is not understood. Raises `ApiError`."""
     document = memory_of(namespace)
     body: dict[str, Any] | None = {}
     try:
@@ -305,7 +299,7 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    """Return the slots and their ConfigMap; `ApiError` if they cannot be read or understood."""
+    """Raises `ApiError`."""
     document = slots_of(namespace)
     text, body = document.read(api)
     slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)

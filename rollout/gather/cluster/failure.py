@@ -1,4 +1,4 @@
-"""Turn an API server's refusal into an error: the only place that maps statuses to classes."""
+"""Maps an API server's refusal to an error class."""
 
 import re
 
@@ -23,7 +23,7 @@ _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
 _EXCERPT = 300
-# Limits the message of a webhook or policy on the screen, in Events and in notifications.
+# Limits a webhook's or policy's message on the screen and in notifications.
 _LONGEST_DENIAL = 500
 
 _CLASSES: dict[int, type[ApiError]] = {
@@ -36,11 +36,11 @@ _CLASSES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# The only 500 that is final: an eviction of a pod under two budgets. Others may pass, such as one
-# during an etcd leader election.
+# The only final 500: an eviction under two budgets. Others may pass, such as during an etcd leader
+# election.
 _LASTING_500 = "more than one PodDisruptionBudget"
-# An API server's answer for a path that it does not serve. Any other 404 without a Status comes
-# from a proxy, and must not mean that an object is gone.
+# The API server's answer for an unknown path. Another 404 without a Status comes from a proxy, and
+# must not mean that an object is gone.
 _NOT_FOUND = 404
 _UNSERVED = b"404 page not found"
 
@@ -58,8 +58,8 @@ _DENIAL_HINTS = {
         "See what the policy requires: kubectl describe validatingadmissionpolicy {name}"
     ),
 }
-# kube-apiserver's messages for a denial at admission, which may have any status. Only these texts
-# may come before it. Another text belongs to another refusal, which may quote a denial.
+# kube-apiserver's messages for a denial at admission, which may have any status. Another text
+# before one belongs to another refusal that quotes it.
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
@@ -71,7 +71,7 @@ _DENIED_BY_POLICY = re.compile(
     r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
-# The namespace of the lock is missing or is being deleted.
+# The lock's namespace is missing or being deleted.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
 _MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
@@ -97,8 +97,8 @@ class Status(wire.Wire, frozen=True):
 def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
     """Return the error for an answer with this HTTP status.
 
-    `body` is a Status as JSON, or anything that a proxy wrote. `request` is method and path.
-    `retry_after` is the header; it counts only as a number of seconds.
+    `body` may be any text from a proxy, `request` is method and path. Only a `retry_after` in
+    seconds counts.
     """
     try:
         answer = decoder_of(Status).decode(body)

@@ -1,4 +1,4 @@
-"""Jobs and how long they run, to estimate how long their pods keep a drain waiting."""
+"""Reads how long Jobs run, to estimate how long their pods delay a drain."""
 
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.listing import read_if_allowed, read_list
@@ -43,7 +43,7 @@ def _job(read: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return how long a Job took that has succeeded; None for others."""
+    """Return how long a successful Job took; None for others."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

@@ -1,7 +1,6 @@
-"""Read whole lists from their pages, and decode the lines of a watch.
+"""Reads whole lists, and decodes watch lines.
 
-A continue token expires after a few minutes (410). Pages of two lists must not be mixed, so a list
-is read completely before it is used, and starts again when its token expires.
+Pages of two lists must not be mixed, so a list whose continue token expires (410) is read again.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +24,7 @@ PAGE_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A list; a watch that begins at `resource_version` misses nothing that happened after it."""
+    """A list. A watch from `resource_version` misses no later change."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -90,10 +89,7 @@ class WatchEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch.
-
-    `object` is None for a bookmark, which only has a new `resource_version`.
-    """
+    """One line of a watch; `object` is None for a bookmark."""
 
     type: WatchEventType
     object: T | None
@@ -108,9 +104,9 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Decode one line of a watch; `ApiError` if it is garbled or an ERROR event.
+    """Raises `ApiError` for a garbled line or an ERROR event.
 
-    After an `ApiGoneError` the caller must list again.
+    After `ApiGoneError` the caller must list again.
     """
     read = decode(line, _WatchLine, origin)
     body = bytes(read.object)

@@ -1,4 +1,4 @@
-"""Read one object of any kind, in the version that the API server prefers."""
+"""Reads an object of any kind, in the API server's preferred version."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Return the object as JSON; `GateError` if the API server has no such object."""
+    """Return the object as JSON; `GateError` if there is none."""
     for path in _group_versions(api, reference.group):
         listed = decode(api.get(path), _Resources, path).resources
         for resource in listed:
@@ -38,7 +38,7 @@ def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield the paths of the versions that the API server serves, the preferred one first."""
+    """Yield the paths of the served versions, the preferred one first."""
     if not group:
         yield "/api/v1"
         return

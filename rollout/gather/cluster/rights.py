@@ -1,4 +1,4 @@
-"""The rights that rollout needs, and which of them this user lacks, by the API server's answer."""
+"""The rights that rollout needs, and which of them this user lacks."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rollout.threads import side_by_side
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8
 _DEFAULT = Policy()
-# Events about cluster-scoped objects are in this namespace.
+# Events about cluster-scoped objects are here.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "tell this cluster from others"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
@@ -27,8 +27,7 @@ class Right:
     """One verb on one resource.
 
     `group` is empty for the core API, `namespace` for all namespaces, `name` for all objects.
-    Creating cannot be limited to a name. `purpose` says what rollout needs the right for. Without
-    an `optional` right rollout works, but knows less.
+    Creating cannot be limited to a name. Without an `optional` right rollout knows less.
     """
 
     verb: str
@@ -81,10 +80,7 @@ def has_right(api: ClusterApi, right: Right) -> bool:
 
 
 def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Return the rights in `needs` that this user lacks, including optional ones.
-
-    `ask` is `has_right`, perhaps with retries.
-    """
+    """Return the rights that this user lacks, also optional ones, by `ask`."""
     distinct = tuple(dict.fromkeys(needs))
     has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))
     return tuple(right for right in distinct if not has[right])
@@ -99,7 +95,7 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield a right for each of the verbs and RESOURCE.GROUPs, which spaces separate."""
+    """Yield a right for each verb and RESOURCE.GROUP in these space-separated lists."""
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
@@ -219,7 +215,7 @@ def operate_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Rig
 
 
 def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
-    """Return the rights for a FleetLock server, which keeps no record and estimates nothing."""
+    """A FleetLock server keeps no record and estimates nothing."""
     unused = {
         ("update", "configmaps", marks.RECORD_NAME),
         ("delete", "configmaps", marks.RECORD_NAME),
@@ -232,7 +228,7 @@ def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[R
 def _without(
     unused: Collection[tuple[str, str, str]], rights: Iterable[Right]
 ) -> tuple[Right, ...]:
-    """Return the rights except the unused, which are triples of verb, resource and name."""
+    """`unused` are triples of verb, resource and name."""
     return tuple(
         right for right in rights if (right.verb, right.resource, right.name) not in unused
     )

@@ -1,8 +1,4 @@
-"""Find other reboot coordinators among the Deployments and DaemonSets.
-
-They are recognized by their name, by labels that name a program, or by their image, and kured also
-by its lock. rollout's own workloads are skipped.
-"""
+"""Finds other reboot coordinators by name, label or image, and kured also by its lock."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -55,18 +51,18 @@ _OPERATORS = {
     # and charts: label and image
     "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
-# It has the image of a coordinator, but does not reboot nodes.
+# Has a coordinator's image, but does not reboot nodes.
 _HARMLESS = "brupop-apiserver"
-# Recognized by its image only, because other software has this name.
+# Found only by its image, because other software has this name.
 _AIRLOCK = "airlock"
-# The label of rollout's own objects. Its FleetLock server shares rollout's lock.
+# The label of rollout itself, whose FleetLock server shares its lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN = "some other reboot coordinators cannot be looked for"
-# kured's `--lock-annotation` usually changes only the part before it.
+# `--lock-annotation` of kured usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# A lock with more owners is not filled by hand.
+# Rollout does not fill a lock with more owners.
 _MOST_OWNERS = 20
 
 
@@ -117,7 +113,7 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    """Return the coordinators that may reboot nodes, and warnings if not all may be listed."""
+    """Return the coordinators that may reboot nodes, and warnings if some may not be listed."""
     deployments, warnings = read_if_allowed(lambda: _deployments(api), _UNSEEN)
     daemon_sets, more_warnings = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     found = (*deployments, *daemon_sets)
@@ -143,11 +139,11 @@ def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
-    """Return kured with its lock. Its flags say which annotation that is, or else `likely_lock`."""
+    """Return kured with its lock, which its flags or else `likely_lock` name."""
     meta = item.metadata
     settings = _kured_settings(item)
     owners = _owners(settings.get("concurrency", ""))
-    # Without a flag, or with a duration of zero, the lock never expires.
+    # Without a flag, or with a zero duration, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
@@ -164,14 +160,14 @@ def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return the values of kured's flags, which environment variables may set as well."""
+    """Return kured's flags, which may also be environment variables."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
             if variable.name.startswith(_KURED_VARIABLE):
                 flag = variable.name.removeprefix(_KURED_VARIABLE)
                 settings[flag.lower().replace("_", "-")] = variable.value
-        # A flag's value follows an equals sign, or is the next word.
+        # A value follows an equals sign, or is the next word.
         words = (*container.command, *container.args)
         for word, following in pairwise((*words, "")):
             flag, equals, value = word.partition("=")
@@ -180,7 +176,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _owners(concurrency: str) -> int:
-    """Return how many nodes hold kured's lock at a time: 1 by default; huge numbers are cut."""
+    """Return how many nodes may hold kured's lock; huge numbers are cut."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -207,7 +203,7 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 
 
 def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Return whether the coordinator has requests, or needs none; also if that cannot be read."""
+    """Whether the coordinator has requests, or needs none; also if they cannot be read."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -223,7 +219,7 @@ def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 
 
 def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the lock's holders, and whether it is full and none of them wrote an expiry."""
+    """Return the lock's holders, and whether it is full and never expires."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:

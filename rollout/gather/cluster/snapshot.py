@@ -1,7 +1,4 @@
-"""Read the cluster: all of it for planning, single objects for acting, and a Node's conditions.
-
-Every function raises `ApiError` or one of its subclasses.
-"""
+"""Reads the cluster. Functions raise `ApiError` or a subclass."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -84,9 +81,9 @@ def pod_path(namespace: str, name: str) -> str:
 def read_snapshot(
     api: ClusterApi, kept: CachedPages | None = None, *, with_jobs: bool = False
 ) -> ClusterSnapshot:
-    """Read all that planning needs, each kind in a thread of its own; `kept` collects the objects.
+    """Read all that planning needs, each kind in its own thread; `kept` collects objects.
 
-    If this user may not read volumes, attachments, Jobs or namespaces, there is a warning instead.
+    A kind that this user may not read becomes a warning, if rollout can do without it.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -135,9 +132,9 @@ def read_snapshot(
 def _read_deployments(
     api: ClusterApi, budgets: Sequence[Budget], kept: CachedPages | None
 ) -> tuple[Deployment, ...]:
-    """Return the Deployments if a budget needs every pod, so that a restart may be what helps.
+    """Return the Deployments if a budget needs every pod, so that a restart may help.
 
-    None if this user may not list them, which a warning about other coordinators already says.
+    None are returned if they may not be listed; a warning about coordinators says so.
     """
     if not any(budget.needs_every_pod for budget in budgets):
         return ()
@@ -150,7 +147,7 @@ def _read_deployments(
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the labels by namespace, if a pod's affinity needs them, and possible warnings."""
+    """Return labels by namespace, if a pod's affinity needs them, and warnings."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
     return read_if_allowed(
@@ -173,13 +170,13 @@ def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
-    """Return a Node; `ApiNotFoundError` if there is none."""
+    """`ApiNotFoundError` if there is none."""
     path = node_path(name)
     return decode.one(api.get(path), wire.WireNode, decode.node, path)
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when the phase on a Node was last written; None if the API server does not say."""
+    """Return when the phase on a Node was last written; None if unknown."""
     path = node_path(name)
     written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -241,7 +238,7 @@ def _read(
     *,
     kept: CachedPages | None,
 ) -> tuple[T, ...]:
-    """Return the values of a list; with `kept`, also keep each object as JSON."""
+    """Return a list's values; `kept` collects each object as JSON."""
     if kept is None:
         return read_list(api, path, shape, project).items
     objects = kept.setdefault(path, {})
@@ -253,8 +250,7 @@ def _read(
     return read_list(api, path, shape, keep).items
 
 
-# The conditions of the kubelet, of cloud providers and of the node-problem-detector. The meaning of
-# others is not known.
+# Of the kubelet, cloud providers and the node-problem-detector. Others have no known meaning.
 _BAD_WHEN_TRUE = (
     *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
     *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),
@@ -264,7 +260,7 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
-    """Return a Node's bad conditions, and how to see its console; `ApiNotFoundError` without it."""
+    """Return a Node's bad conditions and its console. Raises `ApiNotFoundError`."""
     path = node_path(name)
     read = decode.decode(api.get(path), wire.WireNode, path)
     conditions = tuple(_condition(item) for item in read.status.conditions if _is_bad(item))
@@ -288,7 +284,7 @@ def _is_bad(condition: wire.Condition) -> bool:
 
 
 def console_hint(provider_id: str) -> str:
-    """Return the command that shows a machine's console. The providerID's parts are quoted."""
+    """Return a command that shows a machine's console; empty if none is known."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

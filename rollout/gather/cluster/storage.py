@@ -1,7 +1,7 @@
-"""Where Longhorn and Rook store data on the cluster's nodes. Nothing is read if neither is used.
+"""Where Longhorn and Rook store data on nodes.
 
-Sources: Longhorn's Replica (healthyAt, failedAt) and its setting node-drain-policy; Rook's
-CephCluster, whose status repeats `ceph health detail`.
+Sources: Longhorn's Replica (healthyAt, failedAt) and setting node-drain-policy; Rook's CephCluster,
+whose status repeats `ceph health detail`.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
 _UNSEEN = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
 _DRAIN_POLICY = "node-drain-policy"
 _STRICT = "block-if-contains-last-replica"
-# Prefixes of Ceph's health checks that mean missing copies. HEALTH_WARN alone may be about a clock.
+# Ceph's health checks that mean missing copies. HEALTH_WARN alone may be about a clock.
 _LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
 _NOT_LACKING = (
     "OSD_NEARFULL",
@@ -62,7 +62,7 @@ class _CephCluster(wire.Object, frozen=True):
 def read_stored(
     api: ClusterApi, pods: Sequence[Pod]
 ) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return the stored data, and warnings about what this user may not read.
+    """Return the stored data, and warnings about what may not be read.
 
     `pods` are all pods of the cluster.
     """
@@ -76,10 +76,10 @@ def read_stored(
 
 
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes. Volumes on the same nodes count as one, named by the first.
+    """Yield Longhorn's volumes. Those on the same nodes are one, named by the first.
 
-    Longhorn rebuilds only a volume with a replica that is not healthy. If the policy allows
-    draining the last replica, a volume with one healthy replica is left out.
+    Longhorn rebuilds only a volume with an unhealthy replica. A volume with one healthy replica is
+    left out if the policy allows draining it.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
@@ -98,7 +98,7 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
             nodes[volume].add(spec.node_id)
         if is_healthy:
             healthy_nodes[volume].add(spec.node_id)
-    # By all nodes, nodes with a healthy replica, and whether another replica is not healthy.
+    # By all nodes, nodes with a healthy replica, and whether another replica is unhealthy.
     groups = defaultdict[tuple[frozenset[str], frozenset[str], bool], list[str]](list)
     for volume in sorted(nodes):
         key = (frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded)
@@ -117,7 +117,7 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
 
 
 def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield each Ceph cluster that has OSDs. One node may be away if no copies are missing."""
+    """Yield each Ceph cluster with OSDs. One node may be away if no copies are missing."""
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)

@@ -1,11 +1,7 @@
-"""The fields of the API's JSON that are used.
+"""The fields of the API's JSON that are used; the decoder skips the others.
 
-The decoder skips other fields, which keeps a read of 30,000 pods small. Every field may be absent:
-old servers and hand-made objects omit more than the schema allows. As in Go, null means absent;
-only unusual objects have it, so it costs a second decoding.
-
-One thread at a time creates decoders: msgspec prepares a struct when it first sees it, and a thread
-that decodes the same struct meanwhile crashes the process.
+Every field may be absent or null. One thread at a time creates decoders: msgspec prepares a struct
+at its first use, and crashes if another thread decodes it meanwhile.
 """
 
 import threading
@@ -34,7 +30,7 @@ _NULL = "got `null`"
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[T]):
-    """A decoder for which a field that is null is absent."""
+    """Treats null as absent. Null is rare, so it costs a second decoding."""
 
     strict: msgspec.json.Decoder[T]
 
@@ -67,11 +63,11 @@ def _make_decoder(shape: Hashable) -> Any:
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A part of an object, with the API's names. The garbage collector does not track it."""
+    """A part of an object that the garbage collector does not track."""
 
 
 class ListMeta(Wire, frozen=True):
-    """A list's metadata; `continue_token` is empty on the last page."""
+    """`continue_token` is empty on the last page."""
 
     resource_version: str = ""
     continue_token: str = msgspec.field(name="continue", default="")
@@ -99,7 +95,7 @@ class Meta(Wire, frozen=True):
 
 
 class SpecifiedMeta(Meta, frozen=True):
-    """The metadata of an object with a spec; `generation` counts the changes of the spec."""
+    """`generation` counts the changes of the spec."""
 
     generation: int = 0
 
@@ -114,7 +110,7 @@ class Write(Wire, frozen=True):
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    # As `fieldsV1` names a field.
+    # How `fieldsV1` names a field.
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
@@ -159,7 +155,7 @@ class Requirements(Wire, frozen=True):
 
 
 class Port(Wire, frozen=True):
-    """A container's port. With the host's network, the API server sets `host_port` of each."""
+    """With the host's network, the API server sets every `host_port`."""
 
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -167,7 +163,7 @@ class Port(Wire, frozen=True):
 
 
 class Container(Wire, frozen=True):
-    """A container. An init container with `restart_policy` Always is a sidecar."""
+    """An init container with `restart_policy` Always is a sidecar."""
 
     resources: Requirements = Requirements()
     restart_policy: str = ""
@@ -188,7 +184,7 @@ class Volume(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """A pod's spec. Placement constraints stay raw, because thousands of pods share them."""
+    """Placement constraints stay raw, because thousands of pods share them."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()

@@ -15,8 +15,6 @@ _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A controller: `desired` pods, of which `ready` are ready."""
-
     kind: str
     namespace: str
     name: str
@@ -31,7 +29,7 @@ class Workload:
 
     @property
     def has_valid_names(self) -> bool:
-        """Whether its names are valid in a path: a record may have been written by others."""
+        """Whether the names are valid in a path: others may have written the record."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
 
@@ -59,7 +57,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Return the workload as it is now; None if it is gone, or another one has its name."""
+    """Return the current state; None if it is gone, or another has its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

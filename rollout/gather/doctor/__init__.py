@@ -1,1 +1,0 @@
-"""Check every precondition of a rollout."""

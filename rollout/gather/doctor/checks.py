@@ -1,5 +1,3 @@
-"""The result of checking one precondition of a rollout."""
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +6,13 @@ from functools import partial
 
 
 class Verdict(StrEnum):
-    """Whether a precondition is met; a fixed set of words."""
-
     PASS = "pass"  # noqa: S105 - a word of the report, no secret
     WARN = "warn"
     FAIL = "fail"
 
 
 class CheckName(StrEnum):
-    """What is checked; a fixed set of words, in the order of the report."""
+    """In the order of the report."""
 
     KUBECONFIG = "kubeconfig"
     RIGHT = "right"

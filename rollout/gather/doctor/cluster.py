@@ -1,4 +1,4 @@
-"""Check the cluster: server, rights, lock, memory, pauses and the selected nodes. Pure."""
+"""Checks the server, rights, lock, memory, pauses and selected nodes."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -76,8 +76,8 @@ def lock_check(
 ) -> Check:
     """Check the lock `subject`, NAMESPACE/NAME.
 
-    `holder` is empty if nobody holds it. `unfinished` is a clause about an unfinished rollout,
-    `ways_out` what to do about it, and it `blocks` if it prevents another from starting.
+    `holder` is empty if nobody holds it. `unfinished` is a clause about an unfinished rollout that
+    may block others, `ways_out` what to do about it.
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
@@ -123,7 +123,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 def unwritable_checks(
     record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
 ) -> Iterator[Check]:
-    """Check whether the record and the memory can be written; each comes with its error."""
+    """Check whether record and memory can be written; each comes with its error."""
     document, why = record
     if why:
         message = f"cannot be written, so no rollout can begin: {why.message}"
@@ -145,7 +145,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    # The pause of one node is reported by its exclusion, unless it is over.
+    # A node's own pause is reported by its exclusion, unless it is over.
     of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
@@ -175,7 +175,7 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
 
 
 def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
-    """Check each pool. `members` holds its nodes, `default` is the pool of all other nodes."""
+    """`members` are the nodes by pool, `default` is the pool of all other nodes."""
     for pool, nodes in members.items():
         if pool != default and nodes:
             yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
@@ -213,7 +213,7 @@ def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
 def exclusion_checks(
     plan: RolloutPlan, nodes: Iterable[Node], *, self_rebooting: Container[str] = ()
 ) -> Iterator[Check]:
-    """Yield a check for each node that cannot take part, if something can be done about it.
+    """Yield a check for each excluded node that something can be done about.
 
     `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict
     already.
@@ -253,7 +253,7 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
                 CheckName.DRAIN, blocker.node, message, "Resolve it, or use --skip blocked."
             )
     for warning in plan.warnings:
-        # Held versions have a check of their own.
+        # Held versions have their own check.
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
             message = f"{warning.object}: {warning.message}"

@@ -1,4 +1,4 @@
-"""Check a host by its answer. Pure."""
+"""Checks a host by its answer."""
 
 from collections.abc import Iterator
 
@@ -68,8 +68,8 @@ def host_checks(
 ) -> Iterator[Check]:
     """Check one node's host.
 
-    `standing` is how it compares with the others, None if it waits for its reboot. `own_command`:
-    it is rebooted by the operator's own command.
+    `standing` compares it with other hosts, None if it waits for its reboot. `own_command`: the
+    operator's own command reboots it.
     """
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
@@ -148,7 +148,7 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
     engine, _ = facts.units
     for sign in facts.detection.signs:
         if sign.source is Source.UPDATE_ENGINE and engine.check_state.is_off:
-            # An engine that does not run cannot answer. The check of its unit names the fix.
+            # Only a running engine can answer. The check of its unit names the fix.
             continue
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
@@ -212,7 +212,7 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
 
 
 def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Check that the host looks for updates, and that it finds what the others have."""
+    """Check that the host looks for updates, and finds what the others have."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     trouble = check_trouble(standing, None)

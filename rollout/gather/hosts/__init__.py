@@ -1,1 +1,0 @@
-"""What a host tells: constant commands, and pure parsers of their answers."""

@@ -1,8 +1,4 @@
-"""Parse what hosts print, without trust.
-
-A host's output may be cut off, binary, or full of terminal escapes, and parts of it reach the
-operator's screen.
-"""
+"""Parses hosts' output, which may be cut off, binary or full of terminal escapes."""
 
 import re
 from collections import defaultdict
@@ -10,7 +6,7 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# The exit status of `timeout` for a command that took too long, and of a shell for an unknown one.
+# Exit statuses of `timeout`, and of a shell for an unknown command.
 CUT_OFF = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
@@ -23,7 +19,7 @@ _DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
 def split_sections(text: str) -> Mapping[str, str]:
-    """Return the text after each marker line, by the marker's name; drop text before the first."""
+    """Return the text after each marker line by its name; drop text before the first."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
     _noise, *parts = _MARKED.split("\n".join(lines))
@@ -34,7 +30,7 @@ def split_sections(text: str) -> Mapping[str, str]:
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """Return `KEY=value` lines as shells and os-release write them; a key's last line counts."""
+    """Return `KEY=value` lines of a shell or os-release; a key's last line counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
@@ -50,17 +46,17 @@ def _unquote(value: str) -> str:
 
 
 def word(text: str) -> str:
-    """Return the text if it is a short word, and nothing otherwise."""
+    """Return the text if it is a short word, else an empty one."""
     return text if _WORD.fullmatch(text) else ""
 
 
 def version(text: str) -> str:
-    """Return the text if it can be a version, and nothing otherwise."""
+    """Return the text if it can be a version, else an empty one."""
     return text if _VERSION.fullmatch(text) else ""
 
 
 def exit_status(section: str) -> int | None:
-    """Return the last exit status in a section; an earlier one may come from the command itself."""
+    """Return the last exit status; an earlier one may come from the command."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 

@@ -1,7 +1,6 @@
-"""What bootc says about a host: which image is booted, staged, and kept for a rollback.
+"""Reads which images bootc has booted, staged and kept for a rollback.
 
-Images are told apart by their digests. `bootc status` needs root. Its format is the object
-BootcHost of org.containers.bootc/v1, and of v1alpha1, which has the same fields.
+Images differ by digest. The document is BootcHost of org.containers.bootc/v1 or v1alpha1.
 """
 
 import re
@@ -29,7 +28,7 @@ class _Image(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """A deployment. It has no `image` if it was not made from one."""
+    """A deployment, without an `image` if it was not made from one."""
 
     image: _Image | None = None
     download_only: bool = False
@@ -106,7 +105,7 @@ def _image(entry: _Entry | None) -> _Image | None:
 
 
 def _name(image: _Image, booted: _Image) -> str:
-    """Return the image's version; part of its digest if it has none, or that of the booted one."""
+    """Return the version, or part of the digest if the version does not tell the images apart."""
     label = version(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

@@ -1,4 +1,4 @@
-"""Read how a host looks for updates: the state of its service, and when it last did."""
+"""Reads how a host looks for updates, and when it last did."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from rollout.model.update_checks import NO_CHECKS, UnitState, UpdateChecks
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
-# systemd writes times in the time zone of the host. Names of other zones are ambiguous.
+# systemd writes the host's time zone. Names of other zones are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
 
 
 def epoch_time(text: str) -> datetime | None:
-    """Return the time of seconds since 1970; None for 0, and for what is not such a number."""
+    """Return the time of seconds since 1970; None for 0 or another text."""
     seconds = int(text) if _EPOCH.fullmatch(text) else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 def unit_state(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    """Return the unit whose properties are in the section of this name."""
+    """Return the unit whose properties are in the section `name`."""
     properties = _properties(answers.get(name, ""))
     began = properties.get("ActiveEnterTimestampMonotonic", "")
     has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
@@ -44,12 +44,12 @@ def update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return the checks of update_engine, or else those of the service that drives rpm-ostree."""
+    """Return the checks of update_engine, or else those of rpm-ostree's service."""
     clock = answers.get("clock", "")
     now = epoch_time(parse_assignments(clock).get("NOW", ""))
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
         silence = None
-        # An engine that has staged an update does not check again before the reboot.
+        # An engine with a staged update checks again only after the reboot.
         if not (update.needs_reboot or update.operation is UpdateOperation.UNKNOWN):
             ran = _seconds_of_run(engine, clock)
             silence = _seconds_between(update.last_checked, now) if update.last_checked else ran

@@ -1,14 +1,8 @@
-"""Match hosts to Nodes, and check that a Node's own machine has answered.
+"""Matches hosts to Nodes, and checks that a Node's own machine has answered.
 
-Without an inventory each Node is a host. With one, its hosts are matched to Nodes by the most
-reliable sign.
-
-An address may lead to another machine, through the kubelet, an inventory, `ssh_config` or NAT. So
-an answer counts only if it has the boot ID of the Node's `nodeInfo`, and no other Node has this
-boot ID. Without such an answer nothing is planned, drained or rebooted.
-
-The machine ID of `nodeInfo` proves nothing: a kubelet in a container may report that of its image.
-The machine ID that is read over SSH shows whether it is the same host after a reboot.
+An address may lead to another machine, so an answer counts only if it has the boot ID of the Node's
+`nodeInfo`, and no other Node has it. The machine ID of `nodeInfo` proves nothing, because a kubelet
+in a container may report its image's. The one read over SSH identifies the host after a reboot.
 """
 
 from collections import defaultdict
@@ -32,7 +26,6 @@ from rollout.model.node_marks import annotation_sign
 from rollout.model.text import shortened
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-# How many Nodes with the same machine ID a message lists.
 _MOST_NAMES = 5
 MACHINE_ID_FIX = (
     "Give the kubelet's container the host's /etc/machine-id, read-only, and restart the kubelet."
@@ -45,11 +38,11 @@ def match_hosts(
 ) -> Mapping[str, Host]:
     """Return the hosts by Node name.
 
-    Without an inventory a Node without a usable address has a host with an empty address. With one,
-    a Node's host has the Node's name, else one of its addresses, else its hostname label.
+    Without an inventory a Node without a usable address has an empty one. With one, a host matches
+    by the Node's name, else address, else hostname label.
 
-    `InventoryError` if two hosts match one Node, or if a host has the name of one Node and the
-    address of another: the wrong machine would reboot.
+    `InventoryError` if two hosts match one Node, or a host has the name of one Node and the address
+    of another.
     """
     if inventory is None:
         return {node.name: _from_node(node, defaults) for node in nodes}
@@ -102,7 +95,7 @@ def _usable_address(node: Node) -> str:
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the node of each sign that no other has; `signs` are pairs of a node and a sign."""
+    """Return the Node of each sign that only it has; `signs` are (node, sign) pairs."""
     by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
@@ -118,9 +111,9 @@ def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, 
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Replace answers that are not certainly from the Node's own machine by failures.
+    """Replace answers that may not be from the Node's own machine with failures.
 
-    `nodes` must be all Nodes of the cluster, because the machine of another one may have answered.
+    `nodes` must be all Nodes of the cluster, because another one's machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -139,7 +132,7 @@ def verify_identities(
         trouble = _disagreement(node, facts, others, is_unique=is_unique)
         if trouble is not None:
             return trouble
-        # If two Nodes share a machine, nobody can say whose it is, so neither is touched.
+        # Nobody can say whose machine it is, so no Node of it is touched.
         sharing = {name, *others, *nodes_by_boot.get(facts.boot_id, ())}
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
@@ -160,7 +153,7 @@ def with_node(facts: HostFacts, node: Node) -> HostFacts:
 def _disagreement(
     node: Node, facts: HostFacts, others: Sequence[str], *, is_unique: bool
 ) -> ProbeFailure | None:
-    """Return why the facts are not of this Node's host and boot; None if they are.
+    """Return why the facts are not of this Node's host and boot, or None.
 
     `others` are the Nodes that report this boot ID. `is_unique`: no other Node reports the Node's
     machine ID.
@@ -201,7 +194,7 @@ def _missing_identity(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMachineId:
-    """A machine ID that several Nodes report, or an empty one, with the names of these Nodes."""
+    """A machine ID, perhaps empty, that several Nodes report."""
 
     machine_id: str
     nodes: tuple[str, ...]

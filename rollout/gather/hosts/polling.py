@@ -1,4 +1,4 @@
-"""Ask each host once, and return one observation for each, whatever the host does."""
+"""Asks each host once."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -45,11 +45,11 @@ def poll(
 ) -> dict[str, HostObservation]:
     """Return an observation of each host, in the order of `hosts`.
 
-    Each host has `timeout` seconds. `on_answer` is called on the caller's thread when an answer
-    arrives. After an interrupt no further host is asked, and no response is waited for.
+    Each host has `timeout` seconds. `on_answer` runs on the caller's thread. After an interrupt no
+    answer is waited for.
     """
     addressed = {name: host for name, host in hosts.items() if host.address}
-    # It begins with every name, and so keeps the order of `hosts`.
+    # Starts with every name, to keep the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address(host)
@@ -94,9 +94,9 @@ T = TypeVar("T")
 def side_by_side(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Yield each host's answer or failure as it arrives, with `concurrency` threads.
+    """Yield each host's answer or failure as it arrives.
 
-    When the generator is closed, no further host is asked, and no response is waited for.
+    After the generator is closed no answer is waited for.
     """
     answers = threads.side_by_side(
         hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"

@@ -1,7 +1,4 @@
-"""Parse a host's answers to the probe and to the shorter questions.
-
-A host that is booting is asked only for its boot, because update_engine starts late.
-"""
+"""Parses a host's answers. A booting host is asked only for its boot."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -41,9 +38,9 @@ from rollout.model.text import excerpt, joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# The most specific first. Fedora's VERSION is a phrase, and VERSION_ID is that of a release.
+# The most specific first: Fedora's VERSION is a phrase, its VERSION_ID a release.
 _VERSION_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
-# The markers separate the answers from what a login shell prints, which may look like a boot ID.
+# A login shell may print what looks like a boot ID, so markers separate the answers.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
 echo; echo '{MARKER} machine'; cat /etc/machine-id
@@ -71,7 +68,7 @@ class BootFacts:
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Return the boot in an answer; None without a boot ID."""
+    """Return None without a boot ID."""
     answers = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
@@ -87,10 +84,7 @@ def machine_id(text: str) -> str:
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Return the boot and the staged update, from the answer to `last_question`.
-
-    None if the answer was cut off.
-    """
+    """Parse the answer to `last_question`; None if it was cut off."""
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     boot = parse_boot(result)
@@ -111,7 +105,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
     )
 
 
-# The units in the order of the probe.
+# In the order of the probe.
 _LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
@@ -140,14 +134,14 @@ def _update_status(
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
-    """Return the facts in the answer to a probe, or why there are none. Never raises."""
+    """Return the facts, or why there are none. Never raises."""
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     if "end" not in answers:
         return _cut_off_answer(host, result, answers)
     boot_id = answers.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        # Without a boot ID no reboot of this host could be proved.
+        # Without a boot ID no reboot could be proved.
         cause = last_line(complaints.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
@@ -201,8 +195,8 @@ def _reboots_itself(
         yield SelfReboot.UNATTENDED_UPGRADES
     if _runs(answers, _BOOTC):
         yield SelfReboot.BOOTC
-    # `systemd-sysupdate reboot` compares the running version by this field, and fails without it.
-    # So this timer does nothing on Flatcar, where it is active.
+    # `systemd-sysupdate reboot` fails without this field, so its active timer does nothing on
+    # Flatcar.
     if _runs(answers, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
     if _runs(answers, _REBOOTMGR) and _rebootmgr_strategy(answers.get("rebootmgr", "")) != "off":

@@ -1,12 +1,9 @@
-"""The constant commands that run on hosts.
+"""The constant commands, in POSIX sh, that run on hosts.
 
-Nothing from a cluster, an inventory or a host is ever part of them. The probe has a part for each
-source of `detect.sources`; only the part of `command` holds text of the operator.
-
-They are POSIX sh. Each section of the probe begins with a marker line on stdout and on stderr, so
-that a tool's errors can be told from its answer, and a section that fails does not harm the others.
-update_engine comes last with a limit of its own: without a bus its client tries four times, ten
-seconds apart.
+Nothing from a cluster, an inventory or a host is part of them, only the operator's
+`detect.command`. A marker line begins each section on stdout and stderr, so that a tool's errors
+are told from its answer. update_engine is last and limited: without a bus its client tries for 40
+seconds.
 """
 
 import shlex
@@ -28,27 +25,24 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1"
     " org.freedesktop.login1.Manager ListInhibitors"
 )
-# apt merges its configuration files, and prints one spelling of a boolean.
+# apt merges its configuration files, and prints booleans in one spelling.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# In the order in which the parser reads their states.
+# In the parser's order.
 _REBOOTING_UNITS = (
     "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
 )
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 BOOTC_CALL = "bootc status --format json"
 
-# Who is logged in, and the terminal of this session. `who` may hang when a directory server is
-# unavailable, and may be missing.
+# `who` may be missing, or hang while a directory server is unavailable.
 USERS_SECTION = f"""
 printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# `sudo -l COMMAND` says whether a command is permitted and runs nothing. Only the list of all rules
-# says whether it needs a password. A client that is denied prints CURRENT_OP=(null) and exits with
-# 0, so its output counts. A scheduled shutdown is printed with the host's own time. When a command
-# takes too long (status 124), root would get no response either. Files in /etc override those in
-# /usr, so they are printed last.
+# `sudo -l COMMAND` does not say whether a password is needed; the list of all rules does. A client
+# that is denied prints CURRENT_OP=(null) and exits with 0. After a timeout (124) root would get no
+# response either. Files in /etc override those in /usr, so they come last.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -134,8 +128,7 @@ for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
 do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done
 """.strip()
 
-# A plain reboot does not boot a staged deployment that is locked. Older versions show the lock only
-# by this file.
+# A plain reboot ignores a locked staged deployment. Older versions show the lock only by this file.
 _RPM_OSTREE = rf"""
 ask rpm-ostree 8 {_RPM_OSTREE_CALL}
 mark rpm-ostree-lock
@@ -149,15 +142,14 @@ if [ "$(id -u)" != 0 ]; then ask bootc 10 sudo -n {BOOTC_CALL}
 else ask bootc 10 {BOOTC_CALL}; fi
 """.strip()
 
-# The output is limited because it is shown. The exit status comes last, so that it is never cut.
+# Output is shown, so it is limited. The exit status is last, so it is never cut.
 _SENTINEL = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
-# What a rollback boots: on Flatcar the other USR partition, and the version on it. The mount is
-# read-only, like that of update_engine after an update, and in a mount namespace of its own: it
-# ends with the command, whatever happens. `cgpt find` prints a line for each USR partition.
+# The version on Flatcar's other USR partition, which a rollback boots. The read-only mount has its
+# own mount namespace and ends with the command. `cgpt find` prints a line for each USR partition.
 _OTHER_SLOT = r"""
 mark other-slot
 if command -v cgpt >/dev/null 2>&1; then
@@ -168,14 +160,14 @@ if command -v cgpt >/dev/null 2>&1; then
   root 9 unshare --mount sh -c 'mount -o ro "$1" /mnt && cat /mnt/lib/os-release' sh "$other"
 fi
 """.strip()
-# A further system adds its part here, and its commands to the module `rollback_command`.
+# Another system adds its part here, and its commands to `rollback_command`.
 _ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_ENGINE}"
 
 _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
 _ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_SINCE} update-engine.service"
 _LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
-# Either of them stages the updates of rpm-ostree.
+# Either of them stages rpm-ostree's updates.
 _RPM_OSTREE_UNITS = f"""
 mark zincati-unit; run 5 {_SHOW} zincati.service
 mark rpm-ostreed-automatic; run 5 {_SHOW} -p LastTriggerUSec rpm-ostreed-automatic.timer
@@ -192,7 +184,7 @@ class Probe:
     """What a host is asked.
 
     `detect_command` is the operator's; `units` adds those for doctor. `rollback` is the version
-    that a rollback leaves, empty without one; it is no part of the command.
+    that a rollback leaves; it is no part of the command.
     """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
@@ -241,6 +233,6 @@ def is_last_question(command: str) -> bool:
 USUAL_PROBE = Probe()
 PROBE_COMMAND = USUAL_PROBE.command
 
-# `systemctl` ends when logind has queued the shutdown. Only the shutdown stops sshd and its
-# sessions, so the exit status arrives before the connection breaks.
+# `systemctl` ends when logind has queued the shutdown, so the exit status arrives before sshd
+# stops.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

@@ -1,9 +1,8 @@
-"""Which earlier version a host can boot, from the sections of the probe.
+"""Reads which earlier version a host can boot.
 
-On Flatcar it is the version on the other USR partition, if that one has booted before and
-update_engine is not about to use it. With bootc it is the image that is kept for a rollback, and
-with rpm-ostree the deployment after the booted one. The partition, the digest of the image, or the
-checksum of the deployment is what the host must have booted after the rollback.
+Flatcar: the other USR partition, if it has booted before and update_engine is not about to write
+it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the booted one. The host
+must have booted the partition, digest or checksum after the rollback.
 """
 
 import re
@@ -38,7 +37,7 @@ Sections = Mapping[str, str]
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return the sign of what was before the `running` version, needed if that is `unwanted`."""
+    """Return the sign of what preceded `running`, needed if that is `unwanted`."""
     sign = _previous_version(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
@@ -117,7 +116,7 @@ def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
 
 
 def _rollback_target(deployments: Sequence[Deployment]) -> Deployment | None:
-    """Return what `rpm-ostree rollback` boots, or what it has made the next to boot."""
+    """Return what `rpm-ostree rollback` boots, or has already queued."""
     first, *others = deployments
     if not first.booted:
         return first
@@ -141,7 +140,7 @@ def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) ->
 
 
 def _is_later(one: str, other: str) -> bool:
-    """Whether `one` has higher numbers; False if the two cannot be compared."""
+    """Whether `one` has higher numbers; False if they cannot be compared."""
     first = version_numbers(one)
     second = version_numbers(other)
     return len(first) == len(second) and first > second

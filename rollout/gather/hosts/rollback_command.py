@@ -1,12 +1,8 @@
 """The constant commands that choose which of its two systems a host boots next.
 
-A rollback is one command with the reboot after it, so that it is sent once and right after the last
-look at the node. Both commands may run any number of times. On Flatcar they name the partition. But
-`bootc rollback` and `rpm-ostree rollback` swap what boots next with the other system, so they run
-only if the wanted one does not boot next already.
-
-A host that was installed with bootc may have rpm-ostree, too, and the other way around. bootc is
-used if the booted system is one of its images.
+They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the two systems,
+so they run only if the wanted one does not boot next already. A host may have both tools; bootc is
+used if it made the booted system.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
@@ -45,7 +41,7 @@ boot_other() {{
 }}
 """.strip()
 
-# What has been staged since then boots next, as if there had been no rollback.
+# Otherwise an update that was staged since then would boot next.
 BOOT_RUNNING_COMMAND = rf"""
 {_FUNCTIONS}
 boot_running() {{
@@ -72,5 +68,5 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Return the command that boots the host's other system, by this command for its reboot."""
+    """Return one command for rollback and reboot, so that both are sent at once."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"

@@ -1,13 +1,7 @@
-"""What prevents a reboot of a host, or reboots it by itself: locks, shutdowns, Zincati and logins.
+"""Reads what prevents a host's reboot, or reboots it: locks, shutdowns, Zincati, logins.
 
-A systemd inhibitor lock in mode `delay`, such as the kubelet's, only makes logind wait a few
-seconds. Any other lock counts here: `systemctl reboot` as root ignores `block-weak` (since 257) and
-ignored `block` before 257.
-
-Of Zincati's fragments with the same name, the one in the last directory counts. They are read by
-name, and later values replace earlier ones.
-
-A login counts if it has a terminal. This session is recognized by its own terminal.
+An inhibitor lock in mode `delay`, such as the kubelet's, only delays logind. Any other counts: as
+root, `systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
 """
 
 import re
@@ -54,7 +48,7 @@ def _unescape(text: str) -> str:
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
-        # A letter stands for a control character, which becomes a space.
+        # A letter stands for a control character.
         return b" " if match[2] in b"abfnrtv" else match[2]
 
     return excerpt(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
@@ -78,7 +72,7 @@ def pending_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return the strategy of a Zincati that runs and updates the host; empty without one."""
+    """Return the strategy of a Zincati that updates the host; empty without one."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
     if state.strip() not in RUNNING:
         return ""
@@ -92,7 +86,10 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `updates` tables of Zincati's files, in the order in which it reads them."""
+    """Yield the `updates` tables of Zincati's files, in the order in which it reads them.
+
+    Of files with the same name the one in the last directory counts.
+    """
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
         path, _, content = part.partition("\n")
@@ -111,14 +108,14 @@ _LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
 _TERMINAL = re.compile(
     r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?"
 )
-# Characters that no user name has. Names of a directory server contain backslashes and @.
+# Names from a directory server contain backslashes and @.
 _STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST_LOGINS = 100
 
 
 def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
-    """Return at most 100 logins in the order of the section; None if `who` is missing or failed."""
+    """Return at most 100 logins on other terminals; None if `who` is missing or failed."""
     lines = section.splitlines()
     if f"{EXIT_MARKER} 0" not in lines:
         return None

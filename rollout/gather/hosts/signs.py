@@ -1,8 +1,7 @@
-"""Whether a reboot is needed, from the sections of the probe, one per source.
+"""Reads whether a reboot is needed, by source.
 
-Output that is not understood is no response, and never means that no reboot is needed. The exit
-status of update_engine's clients says nothing: `update_engine_client` prints `CURRENT_OP=(null)`
-and exits with 0 when D-Bus denies it. An answer counts if it names an operation.
+Output that is not understood is no response. An answer of update_engine counts only if it names an
+operation: `update_engine_client` exits with 0 when D-Bus denies it.
 """
 
 import re
@@ -36,7 +35,7 @@ _BUS_REPLY = re.compile(
 )
 _FRACTION = re.compile(r"0\.[0-9]{1,20}")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
-# D-Bus's message for a name that has no owner and cannot be activated.
+# D-Bus's message for an unknown name.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
 
@@ -97,7 +96,7 @@ def _with_cause(sentence: str, cause: str) -> str:
 
 Sections = Mapping[str, str]
 
-# The probe can see whether a host has these sources.
+# The probe sees whether a host has these sources.
 _VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
@@ -112,7 +111,7 @@ _LOCKED = (
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A deployment in rpm-ostree's status. Its `version` may be absent."""
+    """A deployment in rpm-ostree's status."""
 
     checksum: str
     booted: bool = False
@@ -167,7 +166,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def read_deployments(stdout: Sections) -> tuple[Deployment, ...] | None:
-    """Return the deployments of the probe, the one that boots next first; None without a status."""
+    """Return the deployments, the one that boots next first; None without a status."""
     # The exit status follows the document.
     document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
     try:
@@ -182,7 +181,7 @@ def rpm_ostree_silence(stderr: Sections) -> str:
 
 
 def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bool) -> Sign:
-    """Return the sign of the staged deployment, which a file or its own status may lock."""
+    """A file or its status may lock the staged deployment."""
     source = Source.RPM_OSTREE
     booted_checksum = ""
     for item in deployments:
@@ -216,7 +215,7 @@ def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bo
 
 
 def _command(stdout: Sections, _stderr: Sections) -> Sign:
-    """Read the exit status: 0 means needed, others mean not needed, or that it did not run."""
+    """Read the exit status: 0 means needed, others not needed or not run."""
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = exit_status(section)

@@ -1,7 +1,6 @@
-"""Why `sudo -n` did not run a command, as one of the few causes that an operator can fix.
+"""Why `sudo -n` did not run a command.
 
-With `-n` sudo asks for a password first, so an unknown user cannot always be told from one that
-needs a password.
+It asks for a password first, so an unknown user may look like one that needs a password.
 """
 
 import re
@@ -22,7 +21,7 @@ _NOPASSWD = "NOPASSWD"
 
 
 class SudoProblem(StrEnum):
-    """Why sudo does not run a command, as half a sentence."""
+    """Half a sentence each."""
 
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
@@ -33,7 +32,7 @@ class SudoProblem(StrEnum):
     OTHER = "sudo does not run it"
 
 
-# Patterns of messages of sudo or the shell, with their meaning.
+# Patterns of messages of sudo or the shell.
 _SIGNS = (
     (r"not in the sudoers file|may not run sudo", SudoProblem.NOT_IN_SUDOERS),
     (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
@@ -64,7 +63,7 @@ _FIXES = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str) -> str:
-    """Return how to fix the problem; without a known one, a sudoers rule."""
+    """Return how to fix the problem, by default a sudoers rule."""
     fix = _FIXES.get(problem, _RULE) if problem else _RULE
     return fix.format(user=user)
 
@@ -82,7 +81,7 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
 
 
 def refusal(problem: SudoProblem | None, stderr: str) -> str:
-    """Return the problem with the complaint of sudo; empty without a problem."""
+    """Return the problem with sudo's complaint; empty without a problem."""
     complaint = last_line(stderr)
     if problem and complaint:
         return f"{problem} ({complaint})"
@@ -90,10 +89,10 @@ def refusal(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def wants_password(text: str) -> bool:
-    """Return whether a reboot needs a password, by the rules that `sudo -n -l` prints.
+    """Whether a reboot needs a password, by the rules that `sudo -n -l` prints.
 
-    `sudo -n -l COMMAND` does not tell: it succeeds if any rule of the user has NOPASSWD. The last
-    rule for a command counts. False if the rules say nothing about a reboot, or cannot be read.
+    False if the rules are silent or cannot be read. `sudo -n -l COMMAND` does not tell: it succeeds
+    if any rule has NOPASSWD. The last rule for a command counts.
     """
     # Rules with these options or with regular expressions are not judged.
     if "!authenticate" in text or "^" in text:
@@ -141,6 +140,5 @@ def _is_reboot(command: str) -> bool:
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
-    # The path and the arguments of a rule may have wildcards.
     is_systemctl = any(fnmatchcase(program, path) for program in _PATHS)
     return is_systemctl and (not arguments or fnmatchcase("reboot", arguments))
