@@ -88,21 +88,29 @@ class _Server(ThreadingMixIn, WSGIServer):
                 self._open[client] += 1
         if is_full:
             self.shutdown_request(request)
-        else:
+            return
+        try:
             super().process_request(request, client_address)
+        except RuntimeError:
+            # No thread could be started. The base class closes the connection.
+            self._forget(client)
+            raise
+
+    def _forget(self, client: str) -> None:
+        with self._lock:
+            self._open[client] -= 1
+            # Leave out the addresses without a connection.
+            self._open = +self._open
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         limit = threading.Timer(_CONNECTION_SECONDS, _cut, (request,))
         limit.daemon = True
-        limit.start()
         try:
+            limit.start()
             super().process_request_thread(request, client_address)
         finally:
             limit.cancel()
-            with self._lock:
-                self._open[client_address[0]] -= 1
-                # Leave out the addresses without a connection.
-                self._open = +self._open
+            self._forget(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that disconnects early must not cause a traceback."""
