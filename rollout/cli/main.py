@@ -12,8 +12,7 @@ import typer
 
 from rollout import __version__
 from rollout.cli.failures import invoke
-from rollout.cli.loading import CONTEXT, CommandList, Commands
-from rollout.cli.options import option
+from rollout.cli.options import CONTEXT, CommandList, Commands, option
 from rollout.cli.program import COMMANDS, PROGRAM, program_name
 from rollout.cli.terminal import prepare_streams, warn
 

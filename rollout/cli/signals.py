@@ -4,7 +4,7 @@ A handler in Python runs only when the main thread leaves its wait. Therefore a 
 reads the pipe to which the interpreter writes each signal.
 
 SIGHUP of a lost terminal asks for the graceful stop, but never ends the process: it can arrive more
-than once. If `nohup` has it ignored, it stays ignored.
+than once.
 """
 
 import os

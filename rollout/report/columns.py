@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
-# The highest value of `Column.leaves`.
+# The highest value of `Column.drop_order`.
 _LAST_STEP = 9
 _LEAST_LIST = 20
 _LEAST_NOTE = 32
@@ -88,12 +88,12 @@ def _without_open_bracket(lead: str, command: str) -> str:
 class Column(NamedTuple):
     """A column of a table.
 
-    `leaves` is the column's place in the order of removal, from 1; 0 keeps the column. A column
+    `drop_order` is when the column is left out for lack of room, from 1; 0 keeps it. A column
     that `wraps` is broken between words. A `note`, the last column, may move below its row.
     """
 
     title: str
-    leaves: int = 0
+    drop_order: int = 0
     right: bool = False
     wraps: bool = False
     note: bool = False
@@ -157,7 +157,9 @@ class _Table:
         # First all columns, then without the note, then also without each step's columns.
         layouts = [places, without_note]
         for step in range(1, _LAST_STEP + 1):
-            layouts.append([place for place in layouts[-1] if self.columns[place].leaves != step])
+            layouts.append(
+                [place for place in layouts[-1] if self.columns[place].drop_order != step]
+            )
         for layout in layouts[:-1]:
             widths = self._widths(layout)
             if self._excess(widths) <= 0:

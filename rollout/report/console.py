@@ -87,7 +87,7 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _reflow(self) -> None:
-        """Tell rich how many rows the lines that it drew take at the present width."""
+        """Tell rich how many rows its lines take at the present width."""
         if self._shape is None:
             return
         width = max(1, self._console.width)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
@@ -42,7 +43,7 @@ def doctor_text(
     `every` also lists checks that passed, and groups nothing.
     """
     lines: list[str] = []
-    for _, group in groupby(checks, key=lambda check: check.check):
+    for _name, group in groupby(checks, key=attrgetter("check")):
         lines += _check_lines(list(group), every=every)
     findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     end = [wrap(_counts_text(checks, every=every), width), wrap(follow_up.sentence, width)]

@@ -16,8 +16,8 @@ _COLUMNS = (
     Column("NODE"),
     Column("SLOT"),
     Column("PHASE"),
-    Column("SINCE", leaves=2),
-    Column("RUN", leaves=1),
+    Column("SINCE", drop_order=2),
+    Column("RUN", drop_order=1),
     Column("NOTE", note=True),
 )
 

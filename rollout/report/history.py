@@ -81,10 +81,10 @@ _INDENT = " " * 12
 COLUMNS = (
     Column("RUN"),
     Column("STARTED"),
-    Column("TOOK", leaves=3),
-    Column("COMMANDS", leaves=2, wraps=True),
-    Column("NODES", leaves=4, right=True),
-    Column("CLUSTER", leaves=1),
+    Column("TOOK", drop_order=3),
+    Column("COMMANDS", drop_order=2, wraps=True),
+    Column("NODES", drop_order=4, right=True),
+    Column("CLUSTER", drop_order=1),
     Column("END", wraps=True),
 )
 

@@ -10,11 +10,11 @@ from rollout.report.sentences import reason_counts
 
 _COLUMNS = (
     Column("NODE"),
-    Column("HOST", leaves=2),
-    Column("KEY", leaves=1),
+    Column("HOST", drop_order=2),
+    Column("KEY", drop_order=1),
     Column("FINGERPRINT"),
     Column("STANDING"),
-    Column("CONFIRMED BY", leaves=3),
+    Column("CONFIRMED BY", drop_order=3),
 )
 
 

@@ -58,7 +58,7 @@ class ToldSummary(Struct, frozen=True):
 
 
 class ToldPlan(Struct, frozen=True):
-    """As much of a plan as is told of it."""
+    """What readers of a run use of its plan."""
 
     plan_id: str = ""
     cluster: ClusterIdentity = ClusterIdentity("", "", "")

@@ -132,8 +132,10 @@ class PlainLines:
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last_line_at >= _QUIET_SECONDS and self._filter.view.planned_count:
-                    self._write(datetime.now(UTC), progress_text(self._filter.view, now), now)
+                view = self._filter.view
+                is_quiet = now - self._last_line_at >= _QUIET_SECONDS
+                if is_quiet and view.planned_count:
+                    self._write(datetime.now(UTC), progress_text(view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last_line_at = now

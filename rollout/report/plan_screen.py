@@ -44,9 +44,9 @@ from rollout.wording.nodes import check_trouble
 _COLUMNS = (
     Column("WAVE", right=True),
     Column("NODES", wraps=True),
-    Column("ZONES", leaves=1),
-    Column("PODS", leaves=2, right=True),
-    Column("TIME", leaves=3, right=True),
+    Column("ZONES", drop_order=1),
+    Column("PODS", drop_order=2, right=True),
+    Column("TIME", drop_order=3, right=True),
     Column("VERSION"),
     Column("NOTE", note=True),
 )

@@ -33,12 +33,12 @@ _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", n
 _WIDE = (
     Column("NODE"),
     Column("STATE"),
-    Column("READY", leaves=3),
-    Column("SCHEDULABLE", leaves=2),
-    Column("OPERATION", leaves=1),
-    Column("VERSION", leaves=6),
-    Column("REBOOT", leaves=4),
-    Column("POOL", leaves=5),
+    Column("READY", drop_order=3),
+    Column("SCHEDULABLE", drop_order=2),
+    Column("OPERATION", drop_order=1),
+    Column("VERSION", drop_order=6),
+    Column("REBOOT", drop_order=4),
+    Column("POOL", drop_order=5),
     Column("NOTE", note=True),
 )
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)

@@ -117,10 +117,11 @@ def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     """
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
-    for word, nodes in (("skipped", result.skipped), ("not begun", result.not_started)):
-        for node in nodes:
-            if node.node not in not_done:
-                names_by_text.setdefault(_why_left(node, word), []).append(node.node)
+    left = [(node, "skipped") for node in result.skipped]
+    left += [(node, "not begun") for node in result.not_started]
+    for node, word in left:
+        if node.node not in not_done:
+            names_by_text.setdefault(_why_left(node, word), []).append(node.node)
     for text, names in names_by_text.items():
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
 

@@ -1,8 +1,7 @@
 """The listening socket, and limits on connections: in total, and per address.
 
 Connections count from when they are accepted, because the server needs file descriptors for the API
-server, too. A connection that has not sent a whole request is closed after a while. At the limit, a
-new connection closes the one that is silent for longest.
+server, too. At the limit, a new connection closes the one that is silent for longest.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
 """Answers to hosts that hold a slot: to their requests for a reboot, and to their reports.
 
 A grant must be safe while another server may return the same node. So a grant is written on the
-Node first; then the node is checked, then the slot and the Lease. A server that returns a node
-closes the slot first, and reads the Node's phase after that. So one of the two sees the other.
+Node before the slot and the Lease are checked. A server that returns a node closes the slot before
+it reads the Node's phase. So one of the two sees the other.
 
-A host that reports steady state is released once its node is returned. The server with the Lease
-proves the reboot and returns the node. This module waits some seconds for that. The slot is freed
-later, when the cluster has settled and soaked.
+A host that reports steady state is released once the server with the Lease has proven the reboot
+and returned its node. The slot is freed later, when the cluster has settled and soaked.
 """
 
 from functools import partial

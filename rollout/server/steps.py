@@ -1,14 +1,11 @@
 """The steps of a node whose host asks FleetLock for its reboot.
 
-The phases and transitions are those of a rollout over SSH. The host reboots by itself, and the
-steps wait for it. The proof is what the kubelet reports: another boot ID of the same machine, and
-Ready.
+The phases and transitions are those of a rollout over SSH. The proof is what the kubelet reports:
+another boot ID of the same machine, and Ready.
 
-* drained: no pods are left on the node, and its volumes are detached or timed out. The host may be
-  granted its reboot.
-* rebooting: the replica that answered the host has granted the reboot. The steps watch the boot ID.
-* ready: the kubelet of the new boot reports Ready. The steps wait for the host to report steady
-  state.
+* drained: any replica may grant the host its reboot.
+* rebooting: a replica has granted it. The steps watch the boot ID.
+* ready: the kubelet of the new boot reports Ready. The host has yet to report steady state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -124,9 +121,9 @@ class SlotHost:
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return for how many seconds servers have waited for this. The first call starts it."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
-        run = self.slot.run
-        change = partial(Slots.wait, run=run, awaited=awaited, at=timestamp(now))
-        slot = context.cluster.ask(lambda _api: self.book.change(change)).of_run(run)
+        change = partial(Slots.wait, run=self.slot.run, awaited=awaited, at=timestamp(now))
+        slots = context.cluster.ask(lambda _api: self.book.change(change))
+        slot = slots.of_run(self.slot.run)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 

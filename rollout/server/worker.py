@@ -1,8 +1,8 @@
 """The replica that holds the Lease runs the nodes of all slots.
 
-Every replica runs a worker. The Lease is taken with the first slot, and released with the last one.
-If its holder dies, another replica takes it, and continues each node from its marks. A slot is a
-plan of one node: the rollout's engine runs it, with the steps of a host that asks by itself.
+The Lease is taken with the first slot, and released with the last one. If its holder dies, another
+replica takes it, and continues each node from its marks. A slot is a plan of one node, which the
+rollout's engine runs.
 """
 
 import threading
@@ -240,8 +240,8 @@ class Worker:
 
     Three requests end runs of slots:
 
-    * `server_stop`: this server ends. Its runs stop, and another server continues them.
-    * `lead_end`: the Lease is lost or released. The same holds for its runs.
+    * `server_stop`: this server ends. Another server continues its runs.
+    * `lead_end`: the Lease is lost or released. Another server continues its runs.
     * `SlotRun.give_up`: an operator has released the slot. Its run returns the node.
     """
 

@@ -229,8 +229,8 @@ def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
 
 COLUMNS = (
     Column("NODE"),
-    Column("ZONE", leaves=1),
-    Column("PODS", leaves=2, right=True),
+    Column("ZONE", drop_order=1),
+    Column("PODS", drop_order=2, right=True),
     Column("NODES", wraps=True),
     Column("WHY", note=True),
 )

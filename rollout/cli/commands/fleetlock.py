@@ -7,8 +7,7 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
-from rollout.cli.loading import Group, SectionedCommand
-from rollout.cli.options import argument
+from rollout.cli.options import Group, SectionedCommand, argument
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.cluster import read_nodes, with_patience

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rollout.cli.failures import invoke
-from rollout.cli.loading import CONTEXT, Group, SectionedCommand
-from rollout.cli.options import option
+from rollout.cli.options import CONTEXT, Group, SectionedCommand, option
 from rollout.cli.program import PROGRAM
 from rollout.cli.suggestions import lab_scenarios
 from rollout.cli.terminal import say, show, show_lines
