@@ -1,12 +1,8 @@
 """Checks around a node's reboot: those of other tools, as with FLUO, and the operator's playbooks.
 
-A label on the Node requests checks, and annotations answer. One write sets the label and removes
-earlier answers, so that no old answer counts as new. An annotation names the label, so that a
-process that returns the node can remove it. Checks run before anything is evicted.
-
-Playbooks run on a drained node before its reboot, and on a Ready one after it. If the first fails,
-the node is returned. If the second fails, the node stays cordoned and is reported. A run that is
-resumed before the reboot runs the first playbook again.
+A label on the Node requests checks, and annotations answer. The label and the removal of old
+answers are one write, so that no old answer counts. An annotation names the label for the process
+that removes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +27,9 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks of this name, and wait until these annotations are true.
+    """Request the checks called `name`, and wait until these annotations are true.
 
-    Raises `NodeFailure` if they are not in time.
+    `NodeFailure` if they are not in time.
     """
     if not annotations:
         return
@@ -63,7 +59,7 @@ def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
 
 
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Set the label and remove earlier answers; `NodeFailure` if another tool has set the label."""
+    """Set the label and remove old answers; `NodeFailure` if another tool has set the label."""
 
     def change(node: Node) -> Patch:
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
@@ -83,7 +79,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Raises `NodeFailure` if the playbook fails."""
+    """Run the playbook, before the reboot if there is no `boot`; `NodeFailure` if it fails."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return

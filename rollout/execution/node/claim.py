@@ -1,15 +1,11 @@
 """Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
 
-Between admission and cordon there is one write and nothing slow. An outage of the API server
-repeats both. The mark is written before the other Nodes are read, so of two rollouts that do not
-know each other, the later one to mark sees both marks. A rollout that sees too many nodes
-unavailable does not cordon. Among nodes that are only marked, those later by name give way, and the
-earlier ones wait for that. So the rollouts never both continue, and never both give up.
+The mark is written before the other Nodes are read, so of two rollouts that do not know each other,
+at least the later one sees both marks. If the limit is full, the marked node later by name gives
+way, and the other waits for that: never do both rollouts continue or both give up.
 
-A node that an earlier process has started is taken up where that process left it. The mark says
-which act was about to begin, not whether it happened; the boot ID says whether the host has
-rebooted. Everything from there on is proven again, and no host is asked to reboot in a boot other
-than the planned one.
+A node that an earlier process has started is continued. Its mark names the act that was about to
+begin, its boot ID tells whether the host has rebooted. All the rest is proven again.
 """
 
 from collections.abc import Mapping
@@ -43,7 +39,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-# Seconds that other rollouts get to withdraw from nodes that they have only marked.
+# Seconds in which other rollouts may withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
@@ -52,16 +48,14 @@ DELETED = "its Node was deleted since it was planned"
 def claim(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """Mark the node, admit it, then annotate and cordon it in one write, without the soft taint.
+    """Mark the node, admit it, then annotate and cordon it in one write.
 
-    A cordon or a load balancer label from before is marked as not ours to remove. `detected` is the
-    mark of what requires the reboot.
+    `detected`: the mark of what requires the reboot.
 
-    Raises `RefusedError` if the node has to wait and is tried again, and `NotStartedError`, its
-    base class, if the node is skipped. These leave no mark on the Node. After any other error,
-    `end_without_success` looks whether a mark is left.
+    `RefusedError` if the node is to be tried again, else `NotStartedError` if it is skipped: no
+    mark is left. After other errors a mark may be left.
     """
-    # Do not mark a node that a gate holds. `_read_when_admitted` has the check that counts.
+    # Do not mark a node that a gate holds; `_read_when_admitted` checks the gates again.
     _check_gates(context)
     ready = ready_of(context.pods())
     before = _mark(context)
@@ -88,7 +82,7 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # A write that is repeated waits for the admission anew, so nothing slow separates the two.
+    # A repeated write awaits admission again, so nothing slow comes between the two.
     read_admitted = partial(_read_when_admitted, context, facts, patience)
     try:
         change_node(context, cordon, read=read_admitted)
@@ -120,7 +114,7 @@ def _mark(task: NodeTask) -> Node:
     def change(node: Node) -> Patch:
         nonlocal before
         _check_planned(task, node)
-        # A write whose answer was lost is repeated, and finds its own mark. Keep the earlier Node.
+        # After a lost answer, the repeated write finds its own mark.
         if before is None or not _is_only_marked_by(task, node):
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
@@ -135,7 +129,7 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 
 def _unmark(task: NodeTask, before: Node) -> None:
-    """Restore the annotations from before the mark, which may be those of an earlier process."""
+    """Restore the earlier annotations, which may be an earlier process's."""
     annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
@@ -155,10 +149,9 @@ def _check_gates(context: NodeContext) -> None:
 def _read_when_admitted(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until the node may be cordoned; return its Node as read for that.
+    """Return the Node once it may be cordoned.
 
-    Raises `RefusedError` if the rollout may not cordon it now, and `NotStartedError` if it is
-    skipped.
+    `RefusedError` if it may not be now, `NotStartedError` if it is skipped.
     """
     name = context.name
     while True:
@@ -168,17 +161,17 @@ def _read_when_admitted(
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
         limit = context.engine.away_limit_of(nodes.values())
-        # The node's own mark makes it one of these; `why_full` counts only the others.
+        # These include the node itself, which `why_full` does not count.
         away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         giving_way = {other for other in away if gives_way(nodes[other], name)}
-        # The limit is full even if all later rollouts withdraw from their nodes.
+        # The limit is full even if all later rollouts withdraw.
         full_for_good = limit.why_full(name, away - giving_way)
         if full_for_good:
             raise RefusedError(finding=full_for_good)
         busy = context.engine.busy_controller(name, nodes.values())
         if busy and not gives_way(nodes[busy.node], name):
             raise RefusedError(finding=busy)
-        # Either may only last until they have withdrawn.
+        # Either may pass once the later rollouts have withdrawn.
         transient = limit.why_full(name, away) or busy
         if transient is None:
             return nodes[name]
@@ -188,10 +181,9 @@ def _read_when_admitted(
 
 
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
-    """Return the host's facts; `NotStartedError` if a plan made now would leave the node out.
+    """Return the host's facts; `NotStartedError` if a new plan would leave the node out.
 
-    Cordons are left to the claim. A node that was planned for its update is not rebooted without
-    one.
+    The claim checks cordons. Only a node planned without an update may reboot without one.
     """
     may_be_idle = context.policy.reboot_idle and not context.planned.staged
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
@@ -204,11 +196,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout may undo the cordon.
-
-    Rollout has set it in any run, or no one has. This claim may have set it already, if the answer
-    to its write was lost.
-    """
+    """Whether rollout may undo the cordon: it set it, in any run, or nobody has."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
@@ -229,9 +217,9 @@ def _check_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_cordon(before: Node, node: Node) -> None:
-    """`NotStartedError` if the Node was cordoned between this rollout's mark and now.
+    """`NotStartedError` if another cordoned the Node since this rollout's mark.
 
-    A cordon of this claim, whose answer was lost, has set the next phase.
+    After our own cordon, the Node has the next phase.
     """
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
@@ -244,9 +232,9 @@ def _cordoned_by_others() -> NotStartedError:
 
 
 def take_up(context: NodeContext) -> Progress:
-    """Return where the run of a node continues that an earlier process has started.
+    """Return where to continue a node that an earlier process has started.
 
-    Raises `NodeFailure` if someone else has finished the node or changed its marks.
+    `NodeFailure` if someone else has finished the node or changed its marks.
     """
     context.check_may_act()
     node = context.node()
@@ -282,10 +270,7 @@ def take_up(context: NodeContext) -> Progress:
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Return how to take up a failed node, or one whose reboot was not requested.
-
-    A host that has rebooted by itself needs no other reboot.
-    """
+    """Return how to take up a node whose reboot was not requested, or that has failed."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
     if has_rebooted or (boot is None and phase is Phase.FAILED):

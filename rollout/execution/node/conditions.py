@@ -1,10 +1,8 @@
 """Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
 
-Other programs read them. rollout decides nothing by its own, so a write that fails is reported, and
-the rollout goes on. A condition that someone else has set to True stays as it is.
-
-The API cannot merge conditions, so each write replaces the whole list. It names the version of the
-Node that it was decided on.
+They are for other programs, so a failed write is only reported. A condition that someone else has
+set to True stays. The API cannot merge conditions: each write replaces all, for one version of the
+Node.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,7 +27,7 @@ from rollout.model.text import listed
 from rollout.model.timestamps import whole_second
 from rollout.ports import ClusterApi
 
-# In a phase that is missing here, a node keeps the conditions that it has.
+# In other phases, a node keeps its conditions.
 _OF_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
     Phase.CORDONED: (Lifecycle.DRAIN_IN_PROGRESS,),
     Phase.DRAINING: (Lifecycle.DRAIN_IN_PROGRESS,),
@@ -48,14 +46,14 @@ _NAMED = 5
 
 Json = dict[str, Any]
 WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
-"""Returns the conditions that a node should have of rollout, None to leave it alone."""
+"""Returns rollout's conditions for a node; None leaves the node alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Sets and removes the conditions of one rollout, `run`. Used by the threads of its nodes.
+    """Sets and removes the conditions of the rollout `run`. Used by the threads of its nodes.
 
-    If it is not `is_on`, it only removes what an earlier process has left.
+    Unless `is_on`, it only removes what an earlier process has left.
     """
 
     cluster: PatientApi
@@ -76,8 +74,7 @@ class NodeConditions:
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
         """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions.
 
-        Conditions that an earlier process has left are removed first. Nodes `in_flight` follow with
-        their next phase, and those of another rollout are left alone.
+        An earlier process's conditions are removed first, except from nodes `in_flight`.
         """
         self._begin(waiting, in_flight)
         try:
@@ -98,17 +95,13 @@ class NodeConditions:
         self._write_all(wanted)
 
     def show_phase(self, name: str, phase: Phase) -> None:
-        """Set the conditions of a phase that a node has entered."""
         if self.is_on and phase in _OF_PHASE:
             self._try_write(name, _OF_PHASE[phase], self.cluster.deadline_within(_SECONDS))
 
     def remove(self, name: str) -> None:
-        """Remove the conditions from a node whose run has ended."""
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
-        """Remove what is left of the conditions, when no node is in flight any more."""
-
         def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
             is_left = node.has_own_conditions and not self._is_of_other_run(node)
             return () if is_left else None
@@ -121,7 +114,7 @@ class NodeConditions:
             )
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """Whether another rollout has the node in flight; an abort has no run of its own."""
+        """Whether another rollout has the node in flight. An abort has no run of its own."""
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
@@ -144,7 +137,7 @@ class NodeConditions:
             return [name for name, is_done in zip(changes, written, strict=True) if not is_done]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Give the node exactly these conditions of rollout; whether that is done."""
+        """Give the node exactly these conditions; return whether that worked."""
         try:
             for _ in range(_MOST_CONFLICTS):
                 try:
@@ -173,7 +166,7 @@ class NodeConditions:
 
     def _report(self, error: RolloutError) -> None:
         """Report each kind of error once, because it usually concerns all nodes."""
-        # A rollout that has lost its lock reports that itself.
+        # A lost lock is reported by the rollout itself.
         if isinstance(error, FencedError) or type(error) in self._reported:
             return
         self._reported.add(type(error))
@@ -183,9 +176,9 @@ class NodeConditions:
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
 ) -> list[Json]:
-    """Return a Node's conditions with exactly `types` of rollout's own.
+    """Return the conditions `present` with exactly `types` as rollout's own.
 
-    A type that someone else has set to True is left out. `at` is RFC 3339.
+    Types that someone else has set to True are left out. `at` is RFC 3339.
     """
     kept = [condition for condition in present if _stays(condition, types)]
     there = {condition["type"] for condition in kept}

@@ -1,4 +1,4 @@
-"""What the steps of one node's run have at hand, and how far that run is."""
+"""What the steps of a node's run work with, and how far that run is."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,15 +27,11 @@ _UNSEEN = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
-    """When a playbook runs; the words are those of `rollout_occasion`."""
-
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
 
 
 class NodePlaybooks(Protocol):
-    """Runs a playbook on one host."""
-
     def run(
         self,
         occasion: Occasion,
@@ -48,8 +44,7 @@ class NodePlaybooks(Protocol):
     ) -> str:
         """Return why the playbook failed; empty if it passed, or if there is none.
 
-        `notice` is called with each task. `check` is called repeatedly while the playbook runs; an
-        error that it raises ends the playbook, and is raised.
+        `notice` gets each task. `check` is called repeatedly; its error ends the playbook.
         """
         ...
 
@@ -63,19 +58,17 @@ class Rescue(Protocol):
 
 
 class NodeEngine(Protocol):
-    """What the steps of a node ask of the rollout that the node is part of: its `Engine`.
+    """What the steps of a node ask of their rollout.
 
-    Who may prevent or end what, in the order of a node's way:
+    Who may stop a node, in this order:
 
-    * `PolicyGates.ask`, before the node starts: the node waits, or is given up.
-    * `objection_to_version`, for a version other than the planned one: the node is skipped before
-      its cordon (`NotStartedError`), and returned later (`WithheldError`).
-    * `run_node_command`, before the first mark: the node is skipped.
-    * `why_refused`, right before the cordon: the gates again, then the stop of the rollout and its
-      failures. The node is tried again (`RefusedError`).
-    * `away_limit_of` and `busy_controller`, right before the cordon: the same.
-    * `is_window_closed`, after waits that the settings ask for: the node is returned.
-    * `check_may_act`, before each write: the run no longer holds its lock (`FencedError`).
+    PolicyGates.ask: before the start; the node waits, or is given up.
+    objection_to_version: another version is staged; the node is skipped, or returned after its
+        cordon.
+    run_node_command: before the first mark; the node is skipped.
+    why_refused, away_limit_of, busy_controller: right before the cordon; the node is tried again.
+    is_window_closed: after configured waits; the node is returned.
+    check_may_act: before each write; the lock is lost.
     """
 
     @property
@@ -88,26 +81,23 @@ class NodeEngine(Protocol):
     def rescue(self) -> Rescue | None: ...
 
     def run_node_command(self, context: "NodeContext") -> None:
-        """Run gates.command for a node; `NotStartedError` if it refuses the node.
-
-        `why_refused` checks the other gates.
-        """
+        """Run gates.command for a node; `NotStartedError` if it refuses."""
         ...
 
     def is_window_closed(self, planned: PlannedNode) -> bool: ...
 
     def why_refused(self, planned: PlannedNode) -> Finding | None:
-        """Return why the node may not be cordoned now, None if it may. May raise `ApiError`."""
+        """Return why the node may not be cordoned now, or None. May raise `ApiError`."""
         ...
 
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
     def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """Return a controller of the node's pods that first has to empty one of these nodes."""
+        """Return a controller of the node's pods that has yet to empty one of these nodes."""
         ...
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        """Return why the node may not boot into this staged version; `version` None is unknown."""
+        """Return why the node may not boot into this staged version; None is an unknown one."""
         ...
 
     def show_phase(self, name: str, phase: Phase) -> None:
@@ -115,7 +105,7 @@ class NodeEngine(Protocol):
         ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Store for later rollouts how the node ended, a failure before its marks are removed."""
+        """Store how the node ended, for later rollouts."""
         ...
 
 
@@ -127,15 +117,15 @@ class HostAccess(Protocol):
 
     @property
     def error(self) -> SshError | None:
-        """Why the host did not respond when it was last asked, None if it did."""
+        """Why the host last did not respond, None if it did."""
         ...
 
     def boot_now(self) -> BootFacts | None:
-        """Return facts of the current boot, None if the host does not tell."""
+        """Return facts of the current boot, None if unknown."""
         ...
 
     def at_end(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that its end is about; None if it is about none."""
+        """Return the node with the version that its end says something about, or None."""
         ...
 
 
@@ -143,8 +133,8 @@ class HostAccess(Protocol):
 class NodeContext(NodeTask):
     """One node's run: its rollout, its host, and what is known of its Node.
 
-    `is_taken_up`: an earlier process has started this node. `own` is set if this process runs on
-    the node. `watched` is the watch of its Node once the node is started.
+    `is_taken_up`: an earlier process has started it. `own` is set if this process runs on it.
+    `watched` is None before its cordon.
     """
 
     engine: NodeEngine
@@ -158,17 +148,16 @@ class NodeContext(NodeTask):
 class Progress:
     """The phase of a node, and what its run has learned so far.
 
-    staged_version: the version that the node was last approved for.
+    staged_version: the one last approved.
     boot: the boot after the reboot.
     marked: rollout's marks are on the Node.
     in_doubt: an earlier process may have requested the reboot.
-    drains: how often new pods have sent the node back to draining.
-    restagings: how often the host has staged another version.
-    targets: what each source that asked for the reboot must show after it.
-    note: what to report of a node that succeeds.
-    ineffective_reboots: how many reboots in a row have changed nothing.
+    drains: how often new pods led back to draining.
+    targets: what each source must show after the reboot.
+    note: what to report of a success.
+    ineffective_reboots: reboots in a row that changed nothing.
     endings: seconds that pods took to end in the last drain, by owner.
-    edge: the move into the phase, None if it was reported before.
+    edge: the move into the phase, None if already reported.
     """
 
     phase: Phase = Phase.PENDING
@@ -185,7 +174,6 @@ class Progress:
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":
-        """A move that is not in the table is a defect."""
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
     def again(self) -> "Progress":
@@ -193,7 +181,6 @@ class Progress:
 
     @property
     def version(self) -> str:
-        """The version that the host is known to run, as far as this run has seen."""
         return self.boot.version
 
 
@@ -210,8 +197,8 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
 def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
     """Return the context whose `check_may_act` suits a step in this phase.
 
-    Until the reboot is requested, the check also raises `GivenUpError` when a stop returns nodes,
-    and `NodeRemovedError` when the Node is removed.
+    Before the reboot it also raises `GivenUpError` for a stop that returns nodes, and
+    `NodeRemovedError`.
     """
     if phase not in BEFORE_REBOOT:
         return context

@@ -31,14 +31,14 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, NodeDiagnosis, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
 
-# How long to look at a failed node for, in seconds, if the API server is unavailable too.
+# Seconds to diagnose a failed node while the API server is unavailable.
 _LOOK_SECONDS = 10.0
 _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeLeft:
-    """What became of the Node. `edge` is its last move, None if it was left as it is."""
+    """`edge` is the Node's last move, None if it was left as it is."""
 
     edge: Edge | None
     is_cordoned: bool
@@ -56,7 +56,7 @@ def end_without_success(
         progress.version,
         is_refused=is_login_refused(context.host.error),
     )
-    # Remembered first: a process that ends here must not lose a failure whose marks are gone.
+    # Remembered first: a crash must not lose a failure whose marks are gone.
     end = NodeEnd(
         outcome,
         progress.phase,
@@ -90,9 +90,9 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 
 
 def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted, which is not a failure by itself.
+    """Return what an error means if the Node was deleted, which alone is no failure.
 
-    A reboot that cannot be proven is one if the same machine registers its Node again.
+    An unproven reboot is a failure if the same machine registers its Node again.
     """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
@@ -103,7 +103,7 @@ def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> R
     message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
         if context.is_taken_up and not progress.marked:
-            # The marks that tell whether its reboot was requested are gone with the Node.
+            # The marks that tell about its reboot are gone with the Node.
             message = f"{message} before the rollout was resumed"
         else:
             message = f"not rebooted: {message} while it was {progress.phase}"
@@ -128,7 +128,7 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
-    # This raises if the table has no such move.
+    # Raises if the table has no such move.
     follow(progress.phase, edge)
     version = _known_version(context, progress, outcome)
     try:
@@ -145,7 +145,7 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether marks of this run are on the Node, perhaps by a write with a lost answer."""
+    """Whether this run's marks are on the Node, perhaps by a write with a lost answer."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context)
@@ -162,7 +162,6 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
-    """Return what the cluster shows of a node that has failed; nothing for other outcomes."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()

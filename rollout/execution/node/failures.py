@@ -1,4 +1,4 @@
-"""How a node's run fails, and the outcome of each failure, which decides what stays on the node."""
+"""How a node's run fails, and the outcome of each failure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.wording import text
 
-# After these the node works as it did before, or better: it is uncordoned, and reported.
+# After these, the node works as before, so it is uncordoned.
 _WORKS = frozenset(
     {
         Outcome.DRAIN_FAILED,
@@ -28,7 +28,7 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
-    """A step that failed with an outcome of its own. The rest is as in a `NodeResult`."""
+    """A step that failed with an outcome of its own."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an er
 
 
 class NodeRemovedError(NodeFailure):
-    """The machine was removed, or is about to be, which is not a failure of the node."""
+    """The machine was or will be removed, which is no failure of the node."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
@@ -70,7 +70,7 @@ class NotStartedError(NodeFailure):
 class RefusedError(NotStartedError):
     """Not admitted right before its cordon, and tried again. Nothing is left on the node.
 
-    Handle it before `NotStartedError`, which skips the node for the rest of the rollout.
+    Handle it before `NotStartedError`, which skips the node for good.
     """
 
 
@@ -115,7 +115,6 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """Whether the node works as before, so that it may be uncordoned."""
     return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
 
 
@@ -124,7 +123,7 @@ def is_update_cleared(
 ) -> bool:
     """Whether a failure says nothing against the staged update.
 
-    The host runs `version` now, or keys or credentials keep rollout out (`is_refused`).
+    The host runs `version` now; `is_refused`: keys or credentials keep rollout out.
     """
     runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
     return runs_update or is_refused

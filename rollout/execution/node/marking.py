@@ -1,7 +1,7 @@
 """Writes rollout's marks on a Node, and removes them.
 
-Every write names the version of the Node that it was decided on, so that it never overwrites a
-cordon or uncordon by someone else. Only what carries this run's ID is undone.
+Every write names the Node's version, so that it never overwrites another's cordon. Only what
+carries this run's ID is undone.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,8 +42,8 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# A write that conflicts with others is repeated at least so often, and for so many seconds: a burst
-# of writes by controllers is over sooner.
+# A conflicting write is repeated at least so often, and for so many seconds: a burst of writes by
+# controllers is over sooner.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These sources name the version or deployment that the reboot must bring.
@@ -54,7 +54,7 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """This run's marks are not on the Node. They alone say what may be undone there."""
+    """This run's marks, without which nothing may be undone, are not on the Node."""
 
 
 class NodeLoss(StrEnum):
@@ -73,7 +73,7 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Mark the Node with what is staged now, for the proof of the reboot and for a resumption."""
+    """Mark the Node with what is staged now, for the proof and for a resume."""
     annotations = {
         marks.STAGED_VERSION: detection.version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
@@ -82,9 +82,9 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 
 
 def mark_granted(task: NodeTask) -> None:
-    """Write that the host may reboot; `DrainError` if its node is not drained or cordoned.
+    """Mark that the host may reboot; `DrainError` if its node is not drained or cordoned.
 
-    If one process grants the reboot while another returns the node, the first to write wins.
+    If another process returns the node meanwhile, the first write wins.
     """
 
     def change(node: Node) -> Patch:
@@ -187,10 +187,10 @@ def _result(
 
 
 def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
-    """Return how many requested reboots in a row, with the last, have brought no other version.
+    """Return how many requested reboots in a row have brought no other version.
 
-    0 if a version or deployment was the proof, or if nothing had requested the reboot. `node` is
-    the Node before it was returned.
+    0 if the proof was a version or deployment, or nothing had requested the reboot. `node` is as
+    before its return.
     """
     if is_returned_by(node, task.rollout):
         return ineffective_reboots(node)
@@ -221,7 +221,7 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
         is_rolled_back = outcome is Outcome.ROLLED_BACK
         failed = node.annotations.get(marks.STAGED_VERSION)
         if not failed and not is_rolled_back:
-            # The Node of a host that asks FleetLock for its reboot has no mark of what is staged.
+            # FleetLock gives no mark of what is staged.
             failed = version or announced_version(node)
         if failed and not (is_rolled_back and failed == version):
             return {"failed_version": failed, "failed_as": outcome.value}
@@ -230,7 +230,6 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
 
 
 def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
-    """Return a change of annotations; raises as `require_mark` does."""
     require_mark(task, node)
     return {"metadata": {"annotations": annotations}}
 
@@ -267,7 +266,7 @@ def node_loss(task: NodeTask) -> NodeLoss | None:
         return NodeLoss.DELETED
     except ApiError:
         return None
-    # Marks and older plans may not have the Node's UID.
+    # Marks and older plans may lack the UID.
     is_another = task.planned.node_uid not in ("", uid)
     return NodeLoss.RECREATED if is_another else None
 
@@ -299,8 +298,7 @@ def write_node(
 ) -> Node:
     """Read a Node, decide, and write; return the Node as it was before the write.
 
-    If it changed in between, or after an outage, all three are repeated. `read` may read more than
-    the Node.
+    After a conflict or an outage, all three are repeated.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)

@@ -1,16 +1,9 @@
 """Proves a reboot in three parts, each of which is waited for.
 
-First, the kubelet of the new boot reports Ready. No NotReady is awaited, because a fast reboot may
-never show one.
-
-Second, what required the reboot no longer does. The boot settles versions, deployments and marker
-files. An operator's command and another tool's annotation may take a while. The annotation is
-awaited only if the tool's agent runs on the node, because nobody else would remove it. If this part
-fails, the node works as it did before.
-
-Third, the node's own pods (static pods and those of DaemonSets) that were ready before are ready
-again, unless their DaemonSet is gone or no longer wants the node. Right after a boot the API may
-still show a pod as it was: a pod whose Ready has the same time as then is not back.
+1. The kubelet of the new boot is Ready. No NotReady is awaited: a fast reboot may not show one.
+2. What required the reboot no longer does. If this fails, the node works as before.
+3. Static and DaemonSet pods that were ready before are ready again. The API may still show the old
+   state, so their Ready must have a new time.
 """
 
 import threading
@@ -39,16 +32,15 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 
-# How long the second part may take, in seconds, if --ready-timeout is not shorter.
+# Most seconds for the second part.
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
-# How often to check what no watch shows, such as deadlines and deleted DaemonSets.
+# Seconds between checks of what no watch shows, such as deadlines.
 _TICK = 5.0
 _ON_HOST = frozenset(
     {Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND, Source.ROLLBACK}
 )
 _FINALIZED = "journalctl -b -1 -u ostree-finalize-staged on the host"
-# What the proofs of these sources call a system.
 _NOUNS = {Source.RPM_OSTREE: "deployment ", Source.BOOTC: "image "}
 _AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
 _SEE = {
@@ -73,8 +65,7 @@ class MissingProof:
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
     """Return once each source that required the reboot shows that it worked.
 
-    The version comes first, and suffices if update_engine alone required the reboot. Raises
-    `NodeFailure` if a source does not show it in time.
+    `NodeFailure` if one does not in time.
     """
     targets = progress.targets
     if Source.ROLLBACK in targets:
@@ -105,7 +96,7 @@ def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> M
 
 
 def _has_agent(context: NodeContext) -> bool:
-    """Whether the agent of FLUO or CLUO runs on the node, by its owner's name or a label."""
+    """Whether an agent that removes the annotation runs here: nobody else would."""
     for pod in context.pods():
         names = set(pod.labels.values())
         if pod.owner:
@@ -173,8 +164,8 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node when it starts, and not again. Before that, a Node that
-            # was deleted may still appear.
+            # A kubelet registers its Node only when it starts. Before that, a deleted Node may
+            # reappear.
             if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             if any(node.boot_id == boot.boot_id for node in nodes):
@@ -201,10 +192,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
 
 
 def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """Raise `NodeFailure` if the host does not run the staged version.
-
-    If that is unknown, any version but the one before will do.
-    """
+    """`NodeFailure` if the host runs neither the staged version nor, if unknown, a new one."""
     if not planned.staged:
         return
     if staged_version and boot.version == staged_version:
@@ -222,8 +210,8 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Return once the node's own pods that were ready before are ready again.
 
-    This comes before the uncordon, so that no pod lands on a node without its network. Raises
-    `NodeFailure` if some are not ready in time.
+    This precedes the uncordon, so that no pod lands on a node without its network. `NodeFailure` if
+    some are not in time.
     """
     before = ready_before(task.node())
     if not before:

@@ -1,9 +1,7 @@
-"""Requests a reboot, and waits until the machine has another boot ID, the first part of the proof.
+"""Requests a reboot, and waits until the machine has another boot ID.
 
-Before each request, the node is cordoned, the pods that had to leave are gone, and its volumes are
-detached. The phase is written on the Node. While the connection to the host is open, the host must
-be the node's machine in the planned boot, and everything that can change is checked again. Then the
-command is sent, with nothing in between.
+A node must be cordoned and marked, without pods that had to leave. All that can change is checked
+on the open connection to the host, and the command follows at once.
 """
 
 from collections.abc import Mapping
@@ -52,17 +50,16 @@ _DETACH_PAUSE = 0.5
 _DETACH_SECONDS = 120.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
-# The pause before an attempt is this part of the time that was waited before.
+# A pause is the time waited so far divided by this.
 _PAUSE_PART = 5
-# To a host that is down, an attempt is a single packet.
+# An attempt at a host that is down is a single packet.
 _DOWN_PAUSE = 0.2
-# One request for a reboot: connecting, what the host has staged, the last check of the Node, and
-# the command. The steps before the command must leave it _COMMAND_SECONDS.
+# For one request: connecting, asking what is staged, the last check and the command, which gets at
+# least _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
 _CHECK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
-# A host whose reboot was requested is down by then, unless something on it delays shutdowns for
-# longer than any default does.
+# A host that was asked to reboot is down by then, unless shutdowns are delayed beyond all defaults.
 _SHUTDOWN_SECONDS = 120.0
 
 
@@ -71,7 +68,7 @@ class _NotNowError(StepError):
 
 
 class _Request(Enum):
-    """What became of one request to reboot. A request that is sent may be carried out."""
+    """What became of one request. A sent one may be carried out."""
 
     SENT = auto()
     NOT_SENT = auto()
@@ -83,7 +80,7 @@ class RefilledError(DrainError):
 
 
 def last_look(task: NodeTask) -> None:
-    """Check the node before its reboot and wait for its volumes; raises as `look_again` does."""
+    """Check the node before its reboot, and wait for its volumes; raises as `look_again`."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
@@ -121,7 +118,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait a limited time for volumes. One that stays attached is reported and stops nothing."""
+    """Wait for volumes. One that stays attached is reported, and the reboot goes on."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -147,14 +144,13 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
     """Send the reboot command until the host has received it, or has rebooted by itself.
 
-    A broken connection or a timeout counts as an answer: the command may have been carried out, and
-    the proof decides. Otherwise the command is sent again only after the host has answered in the
-    planned boot. So no host is ever asked to reboot twice.
+    No host is asked twice: a broken connection or a timeout counts as received, and the command is
+    repeated only after an answer from the planned boot.
 
     Raises:
         RebootError: the host refuses to reboot.
         DrainError: the last check forbids the reboot.
-        RestagedError: the host has staged another version than the one with these `targets`.
+        RestagedError: another version is staged than that of `targets`.
         WithheldError: the staged version is no longer approved.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
@@ -164,7 +160,6 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
 
 
 def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> _Request:
-    """Request the reboot once. A request without an answer counts as sent."""
     try:
         result = _request_reboot(context, host, targets)
     except SshTimeoutError as error:
@@ -192,9 +187,9 @@ def _may_be_accepted(result: CommandResult) -> bool:
 def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the node's machine in its planned boot; None if that boot is over.
+    """Send the reboot command to the planned machine and boot; None if that boot is over.
 
-    The last checks come after the connection is open, because reaching a host can take long.
+    The last checks come once the connection is open, because that can take long.
     """
     started = context.cluster.deadline(_REQUEST_SECONDS)
 
@@ -255,11 +250,11 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with another boot ID, and return the facts of that boot.
 
-    If it is `in_doubt` whether an earlier process has requested the reboot, it is requested once
-    the host answers in the planned boot.
+    `in_doubt`: an earlier process may have requested the reboot, so it is requested if the host
+    still answers in the planned boot.
 
-    Raises `NodeFailure` if the host does not reboot in time or its machine is gone, and what
-    `ask_for_reboot` raises if the reboot was not requested before.
+    `NodeFailure` if the host does not reboot in time or its machine is gone. Requests raise as
+    `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
@@ -285,11 +280,7 @@ def await_boot(
 
 
 def _pause(context: NodeContext, host: SshHost, seconds: float, reported: str) -> None:
-    """Wait before the next attempt, so long that a host that is up is not bothered.
-
-    `reported` is the boot that the kubelet had reported at the last attempt. Another one ends the
-    wait: then the host is back.
-    """
+    """Wait before the next attempt; end early once the kubelet reports another boot."""
     if is_host_silent(host.error):
         context.cluster.deadline(_DOWN_PAUSE).pause(_DOWN_PAUSE)
         return
@@ -311,9 +302,9 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """Requests the reboot of a host that an earlier process may have asked already.
+    """Requests the reboot of a host that may have been asked before.
 
-    `waiting` is the time that such an earlier request gets to show, once this one is forbidden.
+    `waiting`: how long that request has to show, once this one is forbidden.
     """
 
     context: NodeContext
@@ -323,11 +314,10 @@ class _Doubt:
     waiting: Deadline | None = None
 
     def request_reboot(self) -> str | None:
-        """Request the reboot if it may be; return why it may not, else None.
+        """Request the reboot; return why it is forbidden, else None.
 
-        The doubt stays open if the host does not respond, or refuses as a host does that is going
-        down. `RefilledError` is raised at once, because draining does no harm to a host that was
-        asked before. Other reasons are raised once the host has surely not been asked.
+        The doubt remains if the host does not respond, or refuses because it is going down. Only
+        `RefilledError` is raised at once: a drain does no harm to a host that was asked.
         """
         try:
             result = _request_reboot(self.context, self.host, self.targets)
@@ -346,7 +336,7 @@ class _Doubt:
         return None
 
     def _why_forbidden(self, error: DrainError | WithheldError) -> str:
-        """Return the error in words; raise it once an earlier request has had time to show."""
+        """Return the error's text; raise it once an earlier request has had time to show."""
         if self.waiting is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
             self.waiting = self.context.cluster.deadline(seconds)

@@ -1,12 +1,8 @@
 """Continues the run of a node whose Node is deleted during the reboot and registered again.
 
-Some cloud controllers delete the Node of a machine that is down, and its kubelet registers a new
-Node, with another UID and without rollout's cordon and marks. Before the reboot, a Node that is
-gone is left to whatever removes it.
-
-The host gets some time to come back, much less than with a Node. Once it answers in another boot,
-its kubelet has `--ready-timeout` to register the Node, which is then cordoned and marked as before.
-If neither happens, the machine was removed, which is no failure of the node or its version.
+Some cloud controllers delete the Node of a machine that is down. Its kubelet then registers a new
+one, without cordon and marks. If host and Node do not come back in time, the machine was removed,
+which is no failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +31,7 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# A host whose Node is gone may take so many seconds to come back, or a quarter of --reboot-timeout
-# if that is shorter.
+# Seconds for a host whose Node is gone to come back, at most this part of --reboot-timeout.
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0
@@ -52,7 +47,7 @@ class Absence:
     patience: Deadline | None = None
 
     def check(self) -> None:
-        """Raise `NodeRemovedError` if the Node is gone and its host stays away for too long."""
+        """Raise `NodeRemovedError` if the Node has been gone for too long."""
         watched = self.context.watched
         if watched is None or not watched.is_absent:
             self.patience = None
@@ -66,9 +61,9 @@ class Absence:
 
 
 def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
-    """Run `act`, which writes on the Node. If the Node was deleted, wait for a new one and repeat.
+    """Run `act`, which writes on the Node. If the Node was deleted, await a new one and repeat.
 
-    `phase` is the phase that the new Node is marked with.
+    `phase`: the new Node's mark.
     """
     try:
         return act()
@@ -88,19 +83,19 @@ def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
         marks.RESCUED: mark_before(context, marks.RESCUED),
     }
     mark_again(context, phase, old_marks)
-    # In earlier phases, a later step waits for Ready. Here, that step is over.
+    # In earlier phases, a later step waits for Ready.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
 def mark_before(context: NodeContext, mark: str) -> str | None:
-    """Return the value of a mark on the Node before it was deleted; None if unknown."""
+    """Return a mark of the Node before it was deleted; None if unknown."""
     before = context.watched.seen if context.watched else None
     return before.annotations.get(mark) if before else None
 
 
 def mark_again(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
-    """Cordon and mark the new Node, unless it is marked. `old_marks` are kept from the old one."""
+    """Cordon and mark the new Node, unless it is marked."""
 
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):

@@ -1,9 +1,8 @@
 """Waits for a rebooted host, and runs reboot.rescue once if the host does not come back.
 
-The command may cut the host's power, so it has the conditions of a reboot and more. The node is
-drained and cordoned. The host responds neither over SSH nor through its kubelet: a broken jump host
-alone must not power-cycle hosts that are up. The boot ID is marked on the Node before the command
-starts, so that no other process runs it again for the same reboot.
+The command may cut the power, so the node must be drained and cordoned, and silent over SSH and
+through its kubelet: a broken jump host alone must not power-cycle hosts. The Node is marked first,
+so that no other process runs it again for this reboot.
 """
 
 from collections.abc import Mapping
@@ -39,7 +38,7 @@ class _NotRescuedError(StepError):
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Wait as `await_boot` does. If the host stays silent, run the rescue, and wait once more."""
+    """Wait as `await_boot`; if the host stays silent, run the rescue and wait once more."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
@@ -48,7 +47,7 @@ def await_boot_or_rescue(
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
-        # A reboot that was in doubt was requested before, if it may be.
+        # A reboot in doubt was requested in the first wait.
         return await_boot(context, host, targets)
     except NodeRemovedError:
         raise
@@ -62,7 +61,7 @@ def _is_silent(host: SshHost, failure: NodeFailure) -> bool:
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
-    """Run the command, and return what to say of it if the host does not come back.
+    """Run the command; return what to say of it if the host does not come back.
 
     Raises the `failure` with the reason if the command must not run.
     """

@@ -1,7 +1,7 @@
-"""What a rollback does besides an update: its target must not change, and it is undone if it fails.
+"""A rollback's target must not change, and a failed rollback is undone.
 
-The command that chooses the other system is part of the one that reboots the host. A host that then
-does not reboot, or that boots its old system again, is told to boot what it runs.
+The command that reboots the host also chooses its other system, so a host that has not booted it is
+told to boot what it runs.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,6 @@ _NOT_UNDONE = "its next reboot may boot its other version, because the rollback 
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """Return the finding if a rollback would boot another version than the planned one."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -37,10 +36,10 @@ def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | Non
 
 
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
-    """Raise `NodeFailure` if the host does not run the version that the rollback was to boot.
+    """`NodeFailure` if the host does not run the version that the rollback was to boot.
 
-    The version of an image or a deployment need not be that of its os-release. There it is enough
-    for this part of the proof that the host no longer runs the version before.
+    An image or a deployment may have another version than its os-release: there, any version but
+    the earlier one will do.
     """
     is_partition = target.startswith("/")
     if boot.version == version or not (is_partition or boot.version == planned.running_version):
@@ -56,7 +55,7 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 
 @contextmanager
 def undoing_rollback(context: NodeContext, host: SshHost) -> Iterator[None]:
-    """After an error, have the host of a rollback boot again what it runs."""
+    """After an error, make the host boot again what it runs."""
     try:
         yield
     except FencedError:
@@ -70,9 +69,9 @@ def undoing_rollback(context: NodeContext, host: SshHost) -> Iterator[None]:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """Have a host that still runs its old version boot that again; return why this failed.
+    """Make a host that still runs its old version boot that again; return why this failed.
 
-    The result is empty if it did not fail, or if the host runs another version.
+    Empty if it worked, or if the host runs another version.
     """
     planned = host.planned
 

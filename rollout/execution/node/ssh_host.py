@@ -30,7 +30,7 @@ SSH_SECONDS = 20.0
 
 @dataclass
 class RememberingShell:
-    """A shell that remembers in `error` why the last command failed, None if it did not."""
+    """Keeps in `error` why the last command failed, None if it did not."""
 
     shell: HostShell
     error: SshError | None = None
@@ -89,10 +89,7 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class RolloutHosts:
-    """The hosts by Node name, and the settings for reaching and rebooting them.
-
-    `probe_timeout` is in seconds.
-    """
+    """The hosts by Node name, and how to reach and reboot them. `probe_timeout` is in seconds."""
 
     by_node: Mapping[str, Host]
     shell: HostExecutor
@@ -130,10 +127,9 @@ def is_login_refused(error: SshError | None) -> bool:
 
 
 def read_boot(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
-    """Return facts of the current boot, None if there is no response; and what to wait for.
+    """Return facts of the current boot, None without a response; and what to wait for.
 
-    `left` is the number of seconds until a deadline. Raises `NodeFailure` if another machine
-    answers, which cannot be trusted.
+    `left`: seconds until a deadline. `NodeFailure` if another machine answers.
     """
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))

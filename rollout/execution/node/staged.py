@@ -1,8 +1,7 @@
 """What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment. So the approved version is compared with the host's
-answer before the cordon, after the drain, and on the connection that requests the reboot. A new
-version is judged like a planned one, and then replaces it.
+A host may stage another version at any moment, so it is compared before the cordon, after the
+drain, and on the connection that requests the reboot.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from rollout.model.progress import Phase
 
 
 class RestagedError(StepError):
-    """The host has staged another version than the one that its node was approved for."""
+    """The host has staged another version than the approved one."""
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
@@ -53,9 +52,9 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the version that is staged now, and mark the Node with it.
+    """Run gates.command for the newly staged version, and mark the Node with it.
 
-    `WithheldError` if the command refuses it.
+    `WithheldError` if it is refused.
     """
     before = context.planned.staged_version
     now = detection.version

@@ -52,7 +52,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
 
-# Runs in the phase of its progress. The phase of the progress that it returns is run next.
+# Runs in the phase of its progress; returns the next one.
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
@@ -61,7 +61,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run one node to its end, and return failures; `steps` has all phases but done and failed."""
+    """Run one node to its end; return failures. `steps` has all phases but done and failed."""
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -75,7 +75,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # RefusedError is also a RolloutError, which would end the node instead of trying it again.
+        # As a RolloutError, a RefusedError would end the node instead of trying it again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -127,11 +127,6 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    """The staged version is the one that the node was last approved for.
-
-    Until the reboot is requested, `check_may_act` also raises an error on a stop that returns
-    nodes.
-    """
     return with_check_of_phase(_at_approved_version(context, progress), progress.phase)
 
 
@@ -145,7 +140,7 @@ def _new_version(context: NodeContext, progress: Progress) -> str:
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Observe the node once more, because much may have changed since the plan, and cordon it."""
+    """Observe the node again, because much may have changed since the plan, and cordon it."""
     context.check_may_act()
     _check_not_own(context, Outcome.SKIPPED)
     try:
@@ -178,7 +173,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
 
 
 def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
-    """Raise `NodeFailure` if this process runs on the node: a drain would end it."""
+    """`NodeFailure` if this process runs on the node: a drain would end it."""
     if context.own is not None:
         raise NodeFailure(outcome, finding=context.own.finding)
 
@@ -201,8 +196,7 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
     """Return the progress with the version that is staged now, unless it is the same.
 
-    `WithheldError` if the node may not be rebooted into it. A host that does not respond now is
-    asked again right before its reboot.
+    `WithheldError` if the node may not boot it. A silent host is asked again before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
@@ -219,7 +213,7 @@ def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> 
 
 
 def _with_restaging(progress: Progress) -> Progress:
-    """Count that the host has staged another version; `WithheldError` after too many."""
+    """Count another staged version; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     # The drain's figures were reported before.
@@ -270,10 +264,7 @@ def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
 
 
 def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait as the settings ask. A stop returns the node at once, whatever `waves.stop` is.
-
-    A process that takes the node up waits anew.
-    """
+    """Wait as the settings ask. A stop returns the node at once, whatever `waves.stop` is."""
     context.step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
@@ -284,7 +275,7 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
 
 
 def drain_node(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Drain the node as `drain` does; `WithheldError` if pods have not completed in time."""
+    """`WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -303,7 +294,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     run_playbook(context)
     current = _look_at_staged(context, host, progress)
     if current != progress:
-        # The playbook and the other steps before a reboot run again, with the new version.
+        # The playbook and other steps run again with the new version.
         return current
     try:
         last_look(context)
@@ -366,7 +357,7 @@ def after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
-    """Return the node once its own pods are ready, and count reboots that have changed nothing."""
+    """Return the node to service once its own pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     before = return_node(context, Outcome.SUCCEEDED, version)

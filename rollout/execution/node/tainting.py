@@ -1,7 +1,6 @@
-"""Sets the soft taint on nodes that wait for their reboot, and removes it, on many nodes at once.
+"""Sets and removes the soft taint on waiting nodes, which spares pods a second move.
 
-It spares pods a second move. Every write names the version of the Node that it was decided on,
-because taints are written as a whole.
+Taints are written as a whole, so every write names the Node's version.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,9 +24,9 @@ from rollout.model.soft_taint import (
 from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
 
-# So a thousand nodes take a second or two, without straining the API server's flow control.
+# A thousand nodes take a second or two, without straining the API server.
 _AT_ONCE = 8
-# How long to wait for the API server. Steps that depend on it wait longer.
+# Seconds to wait for the API server.
 _SECONDS = 60.0
 _NAMED = 5
 TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
@@ -49,7 +48,7 @@ class Tainting:
     ) -> Iterator[set[str]]:
         """Taint the waiting nodes; at the end remove the taint from these and the `others`.
 
-        Nodes that are added to the set that it yields keep the taint.
+        Nodes added to the yielded set keep the taint.
         """
         kept: set[str] = set()
         if len(waiting) > 1:
@@ -64,7 +63,7 @@ class Tainting:
             self.clear({*waiting, *others} - kept)
 
     def defer(self, name: str, by: str, *, taint: bool) -> None:
-        """Mark this node for a later run by another process; a failure is only reported."""
+        """Mark this node for a later run by another process. A failure is only reported."""
         at = timestamp(self.report.now)
         failed = self._write((name,), lambda node: deferral_patch(node, by, at, taint=taint))
         if failed:
@@ -79,7 +78,7 @@ class Tainting:
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Remove the taint and the mark for a later run, from all nodes by default.
 
-        Returns why each node that keeps them does so.
+        Returns why nodes keep them.
         """
         failed = self._write(names, undo_deferral_patch)
         if failed:

@@ -1,10 +1,9 @@
 """The transition table of a node's run.
 
-Every move of a node is an edge in `TABLE`. A move that is not in the table is a defect and raises.
 A phase is written on the Node before the act that it names, so that a crash at any point leaves
 enough to continue:
 
-    pending    not cordoned by rollout: at most marked, because it is about to be cordoned
+    pending    at most marked, because it is about to be cordoned
     cordoned   unschedulable, by rollout or before it
     draining   its pods are being evicted
     drained    every pod that had to leave is gone
@@ -17,13 +16,10 @@ enough to continue:
 Three rules are visible in the table:
 
 1. Only `proven` leads to done, and only after `booted` and `ready`.
-2. Only a drained node's reboot is requested. The other way to rebooting is `taken-up-rebooting`:
-   the host has rebooted by itself, or a failed one does not respond.
-3. A node that is not proven is either `returned` (rollout removes its cordon and its marks) or has
-   `failed`. Until its reboot is requested, it can always be returned.
-
-A process that takes a node up knows which act was about to begin, not whether it happened. So the
-node continues at a phase from which everything is proven again.
+2. Only drained nodes are rebooted. `taken-up-rebooting` is for a host that has rebooted by itself,
+   or a failed one that does not respond.
+3. A node that is not proven is `returned` (without cordon and marks) or has `failed`. Until its
+   reboot is requested, it can always be returned.
 """
 
 from collections.abc import Mapping
@@ -86,16 +82,15 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
 }
 
-# Until its reboot is requested, a node can be returned as it was.
+# Can be returned as they were.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
-# From here on it may be in another boot, and has to be proven.
+# May be in another boot, and have to be proven.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
-# A node is taken up by one of these.
 TAKEN_UP = frozenset({Edge.TAKEN_UP, Edge.TAKEN_UP_UNCORDONED, Edge.TAKEN_UP_REBOOTING})
 
 
 def follow(phase: Phase, edge: Edge) -> Phase:
-    """Return the phase that this edge leads to; an edge that does not start here is a defect."""
+    """Return the phase that this edge leads to; a move that is not in the table is a defect."""
     if edge not in TABLE[phase]:
         raise AssertionError(f"no edge {edge} starts at the phase {phase}")
     return TABLE[phase][edge]

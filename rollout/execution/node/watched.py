@@ -18,7 +18,7 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 class WatchedNode:
     """The Node as a watch shows it. Reading it never waits for the API server.
 
-    `uid` is the UID of the planned Node, empty if unknown. `seen` is the planned Node as last seen.
+    `uid` is the planned Node's, empty if unknown. `seen` is that Node as last seen.
     """
 
     view: LiveView[Node]
@@ -41,11 +41,11 @@ class WatchedNode:
 
     @property
     def boot_id(self) -> str:
-        """Return the boot that the kubelet has reported, or an empty text."""
+        """The boot that the kubelet has reported, or empty."""
         return next((node.boot_id for node in self._nodes()), "")
 
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
-        """Wait until the deadline, or until the kubelet has reported another boot than this."""
+        """Wait until the kubelet has reported another boot than this, or for the deadline."""
         while not deadline.expired:
             self.view.changed.clear()
             if self.boot_id != boot_id:
