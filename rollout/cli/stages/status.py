@@ -237,7 +237,8 @@ def why_closed(policy: Policy) -> str:
 def _warn_beside(
     statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp
 ) -> None:
-    unknown = [row for row in statuses if row not in rows and not row.judged]
+    shown = {row.node for row in rows}
+    unknown = [row for row in statuses if row.node not in shown and not row.judged]
     if unknown:
         say(
             f"warning: of {counted(len(unknown), 'node')} it is not known whether a reboot is"
