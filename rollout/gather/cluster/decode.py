@@ -11,6 +11,7 @@ from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.demands import (
     amounts,
+    demand_key,
     label_selector,
     node_terms,
     pod_requests,
@@ -28,6 +29,7 @@ from rollout.model.cluster import (
     Pod,
     PodPhase,
     ReadyState,
+    Resources,
     VolumeAttachment,
 )
 from rollout.model.deployment import Deployment, DeploymentProgress
@@ -49,7 +51,6 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 T = TypeVar("T")
 W = TypeVar("W")
-H = TypeVar("H", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,6 @@ class Shared:
 
     values: dict[Hashable, Any] = field(default_factory=dict)
 
-    def one(self, value: H) -> H:
-        return self._once((type(value), value), lambda: value)
-
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
         key = tuple(labels.items())
         return self._once(key, lambda: {intern(name): intern(value) for name, value in key})
@@ -68,6 +66,13 @@ class Shared:
     def placement(self, spec: wire.PodSpec) -> Placement:
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
         return self._once(key, lambda: read_placement(*key))
+
+    def owner(self, references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
+        controller = _controller_among(references)
+        return None if controller is None else self._once(controller, lambda: _owner(controller))
+
+    def requests(self, spec: wire.PodSpec) -> Resources:
+        return self._once(demand_key(spec), lambda: pod_requests(spec))
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self.values:
@@ -152,7 +157,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     readiness = conditions.get("Ready", _NO_CONDITION)
     ready = readiness.status == ReadyState.TRUE
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
-    owner = shared.one(controller_of(meta.owner_references))
+    owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
     # These pods are bound to their node, and their affinity names it.
     stays = mirror or (owner is not None and owner.kind == "DaemonSet")
@@ -168,7 +173,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         owner=owner,
         mirror=mirror,
         has_empty_dir=any(volume.empty_dir is not None for volume in spec.volumes),
-        requests=shared.one(pod_requests(spec)),
+        requests=shared.requests(spec),
         deleted_at=meta.deletion_timestamp,
         grace_period=spec.termination_grace_period_seconds,
         deletion_grace=meta.deletion_grace_period_seconds,
@@ -196,10 +201,18 @@ def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | No
 
 
 def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
-    controller = next((reference for reference in references if reference.controller), None)
-    if controller is None:
-        return None
-    return OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid)
+    controller = _controller_among(references)
+    return None if controller is None else _owner(controller)
+
+
+def _controller_among(
+    references: Iterable[wire.OwnerReference],
+) -> wire.OwnerReference | None:
+    return next((reference for reference in references if reference.controller), None)
+
+
+def _owner(reference: wire.OwnerReference) -> OwnerRef:
+    return OwnerRef(reference.api_version, reference.kind, reference.name, reference.uid)
 
 
 def budget(read: wire.WireBudget) -> Budget:

@@ -1,7 +1,7 @@
 """Decodes what a pod or a volume requires of a node: placement and resources."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from operator import add
@@ -179,6 +179,16 @@ def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
         if amount:
             others.append((name, amount))
     return tuple(sorted(others))
+
+
+def demand_key(spec: wire.PodSpec) -> Hashable:
+    """Return all that `pod_requests` depends on."""
+    containers = [
+        (item.restart_policy, bytes(item.ports), *item.resources.requests.items())
+        for item in (*spec.init_containers, *spec.containers)
+    ]
+    whole_pod = (*spec.overhead.items(), None, *spec.resources.requests.items())
+    return (len(spec.init_containers), whole_pod, *containers)
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
