@@ -1,8 +1,7 @@
-"""Checks around a node's reboot: those of other tools, as with FLUO, and the operator's playbooks.
+"""Checks around a node's reboot: those of other tools, as with FLUO, and playbooks.
 
-A label on the Node requests checks, and annotations answer. The label and the removal of old
-answers are one write, so that no old answer counts. An annotation names the label for the process
-that removes it.
+A label on the Node requests checks, and annotations answer. An annotation names the label for a
+process that continues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +26,7 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks called `name`, and wait until these annotations are true.
-
-    `NodeFailure` if they are not in time.
-    """
+    """Request the checks called `name`, and wait until these annotations are true."""
     if not annotations:
         return
     hooks = task.policy.gates.hooks
@@ -59,7 +55,7 @@ def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
 
 
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Set the label and remove old answers; `NodeFailure` if another tool has set the label."""
+    """Set the label and, in the same write, remove old answers."""
 
     def change(node: Node) -> Patch:
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
@@ -79,7 +75,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook, before the reboot if there is no `boot`; `NodeFailure` if it fails."""
+    """Run the playbook; without a `boot`, the one before the reboot."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return

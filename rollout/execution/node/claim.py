@@ -1,11 +1,8 @@
 """Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
 
-The mark is written before the other Nodes are read, so of two rollouts that do not know each other,
-at least the later one sees both marks. If the limit is full, the marked node later by name gives
-way, and the other waits for that: never do both rollouts continue or both give up.
-
-A node that an earlier process has started is continued. Its mark names the act that was about to
-begin, its boot ID tells whether the host has rebooted. All the rest is proven again.
+The mark precedes the reading of other Nodes, so of two rollouts that do not know each other, at
+least the later one sees both marks. If the limit is full, the marked node later by name gives way,
+and the other waits for that: never do both rollouts continue or both give up.
 """
 
 from collections.abc import Mapping
@@ -39,7 +36,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-# Seconds in which other rollouts may withdraw from nodes that they have only marked.
+# Other rollouts may withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
@@ -50,12 +47,10 @@ def claim(
 ) -> None:
     """Mark the node, admit it, then annotate and cordon it in one write.
 
-    `detected`: the mark of what requires the reboot.
-
-    `RefusedError` if the node is to be tried again, else `NotStartedError` if it is skipped: no
-    mark is left. After other errors a mark may be left.
+    `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
+    After other errors a mark may be left. `detected`: the mark of what requires the reboot.
     """
-    # Do not mark a node that a gate holds; `_read_when_admitted` checks the gates again.
+    # Do not mark a node that a gate holds; the gates are checked again below.
     _check_gates(context)
     ready = ready_of(context.pods())
     before = _mark(context)
@@ -129,7 +124,7 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 
 def _unmark(task: NodeTask, before: Node) -> None:
-    """Restore the earlier annotations, which may be an earlier process's."""
+    """Restore the earlier annotations."""
     annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
@@ -149,10 +144,7 @@ def _check_gates(context: NodeContext) -> None:
 def _read_when_admitted(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Return the Node once it may be cordoned.
-
-    `RefusedError` if it may not be now, `NotStartedError` if it is skipped.
-    """
+    """Wait until the node may be cordoned; return its Node. Raises as `claim`."""
     name = context.name
     while True:
         _check_gates(context)
@@ -183,7 +175,7 @@ def _read_when_admitted(
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
     """Return the host's facts; `NotStartedError` if a new plan would leave the node out.
 
-    The claim checks cordons. Only a node planned without an update may reboot without one.
+    Only a node that was planned without an update may be rebooted without one.
     """
     may_be_idle = context.policy.reboot_idle and not context.planned.staged
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
@@ -196,7 +188,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout may undo the cordon: it set it, in any run, or nobody has."""
+    """Whether rollout set the cordon, in any run, or nobody did."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
@@ -217,10 +209,7 @@ def _check_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_cordon(before: Node, node: Node) -> None:
-    """`NotStartedError` if another cordoned the Node since this rollout's mark.
-
-    After our own cordon, the Node has the next phase.
-    """
+    """`NotStartedError` if another cordoned the Node since this rollout's mark."""
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 
@@ -234,7 +223,7 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
-    `NodeFailure` if someone else has finished the node or changed its marks.
+    The mark names the act that was about to begin; the boot ID tells whether the host has rebooted.
     """
     context.check_may_act()
     node = context.node()
@@ -270,7 +259,6 @@ def take_up(context: NodeContext) -> Progress:
 
 
 def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Return how to take up a node whose reboot was not requested, or that has failed."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
     if has_rebooted or (boot is None and phase is Phase.FAILED):

@@ -1,8 +1,7 @@
 """Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
 
 They are for other programs, so a failed write is only reported. A condition that someone else has
-set to True stays. The API cannot merge conditions: each write replaces all, for one version of the
-Node.
+set to True stays. The API cannot merge conditions, so each write replaces all.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,7 +26,6 @@ from rollout.model.text import listed
 from rollout.model.timestamps import whole_second
 from rollout.ports import ClusterApi
 
-# In other phases, a node keeps its conditions.
 _OF_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
     Phase.CORDONED: (Lifecycle.DRAIN_IN_PROGRESS,),
     Phase.DRAINING: (Lifecycle.DRAIN_IN_PROGRESS,),
@@ -51,9 +49,9 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Sets and removes the conditions of the rollout `run`. Used by the threads of its nodes.
+    """The conditions of the rollout `run`. Used by the threads of its nodes.
 
-    Unless `is_on`, it only removes what an earlier process has left.
+    Unless `is_on`, they are only removed.
     """
 
     cluster: PatientApi
@@ -72,10 +70,7 @@ class NodeConditions:
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
-        """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions.
-
-        An earlier process's conditions are removed first, except from nodes `in_flight`.
-        """
+        """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions."""
         self._begin(waiting, in_flight)
         try:
             yield
@@ -137,7 +132,7 @@ class NodeConditions:
             return [name for name, is_done in zip(changes, written, strict=True) if not is_done]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Give the node exactly these conditions; return whether that worked."""
+        """Return whether the node has exactly these conditions now."""
         try:
             for _ in range(_MOST_CONFLICTS):
                 try:

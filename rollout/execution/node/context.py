@@ -50,7 +50,7 @@ class NodePlaybooks(Protocol):
 
 
 class Rescue(Protocol):
-    """Runs reboot.rescue for a host that has not come back, within its own timeout."""
+    """Runs reboot.rescue, within its own timeout."""
 
     def __call__(
         self, environment: Mapping[str, str], *, stopped: Callable[[], bool]
@@ -62,13 +62,14 @@ class NodeEngine(Protocol):
 
     Who may stop a node, in this order:
 
-    PolicyGates.ask: before the start; the node waits, or is given up.
-    objection_to_version: another version is staged; the node is skipped, or returned after its
-        cordon.
-    run_node_command: before the first mark; the node is skipped.
-    why_refused, away_limit_of, busy_controller: right before the cordon; the node is tried again.
-    is_window_closed: after configured waits; the node is returned.
-    check_may_act: before each write; the lock is lost.
+        PolicyGates.ask        before the start: it waits, or is given up
+        run_node_command       before the first mark: it is skipped
+        why_refused            right before the cordon: it is tried again
+        away_limit_of          the same
+        busy_controller        the same
+        objection_to_version   another version is staged: it is skipped or returned
+        is_window_closed       after configured waits: it is returned
+        check_may_act          before each write: the lock is lost
     """
 
     @property
@@ -101,7 +102,7 @@ class NodeEngine(Protocol):
         ...
 
     def show_phase(self, name: str, phase: Phase) -> None:
-        """Set the conditions of the phase that a node has entered, if the settings ask for it."""
+        """Set the node's conditions, if the settings ask for it."""
         ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
@@ -134,7 +135,6 @@ class NodeContext(NodeTask):
     """One node's run: its rollout, its host, and what is known of its Node.
 
     `is_taken_up`: an earlier process has started it. `own` is set if this process runs on it.
-    `watched` is None before its cordon.
     """
 
     engine: NodeEngine
@@ -149,8 +149,6 @@ class Progress:
     """The phase of a node, and what its run has learned so far.
 
     staged_version: the one last approved.
-    boot: the boot after the reboot.
-    marked: rollout's marks are on the Node.
     in_doubt: an earlier process may have requested the reboot.
     drains: how often new pods led back to draining.
     targets: what each source must show after the reboot.
@@ -195,11 +193,7 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return the context whose `check_may_act` suits a step in this phase.
-
-    Before the reboot it also raises `GivenUpError` for a stop that returns nodes, and
-    `NodeRemovedError`.
-    """
+    """Before the reboot, make `check_may_act` also raise if the node is to be returned."""
     if phase not in BEFORE_REBOOT:
         return context
 

@@ -1,4 +1,4 @@
-"""Ends the run of a node without success: what the error means, what is left on the Node."""
+"""Ends the run of a node without success."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, NodeDiagnosis, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
 
-# Seconds to diagnose a failed node while the API server is unavailable.
+# For a failed node, while the API server is unavailable.
 _LOOK_SECONDS = 10.0
 _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
 
@@ -90,10 +90,7 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 
 
 def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted, which alone is no failure.
-
-    An unproven reboot is a failure if the same machine registers its Node again.
-    """
+    """Return what an error means if the Node was deleted, which alone is no failure."""
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
@@ -128,7 +125,6 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
-    # Raises if the table has no such move.
     follow(progress.phase, edge)
     version = _known_version(context, progress, outcome)
     try:

@@ -28,8 +28,6 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
-    """A step that failed with an outcome of its own."""
-
     def __init__(
         self,
         outcome: Outcome,
@@ -68,7 +66,7 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """Not admitted right before its cordon, and tried again. Nothing is left on the node.
+    """Not admitted right before its cordon, and tried again.
 
     Handle it before `NotStartedError`, which skips the node for good.
     """
@@ -121,9 +119,9 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
 def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool
 ) -> bool:
-    """Whether a failure says nothing against the staged update.
+    """Whether a failure says nothing against the staged update, which `version` may be.
 
-    The host runs `version` now; `is_refused`: keys or credentials keep rollout out.
+    `is_refused`: keys or credentials keep rollout out.
     """
     runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
     return runs_update or is_refused

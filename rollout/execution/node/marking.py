@@ -42,8 +42,7 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# A conflicting write is repeated at least so often, and for so many seconds: a burst of writes by
-# controllers is over sooner.
+# How often, and for how many seconds, a conflicting write is repeated at least.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These sources name the version or deployment that the reboot must bring.
@@ -54,11 +53,11 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """This run's marks, without which nothing may be undone, are not on the Node."""
+    """Without this run's marks on the Node, nothing may be undone there."""
 
 
 class NodeLoss(StrEnum):
-    """What happened to the planned Node. A deleted one needs no reboot, a new one still does."""
+    """A deleted Node needs no reboot, a new one still does."""
 
     DELETED = "deleted"
     RECREATED = "deleted and created again"
@@ -73,7 +72,6 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Mark the Node with what is staged now, for the proof and for a resume."""
     annotations = {
         marks.STAGED_VERSION: detection.version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
@@ -189,8 +187,8 @@ def _result(
 def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
     """Return how many requested reboots in a row have brought no other version.
 
-    0 if the proof was a version or deployment, or nothing had requested the reboot. `node` is as
-    before its return.
+    0 if the proof was a version, or nothing had requested the reboot. `node` is as before its
+    return.
     """
     if is_returned_by(node, task.rollout):
         return ineffective_reboots(node)

@@ -1,7 +1,7 @@
 """Proves a reboot in three parts, each of which is waited for.
 
-1. The kubelet of the new boot is Ready. No NotReady is awaited: a fast reboot may not show one.
-2. What required the reboot no longer does. If this fails, the node works as before.
+1. The kubelet of the new boot is Ready. A fast reboot may never show a NotReady.
+2. What required the reboot no longer requires it. If this fails, the node works as before.
 3. Static and DaemonSet pods that were ready before are ready again. The API may still show the old
    state, so their Ready must have a new time.
 """
@@ -63,10 +63,7 @@ class MissingProof:
 
 
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Return once each source that required the reboot shows that it worked.
-
-    `NodeFailure` if one does not in time.
-    """
+    """Return once each source that required the reboot shows that it worked."""
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
@@ -153,7 +150,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def _short(system: str) -> str:
-    """Return the start of a checksum, or the whole name of a partition."""
+    """Return a checksum's start, or a partition's whole name."""
     return system if system.startswith("/") else short_checksum(system)
 
 
@@ -164,8 +161,8 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node only when it starts. Before that, a deleted Node may
-            # reappear.
+            # A kubelet registers its Node only when it starts, so a deleted one may reappear
+            # before.
             if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             if any(node.boot_id == boot.boot_id for node in nodes):
@@ -210,8 +207,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Return once the node's own pods that were ready before are ready again.
 
-    This precedes the uncordon, so that no pod lands on a node without its network. `NodeFailure` if
-    some are not in time.
+    This precedes the uncordon, so that no pod lands on a node without its network.
     """
     before = ready_before(task.node())
     if not before:

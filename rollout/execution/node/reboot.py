@@ -1,7 +1,6 @@
 """Requests a reboot, and waits until the machine has another boot ID.
 
-A node must be cordoned and marked, without pods that had to leave. All that can change is checked
-on the open connection to the host, and the command follows at once.
+All that can change is checked on the open connection to the host, right before the command.
 """
 
 from collections.abc import Mapping
@@ -59,7 +58,7 @@ _DOWN_PAUSE = 0.2
 _REQUEST_SECONDS = 90.0
 _CHECK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
-# A host that was asked to reboot is down by then, unless shutdowns are delayed beyond all defaults.
+# Longer than any default delay of a shutdown.
 _SHUTDOWN_SECONDS = 120.0
 
 
@@ -76,7 +75,7 @@ class _Request(Enum):
 
 
 class RefilledError(DrainError):
-    """Pods that have to leave are on the node again, which can be drained once more."""
+    """Pods that have to leave are on the node again."""
 
 
 def last_look(task: NodeTask) -> None:
@@ -118,7 +117,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes. One that stays attached is reported, and the reboot goes on."""
+    """Wait for volumes, but not forever: one that stays attached is only reported."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -187,10 +186,7 @@ def _may_be_accepted(result: CommandResult) -> bool:
 def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine and boot; None if that boot is over.
-
-    The last checks come once the connection is open, because that can take long.
-    """
+    """Send the reboot command to the planned machine and boot; None if that boot is over."""
     started = context.cluster.deadline(_REQUEST_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
@@ -251,10 +247,7 @@ def await_boot(
     """Wait until the host answers with another boot ID, and return the facts of that boot.
 
     `in_doubt`: an earlier process may have requested the reboot, so it is requested if the host
-    still answers in the planned boot.
-
-    `NodeFailure` if the host does not reboot in time or its machine is gone. Requests raise as
-    `ask_for_reboot`.
+    still answers in the planned boot. `NodeFailure` if the host does not reboot in time.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
@@ -316,8 +309,8 @@ class _Doubt:
     def request_reboot(self) -> str | None:
         """Request the reboot; return why it is forbidden, else None.
 
-        The doubt remains if the host does not respond, or refuses because it is going down. Only
-        `RefilledError` is raised at once: a drain does no harm to a host that was asked.
+        The doubt remains if the host does not respond, or refuses because it is going down. A drain
+        does no harm to a host that was asked, so `RefilledError` is raised at once.
         """
         try:
             result = _request_reboot(self.context, self.host, self.targets)
@@ -326,7 +319,7 @@ class _Doubt:
         except WithheldError as error:
             return self._why_forbidden(error)
         except NodeFailure as error:
-            # The host may have been asked before, so it may be on its way down.
+            # It may have been asked before, and be on its way down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
             raise

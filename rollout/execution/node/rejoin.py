@@ -1,8 +1,7 @@
 """Continues the run of a node whose Node is deleted during the reboot and registered again.
 
-Some cloud controllers delete the Node of a machine that is down. Its kubelet then registers a new
-one, without cordon and marks. If host and Node do not come back in time, the machine was removed,
-which is no failure.
+Some cloud controllers delete the Node of a machine that is down. If host and Node do not come back
+in time, the machine was removed, which is no failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,8 +40,6 @@ DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did no
 
 @dataclass(slots=True)
 class Absence:
-    """Watches for how long the Node of a rebooting host has been gone."""
-
     context: NodeContext
     patience: Deadline | None = None
 
@@ -61,10 +58,7 @@ class Absence:
 
 
 def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
-    """Run `act`, which writes on the Node. If the Node was deleted, await a new one and repeat.
-
-    `phase`: the new Node's mark.
-    """
+    """Run `act`, which writes on the Node. If the Node was deleted, await a new one and repeat."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):

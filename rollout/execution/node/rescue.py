@@ -1,8 +1,8 @@
 """Waits for a rebooted host, and runs reboot.rescue once if the host does not come back.
 
-The command may cut the power, so the node must be drained and cordoned, and silent over SSH and
-through its kubelet: a broken jump host alone must not power-cycle hosts. The Node is marked first,
-so that no other process runs it again for this reboot.
+The command may cut the power, so the host must be silent over SSH and through its kubelet: a broken
+jump host alone must not power-cycle hosts. The Node is marked first, so that no other process runs
+it again for this reboot.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from rollout.wording import rescue_text
 
 
 class _NotRescuedError(StepError):
-    """The command must not run for this host. The message says why."""
+    """The command must not run for this host."""
 
 
 def await_boot_or_rescue(

@@ -1,7 +1,7 @@
 """A rollback's target must not change, and a failed rollback is undone.
 
-The command that reboots the host also chooses its other system, so a host that has not booted it is
-told to boot what it runs.
+The reboot's command also chooses the other system, so a host that has not booted it is told to boot
+what it runs.
 """
 
 from collections.abc import Iterator
@@ -38,8 +38,7 @@ def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | Non
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
     """`NodeFailure` if the host does not run the version that the rollback was to boot.
 
-    An image or a deployment may have another version than its os-release: there, any version but
-    the earlier one will do.
+    Images and deployments may have another version than their os-release: any new one will do.
     """
     is_partition = target.startswith("/")
     if boot.version == version or not (is_partition or boot.version == planned.running_version):

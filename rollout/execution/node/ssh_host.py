@@ -63,7 +63,7 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host that is reached over SSH, and its planned node. `probe_timeout` is in seconds."""
+    """A host over SSH, and its planned node. `probe_timeout` is in seconds."""
 
     host: Host
     planned: PlannedNode
@@ -89,7 +89,7 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class RolloutHosts:
-    """The hosts by Node name, and how to reach and reboot them. `probe_timeout` is in seconds."""
+    """The hosts by Node name, and how to reach and reboot them."""
 
     by_node: Mapping[str, Host]
     shell: HostExecutor

@@ -1,7 +1,6 @@
 """What a host has staged now, and whether its node may be booted into it.
 
-A host may stage another version at any moment, so it is compared before the cordon, after the
-drain, and on the connection that requests the reboot.
+A host may stage another version at any moment, even while its reboot is requested.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from rollout.model.progress import Phase
 
 
 class RestagedError(StepError):
-    """The host has staged another version than the approved one."""
+    """Another version is staged than the approved one."""
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
@@ -52,10 +51,7 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the newly staged version, and mark the Node with it.
-
-    `WithheldError` if it is refused.
-    """
+    """Run gates.command for the newly staged version, and mark the Node with it."""
     before = context.planned.staged_version
     now = detection.version
     changed = changed_target(context, now)

@@ -1,4 +1,4 @@
-"""One node's run, with a step for each phase, from the check before its cordon to its return."""
+"""One node's run, with a step for each phase."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -196,7 +196,7 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
     """Return the progress with the version that is staged now, unless it is the same.
 
-    `WithheldError` if the node may not boot it. A silent host is asked again before its reboot.
+    A silent host is asked again before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
@@ -213,7 +213,6 @@ def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> 
 
 
 def _with_restaging(progress: Progress) -> Progress:
-    """Count another staged version; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     # The drain's figures were reported before.
@@ -241,7 +240,6 @@ def start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _mark_draining(context: NodeContext) -> None:
-    """Write the phase; `DrainError` if someone else has uncordoned the node."""
     before = mark_phase(context, Phase.DRAINING)
     if not before.unschedulable:
         raise DrainError(
@@ -250,7 +248,6 @@ def _mark_draining(context: NodeContext) -> None:
 
 
 def delay_reboot(context: NodeContext) -> None:
-    """Wait for reboot.delay; `NodeFailure` if the rollout stops or a window closes meanwhile."""
     delay = context.policy.courtesy.reboot_delay
     if delay:
         detail = f"waiting {delay} before its reboot (reboot.delay)"
@@ -322,7 +319,6 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Return to draining; `refilled` is raised again after too many drains."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.step(Phase.DRAINING, f"draining again: {refilled.message}")

@@ -35,7 +35,7 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 @dataclass(frozen=True, slots=True)
 class Tainting:
-    """Sets and removes the soft taint. After a request to `stop`, no further node gets it."""
+    """The soft taint of waiting nodes. After a request to `stop`, no further node gets it."""
 
     cluster: PatientApi
     check_may_act: Guard

@@ -1,7 +1,6 @@
 """The transition table of a node's run.
 
-A phase is written on the Node before the act that it names, so that a crash at any point leaves
-enough to continue:
+A phase is written on the Node before the act that it names, so a crash leaves enough to continue:
 
     pending    at most marked, because it is about to be cordoned
     cordoned   unschedulable, by rollout or before it
@@ -13,13 +12,10 @@ enough to continue:
     done       proven, and back in service
     failed     it stays cordoned; its last result says why
 
-Three rules are visible in the table:
-
 1. Only `proven` leads to done, and only after `booted` and `ready`.
-2. Only drained nodes are rebooted. `taken-up-rebooting` is for a host that has rebooted by itself,
-   or a failed one that does not respond.
-3. A node that is not proven is `returned` (without cordon and marks) or has `failed`. Until its
-   reboot is requested, it can always be returned.
+2. Only drained nodes are rebooted. `taken-up-rebooting`: the host has rebooted by itself, or a
+   failed one does not respond.
+3. A node that is not proven is `returned` (without cordon and marks) or has `failed`.
 """
 
 from collections.abc import Mapping
