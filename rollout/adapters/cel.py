@@ -1,9 +1,7 @@
-"""Check and evaluate CEL expressions, the language of Kubernetes' own validation rules.
+"""Checks and evaluates CEL expressions, the language of Kubernetes' validation rules.
 
-https://github.com/cel-expr/cel-python wraps CEL's implementation in C++. Names and types are
-checked before anything is evaluated. An evaluation ends after 10,000 iterations over lists, but
-each of them may take long, and the library does not let other threads run meanwhile. Therefore a
-process of its own evaluates, with limits on time and memory.
+https://github.com/cel-expr/cel-python checks names and types first. An evaluation may take long
+without letting other threads run, so a process with limits on time and memory evaluates.
 """
 
 import json
@@ -30,7 +28,7 @@ _MESSAGE = re.compile(
     r"([A-Z_]+: )?(ERROR: <input>:)?(?P<cause>.*?)( \[[A-Z_]+\])?", flags=re.DOTALL
 )
 _MOST_MEMORY = 1 << 30
-# -P: modules in the current folder are ignored, because anyone may have put them there.
+# -P ignores modules in the current folder, which anyone may have put there.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.cel import work; work()")
 
 
@@ -40,14 +38,14 @@ class _Task(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """The `value` of the expression. It is None if it has no boolean value; `problem` says why."""
+    """`value` is None if the expression has no boolean value; `problem` says why."""
 
     value: bool | None = None
     problem: str = ""
 
 
 def check_expression(text: str) -> None:
-    """`UsageError` if it is not an expression, is never a boolean, or CEL is not installed."""
+    """`UsageError` if it is invalid, never a boolean, or CEL is not installed."""
     if len(text) > _LONGEST:
         raise UsageError(f"the expression is longer than {_LONGEST} characters")
     if not text.isprintable():
@@ -65,7 +63,7 @@ def check_expression(text: str) -> None:
 
 
 def evaluate(expression: str, body: bytes) -> bool:
-    """Return the value of the expression for an object in JSON; `GateError` if it has none."""
+    """Return the expression's value for an object in JSON; `GateError` if it has none."""
     try:
         answer = _evaluate_apart(expression, body)
     except subprocess.TimeoutExpired as error:
@@ -116,7 +114,7 @@ def _answer(expression: str, whole: dict[str, Any]) -> _Answer:
 
 
 def _compile(expression: str) -> Any:
-    """Return the checked expression; `ValueError` for one that is invalid."""
+    """Raises `ValueError` for an invalid expression."""
     cel = _cel()
     variables = dict.fromkeys((*_VARIABLES, _WHOLE), cel.Type.DYN)
     environment = cel.NewEnv(variables=variables)
@@ -129,7 +127,7 @@ def _compile(expression: str) -> Any:
 
 
 def _cause(message: str) -> str:
-    """Return a message of the library without its status codes, such as NOT_FOUND."""
+    """Remove status codes, such as NOT_FOUND."""
     match = _MESSAGE.fullmatch(message)
     return match["cause"] if match else message
 

@@ -1,8 +1,7 @@
-"""This machine's clocks, and the API server's clock by its answers.
+"""This machine's clocks, and the API server's clock.
 
-A time from the server is compared with the server's clock, because this machine's may be wrong.
-Every answer has a Date in whole seconds, and this machine's monotonic clock counts from there. The
-estimate is up to two seconds late but never early, so nothing seems overdue too soon.
+The Date of an answer, in whole seconds, plus monotonic time is up to two seconds late but never
+early, so nothing seems overdue too soon.
 """
 
 import threading
@@ -24,11 +23,11 @@ class SystemClock:
         self._hurried = hurried
 
     def now(self) -> datetime:
-        """Return the wall clock's time in UTC."""
+        """Return the wall time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that also count suspend: a laptop that slept has lost its Lease."""
+        """Return seconds that count suspend: a laptop that slept has lost its Lease."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
@@ -36,12 +35,12 @@ class SystemClock:
         time.sleep(seconds / self._hurried)
 
     def wait(self, event: Event, seconds: float) -> bool:
-        """Wait for an event, and return whether it happened in time."""
+        """Wait for an event; return whether it happened in time."""
         return event.wait(seconds / self._hurried)
 
 
 class ServerTime:
-    """The server's clock, by the Date of its latest answer. Safe to use from many threads."""
+    """The server's clock, by the Date of its latest answer. For many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -49,11 +48,11 @@ class ServerTime:
         self._latest: tuple[datetime, float] | None = None
 
     def reading(self) -> float:
-        """Return the time for `hear`, read when the headers of an answer have arrived."""
+        """Return the time for `hear`, read when an answer's headers arrive."""
         return self._monotonic()
 
     def hear(self, headers: Mapping[str, str], at: float) -> None:
-        """Take the Date of an answer that arrived at `at`, unless a cache has stored it."""
+        """Take the Date of an answer that arrived at `at`, unless it comes from a cache."""
         date = _date(headers.get("Date", ""))
         if date is None or headers.get("Age", "0").strip() != "0":
             return

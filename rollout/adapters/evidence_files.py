@@ -1,7 +1,6 @@
-"""Read evidence, and sign and verify it with ssh-keygen.
+"""Reads evidence, and signs and verifies it with ssh-keygen.
 
-A document DOCUMENT.json has its signature beside it, in DOCUMENT.json.sig, whether in a folder, at
-a URL or in a ConfigMap.
+The signature of DOCUMENT.json is beside it, in DOCUMENT.json.sig.
 """
 
 import subprocess
@@ -45,9 +44,9 @@ class SignedDocument:
 
 
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
-    """Return all documents of a source: a file, a folder, a URL or the ConfigMap.
+    """Return the documents of a source: a file, a folder, a URL or the ConfigMap.
 
-    One that cannot be read has a problem. `ApiUnavailableError` while the API server is away.
+    One that cannot be read has a problem. Raises `ApiUnavailableError`.
     """
     if source == CONFIGMAP:
         return tuple(_in_configmap(api, namespace))
@@ -108,14 +107,14 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why this principal of an allowed_signers file did not sign a document, or empty."""
+    """Return why this principal of an allowed_signers file did not sign; empty if it did."""
     try:
         allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
         return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
         with scratch_for("a signature"), tempfile.TemporaryDirectory(prefix="rollout-") as folder:
-            # ssh-keygen reads a copy of the file that was checked.
+            # ssh-keygen reads a copy of the checked file.
             signers_copy = Path(folder) / "signers"
             signers_copy.write_bytes(allowed)
             signature = Path(folder) / "signature"
@@ -132,7 +131,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature of this SSH key, or of an agent's key for this public key.
+    """Return the signature by this SSH key, or by the agent's for a public key.
 
     ssh-keygen asks for a passphrase on the terminal.
     """

@@ -1,8 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-A library's timeout counts between two bytes, so a server that sends single bytes could hold a
-request forever. Here the connection is cut at the deadline, during TLS, headers or body. Redirects
-are not followed, because the request may hold a secret. urllib3 logs the URL of a garbled answer.
+A library's timeout counts between two bytes, so here the connection is cut at the deadline.
+Redirects are not followed, because the request may hold a secret.
 """
 
 import re
@@ -26,9 +25,9 @@ _SHOWN = 200
 
 
 class ExchangeError(Exception):
-    """A request failed. The message says what the server does ("answers 503"), without secrets.
+    """A request failed. The message has no secrets.
 
-    `status` is 0 without an answer. `text` is the start of the answer, which may repeat a secret.
+    `status` is 0 without an answer. `text`, the start of the answer, may repeat a secret.
     """
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
@@ -39,7 +38,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for the whole exchange, and bytes of the answer; with 0 its body is not read."""
+    """Seconds for the whole exchange, and bytes of the answer; 0 reads no body."""
 
     seconds: float
     largest: int = 0
@@ -54,9 +53,9 @@ def exchange(
     method: str = "GET",
     by_proxy: bool = False,
 ) -> bytes:
-    """Return the body of a successful answer; `ExchangeError` for any other outcome.
+    """Return the body of a successful answer, else raise `ExchangeError`.
 
-    The URL's scheme must be http or https. `by_proxy` uses the proxies of the environment.
+    The URL must be http or https. `by_proxy` uses the environment's proxies.
     """
     request = urllib.request.Request(  # noqa: S310 - http or https
         url, body, dict(headers or {}), method=method
@@ -86,7 +85,7 @@ def _send(
 ) -> tuple[int, bytes]:
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        # Unless the limit ended it, the body has as many bytes as the server announced.
+        # Unless the limit ended it, the body has the announced length.
         if bounds.largest and len(body) <= bounds.largest and response.length:
             raise IncompleteRead(b"", response.length)
         return response.status, body
@@ -111,7 +110,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
     def cut(self) -> None:
-        """Shut the connection down, and wake the thread that waits for it."""
+        """Shut the connection down, which wakes its reader."""
         self._is_cut = True
         if self._socket is not None:
             with suppress(OSError):
@@ -128,7 +127,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
         return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """Connect like `socket.create_connection`; cut a connection that comes too late."""
+        """Cut a connection that comes too late."""
         connection = socket.create_connection(address, self._timeout)
         # A second descriptor, because TLS takes over the first.
         self._socket = connection.dup()
@@ -151,7 +150,7 @@ def _why(error: BaseException) -> str:
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:
-    """Return the parts of a URL as the HTTP client reads them; None for an invalid URL."""
+    """Return the parts of a URL as the HTTP client reads them; None if invalid."""
     if not _URL.fullmatch(url) or "\\" in url:
         return None
     try:

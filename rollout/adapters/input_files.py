@@ -1,9 +1,7 @@
-"""Read the files that an operator names: regular files of limited size.
+"""Reads the files that an operator names: regular files of limited size.
 
-A named pipe, a device or a socket could block an unattended pass. Exceptions are the null device
-and files that the shell opens for this process, such as `/dev/stdin` and the pipe of `<(command)`.
-
-A file that controls what rollout does must not be writable by others, see `Trust`.
+Pipes, devices and sockets could block an unattended pass. Allowed are the null device, and what the
+shell opens for this process, such as `/dev/stdin` and `<(command)`.
 """
 
 import errno
@@ -47,7 +45,7 @@ class Trust(Enum):
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
-    """Return the content; `OSError` with a `strerror` if the file is refused or too large."""
+    """Return the content; `OSError` with a `strerror` if it is refused or too large."""
     with open_input(path, trust=trust) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
@@ -67,7 +65,7 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Check a file that another program or library reads; `OSError` if it is refused."""
+    """Check a file that another program reads; `OSError` if it is refused."""
     _check_kind(path, path.stat())
     if _is_handed(path) or path.samefile(os.devnull):
         return

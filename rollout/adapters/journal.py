@@ -1,6 +1,6 @@
-"""The journal of a run: one JSON object per line, flushed to the disk before the run continues.
+"""The journal of a run: one JSON object per line, flushed before the run continues.
 
-A process that dies may leave half a line, which readers skip. The next process starts a new line.
+A process that dies may leave half a line, which readers skip.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """Appends records to a file; `OSError` if it cannot. Safe to use from many threads."""
+    """Appends records to a file; `OSError` if it cannot. For many threads."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class JournalFile:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file for `is_being_written`. Readers that ask hold it for a moment."""
+        """Lock the file for `is_being_written`, whose readers hold it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,7 @@ class JournalFile:
             self._ends_in_half_line = False
 
     def _append(self, line: bytes) -> None:
-        """Write a whole line: a disk that is nearly full accepts only a part at once."""
+        """Write a whole line: a nearly full disk accepts only a part at once."""
         while line:
             self._ends_in_half_line = True
             line = line[os.write(self._file, line) :]
@@ -80,12 +80,12 @@ class JournalFile:
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """Return the records of a file in order; lines that are no whole object are skipped."""
+    """Return a file's records in order; lines that are no whole object are skipped."""
     return (record for record in read_lines(path) if record is not None)
 
 
 def read_lines(path: Path) -> Iterator[Record | None]:
-    """Yield the records of a file in order, and None for a line that is no whole object."""
+    """Yield a file's records in order, and None for a line that is no whole object."""
     with open_input(path) as stream:
         for line in filter(bytes.strip, stream):
             try:
@@ -95,7 +95,7 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield the JSON records in the output of `kubectl logs`, after prefixes and among other text.
+    """Yield the JSON records among the output of `kubectl logs`.
 
     None stands for a record that is cut off or damaged.
     """
@@ -113,7 +113,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
 
 
 def server_of(path: Path) -> str:
-    """Return the address of the API server of a journal's run; empty if it is not known."""
+    """Return the address of the run's API server; empty if unknown."""
     with suppress(OSError):
         for record in read_journal(path):
             if record.get("type") == "run":
@@ -123,12 +123,12 @@ def server_of(path: Path) -> str:
 
 
 def is_server(address: str, other: str) -> bool:
-    """Return whether two addresses are those of one API server."""
+    """Whether both are addresses of one API server."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
 def is_being_written(path: Path) -> bool | None:
-    """Return whether a process on this machine writes the journal.
+    """Whether a process on this machine writes the journal.
 
     None if there is no such file, or its file system has no locks.
     """
@@ -159,7 +159,7 @@ def journal_of(run: str) -> Path:
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Return journals by the time of their last write, the latest first."""
+    """Sort journals by the time of their last write."""
     return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
 
 

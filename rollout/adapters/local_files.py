@@ -1,11 +1,9 @@
 """Files of this machine: who may change one, and how to write one.
 
-As in OpenSSH, a trusted file belongs to this user or root, and nobody else may write the file or
-its folder. A user's own group (umask 002) counts as the user.
-
-An output file is opened first and checked afterwards, and the path is walked folder by folder, so
-no other user can redirect the output. The rules are those of Linux's `fs.protected_symlinks`,
-`protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many containers turn off.
+As in OpenSSH, a trusted file and its folder belong to this user or root, and only they may write.
+An output's path is walked folder by folder, so that no other user can redirect it, by the rules of
+Linux's `fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst),
+which many containers turn off.
 """
 
 import errno
@@ -29,12 +27,12 @@ _OWNER_ONLY = 0o600
 _OWNERS_FOLDER = 0o700
 _NEW_MODE = 0o666
 _PROC = Path("/proc")
-# O_PATH opens a folder that may be searched but not listed. Only Linux has it.
+# O_PATH, only on Linux, opens a folder that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether the group is root's, or has the user's name and no other member."""
+    """Whether the group is root's, or has the user's name and no other member."""
     if gid == _ROOT:
         return True
     if gid != os.getegid():
@@ -48,20 +46,19 @@ def _is_own_group(gid: int) -> bool:
 
 
 def distrust(path: Path) -> str:
-    """Return why others than this user and root may control a file; empty if they cannot.
+    """Return why others than this user and root may control a file, or empty.
 
-    The file must not be a link. `OSError` if it cannot be looked at.
+    The file must not be a link. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
     return _objection(folder / path.name) or _objection(folder)
 
 
 def distrust_named(path: Path) -> str:
-    """Return how others could change a file that the operator names; empty if they cannot.
+    """Return how others could change a file that the operator names, or empty.
 
-    The operator has chosen the file, so it may belong to another user, as one that is mounted into
-    a container does. Links are followed, and each one's folder is judged: Kubernetes mounts Secrets
-    and ConfigMaps as links, in folders that all may write but which are mounted read-only.
+    Another user may own it, such as in a container. Each link's folder is judged: Kubernetes mounts
+    Secrets and ConfigMaps as links in folders that all may write but are read-only.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -77,7 +74,7 @@ def distrust_named(path: Path) -> str:
 
 
 def _access_of_others(folder: Path, entry: Path) -> str:
-    """Return how others may replace or write this entry of a folder; empty if they may not."""
+    """Return how others may replace or write this entry of a folder, or empty."""
     if _is_read_only(folder):
         return ""
     folder_state = folder.stat()
@@ -100,7 +97,7 @@ def _may_be_written(what: str, state: os.stat_result) -> str:
 
 
 def is_writable_by_others(path: Path) -> bool:
-    """Return whether others than the owner may write a file, apart from the user's own group."""
+    """Whether others than the owner and the user's own group may write a file."""
     return _is_open_to_others(path.stat())
 
 
@@ -133,9 +130,9 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """An entry of an open folder. `folder` is its descriptor, `path` the entry's name in messages.
+    """An entry of the open `folder`, a descriptor. `path` is its name in messages.
 
-    Every method raises `OSError`, and `PermissionError` for what another user has put there.
+    Methods raise `OSError`: `PermissionError` for what another user has put there.
     """
 
     folder: int
@@ -174,9 +171,9 @@ class OutputPlace:
         return descriptor
 
     def _check_open(self, descriptor: int) -> None:
-        """Check that the open file is still the one that has this name, and no other name.
+        """Check that the open file still has this name, and no other.
 
-        One check could miss a second name that is removed while the kernel opens the file.
+        One check could miss a second name that is removed during the opening.
         """
         for _ in range(_LOOKS):
             state = self.state()
@@ -184,7 +181,7 @@ class OutputPlace:
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def open_folder(self, *, make: bool) -> int:
-        """Open the folder of this name; with `make` create it first if it does not exist."""
+        """Open the folder of this name; `make` creates it first."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
@@ -195,7 +192,7 @@ class OutputPlace:
         state = self.state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # The checked link cannot be replaced: in a sticky folder nobody else may rename it.
+        # Nobody else may rename the checked link in a sticky folder.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
@@ -204,7 +201,7 @@ class OutputPlace:
 
     @property
     def _is_in_proc(self) -> bool:
-        """Whether the folder is in /proc, whose links only the kernel can follow."""
+        """Only the kernel can follow the links in /proc."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
@@ -260,7 +257,7 @@ def _replace_descriptor(old: int, new: int) -> int:
 
 
 def open_output(path: Path, flags: int) -> int:
-    """Open a file for writing; a new one and its new folders are accessible to the owner only."""
+    """Open a file for writing; new files and folders are for the owner only."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
@@ -273,19 +270,19 @@ def output_file(written: str) -> Path:
 
 
 def names_folder(written: str) -> bool:
-    """Return whether the text ends in a slash, which `Path` would drop."""
+    """Whether the text ends in a slash, which `Path` would drop."""
     return written.endswith((os.sep, os.altsep or os.sep))
 
 
 def check_folder(path: Path) -> None:
-    """Check that a folder can be made, before work that would be lost; `InputError` if not."""
+    """Check that a folder can be made, before work is lost; `InputError` if not."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is not a directory", hint="Give another directory.")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents if they do not exist; `InputError` if that fails."""
+    """Make a folder and its parents; `InputError` if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -294,7 +291,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Check that a file can be written, before work that would be lost; `InputError` if not."""
+    """Check that a file can be written, before work is lost; `InputError` if not."""
     if path is None:
         return
     if path.is_dir():
@@ -310,10 +307,10 @@ def check_target(path: Path | None) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file so that no reader ever sees half of it; `InputError` if it cannot be written.
+    """Write a file so that no reader sees half of it; `InputError` if it cannot be.
 
-    A link's target is replaced, not the link. A device or a pipe is written to. An existing file
-    keeps its mode; a new one has `mode`, or what the umask leaves.
+    A link's target is replaced; a device or a pipe is written to. An existing file keeps its mode;
+    a new one has `mode`, or the umask's.
     """
     try:
         with output_place(path) as place:
@@ -359,13 +356,13 @@ def _replace(
 
 @contextmanager
 def scratch_for(purpose: str) -> Iterator[None]:
-    """Raise `InputError` that names the purpose if `tempfile` finds no folder to write to."""
+    """Raise `InputError` that names the purpose if `tempfile` finds no writable folder."""
     try:
         yield
     except FileNotFoundError as error:
         if error.filename is not None:
             raise
-        # Without a file name it is the error of `tempfile`, which lists the folders it has tried.
+        # Only the error of `tempfile` has no file name.
         raise InputError(
             f"{purpose} needs a directory for temporary files,"
             f" and none is writable: {error.strerror}",

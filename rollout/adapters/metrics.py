@@ -1,8 +1,7 @@
-"""Serve metrics over HTTP, or push them to a Pushgateway.
+"""Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway.
 
-The server also has `/healthz` and `/readyz` for a kubelet's probes, and pages for people. Processes
-that end before they are scraped push their metrics. A push replaces the cluster's group. The time
-of the last success has a group of its own, so that a failed pass does not remove it.
+A push replaces the cluster's group. The time of the last success has its own, so that a failed pass
+does not remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 def serve(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
-    """Serve metrics and pages, and yield their URL; `InputError` if the address cannot be used."""
+    """Serve metrics and pages; yield their URL. `InputError` if the address is unusable."""
     # A scrape with ?name[]= needs the names of the metrics.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
@@ -78,7 +77,7 @@ class PushgatewayError(RolloutError):
 
 
 class Pushgateway:
-    """One Pushgateway. `url` has no user and password, which are sent as basic authentication."""
+    """One Pushgateway. `url` has no user and password."""
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
@@ -91,7 +90,7 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's group; if not `is_whole`, only the metrics that are given."""
+        """Replace the cluster's group, or only the given metrics if not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._send)
@@ -121,7 +120,7 @@ class Pushgateway:
 
 
 def check_push_url(url: str) -> Url:
-    """Return the parts of the URL; `UsageError` for an invalid one, or one with a group."""
+    """Return the URL's parts; `UsageError` if it is invalid or has a group."""
     parts = parse_url(url)
     # A path with /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"

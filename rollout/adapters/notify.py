@@ -1,9 +1,7 @@
-"""Send notifications to the URLs that the operator configured, without delaying the work.
+"""Sends notifications to the operator's URLs without delaying the work.
 
-A URL is a secret: whoever has it can write to the channel. Only its scheme is shown, and the host
-of a webhook. In the URL of another service, the host may be the token.
-
-Each destination has a daemon thread, so that one that hangs does not delay others or the exit.
+A URL is a secret: whoever has it can write to the channel. Only its scheme is shown, and a
+webhook's host; another service's host may be the token.
 """
 
 import logging
@@ -40,7 +38,7 @@ _AT_THE_END = 5.0
 
 
 class DeliveryError(Exception):
-    """A notification did not arrive. The message has no secrets. `final`: do not try again."""
+    """A notification did not arrive. The message has no secrets. `final`: do not retry."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -55,7 +53,7 @@ class Destination:
     deliver: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver a notification; `DeliveryError` if that fails.
+        """Deliver a notification, or raise `DeliveryError`.
 
         The messages of other exceptions may hold the URL.
         """
@@ -86,7 +84,7 @@ def _webhook(parts: Url) -> Callable[[Note], None]:
 def _service(url: str, name: str) -> Callable[[Note], None]:
     """Return a function that delivers with Apprise.
 
-    Apprise reports failures only in its log, which may hold secrets, so messages have no cause.
+    Apprise reports failures only in its log, which may hold secrets.
     """
     plugin = _apprise().Apprise.instantiate(url)
     if plugin is None:
@@ -124,7 +122,7 @@ def _apprise() -> ModuleType:
 
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
-    """Return the destinations of the URLs, without duplicates; `UsageError` for an invalid one."""
+    """Return the destinations of distinct URLs; `UsageError` for an invalid one."""
     distinct = dict.fromkeys(urls)
     return tuple(_destination(number, url) for number, url in enumerate(distinct, start=1))
 
@@ -149,7 +147,10 @@ def _destination(number: int, url: str) -> Destination:
 
 
 class Outbox:
-    """Sends notifications to every destination; `warn` gets one warning per destination."""
+    """Sends notifications to every destination, each in a daemon thread.
+
+    A hanging destination delays neither others nor the exit. `warn` gets one warning for each.
+    """
 
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
         self._queues = tuple(_DeliveryQueue(destination, warn) for destination in destinations)
@@ -160,7 +161,7 @@ class Outbox:
             queue.put(note)
 
     def close(self, seconds: float = _AT_THE_END) -> None:
-        """Send what is queued, for at most this long, and warn of what is lost."""
+        """Send what is queued within these seconds, and warn of what is lost."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
             queue.put(None)
@@ -169,8 +170,6 @@ class Outbox:
 
 
 class _DeliveryQueue:
-    """The notifications for one destination, and the thread that sends them."""
-
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn
@@ -187,7 +186,7 @@ class _DeliveryQueue:
         self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
-        """Wait for the thread until the deadline; after that it does not warn any more."""
+        """Wait for the thread until the deadline, after which it does not warn."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once("what was left is not sent, as it did not respond in time")

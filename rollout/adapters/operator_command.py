@@ -1,4 +1,4 @@
-"""Run a command of the operator's, without a shell; its environment says what it is about."""
+"""Runs a command of the operator's, without a shell; its environment says what it is about."""
 
 import os
 import shlex
@@ -24,7 +24,7 @@ _MOST_LINES = 5
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """Split a command into words; `UsageError` if it is empty or a quote is not closed."""
+    """Split a command into words; `UsageError` if it is empty or a quote is open."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -37,7 +37,7 @@ def split_command(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """A command and its arguments; messages call it `name`, and its timeout `limit`."""
+    """A command; messages call it `name`, and its timeout `limit`."""
 
     words: Sequence[str]
     name: str
@@ -53,9 +53,9 @@ class OperatorCommand:
     def run(
         self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run the command until it exits, is `stopped`, or has run for this many `seconds`.
+        """Run the command until it exits, is `stopped`, or has run for `seconds`.
 
-        It runs in a session of its own, so that everything it started can be killed.
+        Its own session allows killing everything that it started.
         """
         with scratch_for(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:

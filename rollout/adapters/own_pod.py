@@ -1,4 +1,4 @@
-"""The pod that this process runs in, by the downward API, the service account and the kernel."""
+"""The pod that this process runs in."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def own_pod() -> OwnPod | None:
-    """Return what is known of the pod; None outside a pod. A pod's hostname is usually its name."""
+    """Return what is known of the pod; None outside a pod."""
     if not any(os.environ.get(name) for name in _IN_POD):
         return None
     return OwnPod(

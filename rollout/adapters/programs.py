@@ -1,4 +1,4 @@
-"""Run local programs with a deadline, and kill them with everything they have started."""
+"""Runs local programs with a deadline, and kills them with all that they have started."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end, with `content` as its input.
+    """Run a program to its end, with `content` as its input and no terminal.
 
-    Its environment is ours without our secrets, unless another is given. It has no terminal.
-    Raises `OSError`, or `subprocess.TimeoutExpired` after `seconds`.
+    By default its environment is ours without our secrets. Raises `OSError`, or
+    `subprocess.TimeoutExpired` after `seconds`.
     """
     with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
         words,

@@ -1,4 +1,4 @@
-"""Read Prometheus' alerts as kured does, from the series ALERTS, without silenced ones."""
+"""Reads Prometheus' alerts as kured does, from the series ALERTS, without silenced ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -28,7 +28,7 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the alert."""
+        """The alert's name."""
         return self.metric.get("alertname", "")
 
     @property
@@ -61,8 +61,7 @@ class _SilencedAlert(msgspec.Struct, frozen=True):
 class PrometheusAlerts:
     """The firing alerts of one Prometheus that match these label matchers.
 
-    With an `alertmanager`, alerts that it has silenced are left out. `token` goes to Prometheus
-    only; see `token_for`.
+    Alerts that `alertmanager` has silenced are left out. Only Prometheus gets the `token`.
     """
 
     def __init__(
@@ -73,12 +72,11 @@ class PrometheusAlerts:
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
         self._silenced_alerts_url = ""
-        # Alertmanager knows which alerts are silenced.
         if alertmanager:
             self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
     def active(self) -> tuple[str, ...]:
-        """Return the sorted names of the alerts; `GateError` if there is no usable answer."""
+        """Return the alerts' sorted names; `GateError` if there is no usable answer."""
         firing = self._firing()
         silenced: list[frozenset[tuple[str, str]]] = []
         if firing and self._silenced_alerts_url:
@@ -119,7 +117,7 @@ class PrometheusAlerts:
 
 
 def check_url(url: str) -> str:
-    """Return the URL; `UsageError` for an invalid one, or one with a password or parameters."""
+    """Return the URL; `UsageError` if it is invalid, or has a password or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -136,16 +134,16 @@ def check_url(url: str) -> str:
 
 
 def is_same_place(url: str, other: str) -> bool:
-    """Return whether both URLs have the same scheme, host and port."""
+    """Whether both URLs have the same scheme, host and port."""
     are_urls = parse_url(url) is not None and parse_url(other) is not None
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """Return the token for a URL, without white space around it.
+    """Return the stripped token for a URL, which must be at the place of `own_url`.
 
-    A saved plan or a record may name another URL, which must not get the token. `UsageError` in
-    that case, and if no header can carry the token.
+    A saved plan or a record may name another URL, which must not get the token. `UsageError` then,
+    or if no header can carry it.
     """
     if not token.strip():
         return ""

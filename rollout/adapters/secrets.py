@@ -1,7 +1,4 @@
-"""Keep rollout's secrets out of other programs and of messages.
-
-A gate command, a ProxyCommand or a playbook may start, log or print anything.
-"""
+"""Keeps rollout's secrets out of programs that it starts, and of messages."""
 
 import base64
 import os
@@ -9,18 +6,18 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-# A shorter text is no secret, and may be part of any word.
+# A shorter text may be part of any word.
 _SHORTEST = 8
 _SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# Up to the last @, because a password may contain an @ that should be encoded.
+# Up to the last @, because a password may contain an unencoded one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# The URLs of notifications are secrets. The URL of a Pushgateway may hold a password.
+# URLs of notifications are secrets, and a Pushgateway's may hold a password.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 
 def header_value(text: str) -> str:
-    """Return a header's value without white space around it, such as a file's last line break.
+    """Return a header's value without surrounding white space, such as a file's last line.
 
     `ValueError`, without the value, if no header can carry it.
     """
@@ -31,7 +28,7 @@ def header_value(text: str) -> str:
 
 
 def basic_authorization(userinfo: str) -> str:
-    """Return the Authorization header for the user and password of a URL."""
+    """Return the Authorization header for a URL's user and password."""
     return f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
 
 
@@ -49,10 +46,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return an environment, by default that of this process, without rollout's secrets."""
+    """Return an environment, by default this process's, without rollout's secrets."""
     return {name: value for name, value in environment.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable of this name is one of rollout's secrets."""
+    """Whether a variable of this name is one of rollout's secrets."""
     return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

@@ -1,7 +1,7 @@
-"""Silence the alerts of nodes in Alertmanager while rollout works on them.
+"""Silences nodes' alerts in Alertmanager (API v2) while rollout works on them.
 
-A silence lasts a few minutes and is renewed, so that none stays after a crash. Source:
-Alertmanager's API v2, where a silence that is posted with an ID replaces the one with that ID.
+A silence lasts a few minutes and is renewed, so that none stays after a crash. Posting one with an
+ID replaces it.
 """
 
 import re
@@ -31,10 +31,10 @@ class _Accepted(msgspec.Struct, frozen=True):
 
 
 class NodeSilences:
-    """Silences the alerts of nodes by a run's events, from entering the context until leaving it.
+    """Silences the alerts of nodes by a run's events, until the context is left.
 
-    It silences alerts whose `label` is the node's name or the host's address, with or without a
-    port. If Alertmanager fails, it warns once.
+    An alert's `label` is the node's name, or the host's address with or without a port. If
+    Alertmanager fails, it warns once.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class NodeSilences:
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        # By node.
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
         self._is_failing = False
@@ -88,7 +87,7 @@ class NodeSilences:
                 return
             silence_id = self._ids.get(node, "")
             if self._is_failing and not renewing:
-                # Other nodes do not wait for Alertmanager. The next renewal tries again.
+                # Other nodes do not wait for Alertmanager; the next renewal tries again.
                 return
             try:
                 self._ids[node] = self._post(node, silence_id)
@@ -98,7 +97,7 @@ class NodeSilences:
 
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
-            # Alertmanager has lost the silence, so a new one is posted next time.
+            # Alertmanager has lost the silence, so the next post makes a new one.
             self._ids.pop(node, None)
         if not self._is_failing:
             what = "alerts of nodes that reboot are not silenced"

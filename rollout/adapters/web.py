@@ -1,6 +1,6 @@
-"""Serve HTTP to a few clients at once, and pages that only show something.
+"""Serves HTTP to a few clients at once, and pages that only show something.
 
-The server has bounds on connections and on the time of each, so that slow clients do not hold it.
+Bounds on connections and their time keep slow clients from holding the server.
 """
 
 import ipaddress
@@ -25,12 +25,11 @@ _ADDRESS = re.compile(
 )
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
-# So that one client does not keep a kubelet's probes out. A browser opens six.
+# Keeps one client from blocking a kubelet's probes. A browser opens six.
 _MOST_OF_ONE = 12
 # Of one read or write, and of a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
-# How long the end of the server may take to be noticed.
 _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
 
@@ -39,7 +38,7 @@ _NOT_REFRESHED = "refresh=off"
 class WebPage:
     """A page in HTML, with its Content-Security-Policy.
 
-    `refresh` is the number of seconds until the browser loads it again, 0 for never.
+    The browser loads it again after `refresh` seconds, never if 0.
     """
 
     html: str
@@ -51,7 +50,7 @@ class Pages(Protocol):
     """Pages by their paths."""
 
     def __call__(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return the page at a path, None if there is none. `refreshes`: it may refresh itself."""
+        """Return the page at a path, or None. `refreshes`: it may refresh itself."""
         ...
 
 
@@ -130,7 +129,7 @@ def _cut(connection: socket.socket) -> None:
 
 @contextmanager
 def serve_http(address: str, application: Application) -> Iterator[str]:
-    """Serve the application, and yield its URL; `InputError` if the address cannot be used."""
+    """Serve the application; yield its URL. `InputError` if the address is unusable."""
     host, port = parse_address(address)
     # With a dual-stack socket, :: includes all IPv4 addresses.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
@@ -156,7 +155,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
 
 
 def page_application(pages: Pages, *, address: str, others: str = "") -> Application:
-    """Return what serves pages at an address. `others` are the paths that are not pages."""
+    """Return what serves pages at an address. `others` are paths of no page."""
     is_local = _is_loopback(parse_address(address)[0])
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:

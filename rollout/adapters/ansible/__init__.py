@@ -1,1 +1,1 @@
-"""The host side carried by ansible-runner, with the playbooks."""
+"""Reaches hosts through ansible-runner."""

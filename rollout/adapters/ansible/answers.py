@@ -1,4 +1,4 @@
-"""Read hosts' answers and errors from Ansible's events. Pure."""
+"""Reads hosts' answers and errors from Ansible's events."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _TURN = "rollout_turn"
 _LONGEST = 300
 _CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
-# Messages of Ansible start with `[WARNING]: …`, `[ERROR]: …`, or `ERROR! …` before version 2.19.
+# Ansible before 2.19 writes `ERROR! …`, later versions `[ERROR]: …`.
 _MESSAGE_START = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
 _PLUGIN_FAILURE = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
@@ -65,7 +65,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """A host's answer. `turn` is the number of its command; None in a run of `probe.yml`."""
+    """`turn` is the number of the command; None in a run of `probe.yml`."""
 
     host: str
     answer: Answer
@@ -73,13 +73,13 @@ class HostAnswer:
 
 
 def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return the answer in an event of ansible-runner; None if it is about something else."""
+    """Return the answer in an event of ansible-runner, or None."""
     data = event.get("event_data") or {}
     if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
         return None
     host = data.get("host")
     result = data.get("res")
-    # A task with a loop reports each of its items, then all `results` at once.
+    # A task with a loop reports each item, then all `results` at once.
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
     turn = result.get(_TURN)
@@ -103,8 +103,8 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 
 def unreachable(host: str, message: str) -> SshError:
-    """Return why a host could not be reached, by the message of the connection plugin."""
-    # The last line counts first: a banner above it may mention timeouts and permissions itself.
+    """Return why a host could not be reached, by the connection plugin's message."""
+    # A banner above the last line may mention timeouts and permissions, too.
     last = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", last) or "no reason given"
     for text in (last, message):
@@ -133,7 +133,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
 def inventory_refusal(printed: str) -> str:
     """Return why `ansible-inventory` cannot read an inventory; empty if it does not say.
 
-    Each plugin that fails writes a warning; the first comes from the plugin for this kind of file.
+    Each plugin that fails writes a warning; the first is from the right plugin.
     """
     messages = [part for part in _MESSAGE_START.split(printed) if _MESSAGE_START.match(part)]
     for message in messages:

@@ -1,8 +1,7 @@
-"""Run commands on hosts through Ansible, with any connection that an inventory has.
+"""Runs commands on hosts through Ansible, with any connection that an inventory has.
 
-One run of `probe.yml` asks many hosts. Hosts that are being rebooted share one run of `reboot.yml`,
-which waits for a numbered file with each command. Both only carry commands and answers, with `raw`.
-Only this process writes the files, so a run ends when this process is gone.
+A run of `probe.yml` asks many hosts. Hosts that are being rebooted share a run of `reboot.yml`,
+which waits for a numbered file with each command. A run ends when this process is gone.
 """
 
 import hashlib
@@ -32,13 +31,13 @@ _MOST_ATTENDED = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_TURNS: Final = 20_000
-# Ansible starts the run, finds the command and reports its end in this time.
+# How long Ansible takes to start the run, find the command and report its end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
 
 class AnsibleExecutor:
-    """Runs commands on hosts. Safe to use from many threads. `RolloutError` without Ansible."""
+    """A `HostExecutor` through Ansible. `RolloutError` without Ansible."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
         settings.check_configuration()
@@ -49,12 +48,7 @@ class AnsibleExecutor:
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command in the run of an attended host, else in a new run, which takes a second.
 
-        Raises:
-            SshUnreachableError: no connection, or it broke, perhaps after the command had run.
-            SshTimeoutError: no response within `timeout` seconds.
-            SshAuthError: the host refuses user or key.
-            HostKeyError: the host's key is unknown, or has changed.
-            SshError: Ansible could not run the command.
+        Raises `SshError` or a subclass. After `SshUnreachableError` the command may have run.
         """
         with self._lock:
             queue = self._attended.get(host.name)
@@ -77,10 +71,7 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question`, then `command` in the same boot if `agreed` accepts the answer.
-
-        `question` must print the boot ID, as `ports.HostShell.run_if` demands.
-        """
+        """Run `question`, then `command` in the same boot if `agreed` accepts the answer."""
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
@@ -91,7 +82,7 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # Hosts without an answer: their names in `hosts`, by the name that Ansible knows.
+        # Maps Ansible's names of hosts without an answer to their names in `hosts`.
         waiting: dict[str, str] = {}
         for name, host in hosts.items():
             if has_safe_names(host):
@@ -127,7 +118,7 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Keep one run of `reboot.yml` for at most 200 hosts, which starts at the first command."""
+        """Keep one run of `reboot.yml` for at most 200 hosts. The first command starts it."""
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_ATTENDED]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
@@ -148,7 +139,7 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
-    """One host's commands in a run: their folder, the next number, and the missing answers."""
+    """One host's commands in a run, with its open answers by number."""
 
     folder: Path
     next_turn: int = 0
@@ -156,9 +147,9 @@ class _HostCommands:
 
 
 class CommandQueue:
-    """Gives commands to hosts in one run, which the first starts. Safe to use from many threads.
+    """Gives commands to hosts in one run, which the first starts. For many threads.
 
-    If the run ends early, its open commands fail, and the next command starts another run.
+    If the run ends early, open commands fail, and the next starts another run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -182,12 +173,12 @@ class CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # A command that has not started is replaced. One that has started may still complete.
+            # Replaces a command that has not started; one that has may still complete.
             _write_command(commands.folder, turn, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
-        """Tell every host that there are no more commands, and end the run."""
+        """Tell every host that no more commands come, and end the run."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -208,7 +199,7 @@ class CommandQueue:
         turns = run.folder / "turns"
         self._commands = {}
         for host in self._hosts:
-            # The playbook builds the same name. A host's own name may hold any character.
+            # The playbook builds the same name: a host's own may hold any character.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
             folder = turns / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
@@ -242,9 +233,9 @@ class CommandQueue:
 
 
 def _write_command(folder: Path, turn: int, command: str, timeout: int) -> None:
-    """Write the command of this turn for the running playbook, which polls the folder.
+    """Write a command for the playbook, which polls the folder.
 
-    The file appears in one step: the run must not read half of it.
+    The file appears in one step, so that the run never reads half of it.
     """
     partial = folder / f".{turn}"
     try:

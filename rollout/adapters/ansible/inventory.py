@@ -1,7 +1,6 @@
-"""Write inventories for Ansible, and read the user's inventory through Ansible.
+"""Writes inventories for Ansible, and reads the user's inventory through Ansible.
 
-Ansible takes every text for a template, so values from the cluster are tagged `!unsafe`. Invalid
-addresses are refused before they become arguments of ssh.
+Ansible takes texts for templates, so values from the cluster are tagged `!unsafe`.
 """
 
 import json
@@ -46,7 +45,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write a file with the hosts as one group; a user's inventory already has their addresses."""
+    """Write the hosts as one group; a user's inventory already has their addresses."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
         members[host.name] = {} if settings.inventory else _connection(host, settings)
@@ -63,14 +62,14 @@ def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
 
 
 def has_safe_names(host: Host) -> bool:
-    """Return whether name, address and user are safe as arguments of a program."""
+    """Whether name, address and user are safe as arguments of a program."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
     return all(map(_SAFE.fullmatch, words))
 
 
 def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _Unsafe(host.address)}
-    # ssh's own configuration decides what was not given.
+    # Otherwise ssh's own configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:
@@ -100,7 +99,7 @@ def read_inventory(
 ) -> Inventory:
     """Read any inventory that Ansible can read; `InventoryError` if it cannot.
 
-    `by_ansible` is whether Ansible runs the commands as well.
+    `by_ansible`: Ansible also runs the commands.
     """
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER)

@@ -1,8 +1,6 @@
-"""Run a playbook through ansible-runner, and remove everything that the run leaves behind.
+"""Runs a playbook through ansible-runner, which keeps input and events in files.
 
-ansible-runner keeps its input and its events in files, and the environment may hold secrets. So
-each run has a folder that only its owner may read. The operator's own playbooks run in the same
-way, each on one host.
+They may hold secrets, so each run has a folder for its owner only, and removes it.
 """
 
 import os
@@ -36,10 +34,9 @@ _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
-# Replaces itself by a program that ends with its parent: PARENT PROGRAM [ARGUMENTS].
-# ansible-runner makes Ansible ignore the loss of its terminal, so Ansible would survive a killed
-# rollout. Only Linux can tie a process to its parent. Elsewhere Ansible ends because it gets no
-# further commands. In a container the parent may be process 1.
+# PARENT PROGRAM [ARGUMENTS]: replaces itself by a program that ends with its parent. Ansible would
+# survive a killed rollout, because ansible-runner makes it ignore the loss of its terminal.
+# Elsewhere than on Linux it ends when no commands come. A container's parent may be process 1.
 _TIED: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -52,10 +49,9 @@ _FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreac
 
 
 class PlaybookRun:
-    """A playbook that runs on some hosts, in a thread of its own after `begin`.
+    """A playbook that runs on some hosts in its own thread after `begin`.
 
-    `listener` gets each of ansible-runner's events on that thread, and `ended` is called after the
-    last. `folder` is removed at the end of the run.
+    That thread calls `listener` with each event, and `ended` after the last. It removes `folder`.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class PlaybookRun:
         self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
 
     def begin(self, variables: Mapping[str, object]) -> None:
-        """Write the inventory and the variables, which are no templates, and start the run."""
+        """Write the inventory and the variables, which are no templates, and start."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
@@ -100,13 +96,13 @@ class PlaybookRun:
             self._thread.join(_END_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the run, and return whether it has ended."""
+        """Wait for the end of the run; return whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:
-        """The last output outside of task results, on one line, which says why a run has failed."""
+        """The last output outside of task results, which says why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
@@ -143,7 +139,7 @@ class PlaybookRun:
             self._ended()
 
     def _write_program(self) -> None:
-        """Write an `ansible-playbook` for this run, which starts the real one and ends with us."""
+        """Write an `ansible-playbook` for this run that ends with this process."""
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED)
@@ -153,13 +149,13 @@ class PlaybookRun:
         program.chmod(0o700)
 
     def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
-        """Remove ansible-runner's files about the environment as soon as Ansible runs."""
+        """Remove files about the environment as soon as Ansible runs."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     def _on_event(self, event: Mapping[str, Any]) -> bool:
-        """Pass an event on, and return False, so that ansible-runner does not keep it."""
+        """Return False, so that ansible-runner does not keep the event."""
         output = event.get("stdout", "").strip()
         if output and event.get("event") in ("verbose", "error", "warning"):
             self._output.append(output)
@@ -205,7 +201,6 @@ class AnsiblePlaybooks:
         failures = list[str]()
 
         def take_event(event: Mapping[str, Any]) -> None:
-            """Report the names of tasks, and keep failures that Ansible did not ignore."""
             data = event.get("event_data") or {}
             task = excerpt(str(data.get("task") or ""))
             if event.get("event") == "playbook_on_task_start" and task:

@@ -1,7 +1,7 @@
-"""Settings for Ansible: the user's own configuration, and rollout's settings.
+"""Settings for Ansible, from rollout's and the user's own configuration.
 
-In Ansible an inventory overrides the environment, which overrides the configuration file. A
-preference of rollout yields to the user's environment and file.
+An inventory overrides the environment, which overrides the configuration file. A preference of
+rollout yields to all of them.
 """
 
 import configparser
@@ -40,7 +40,7 @@ class AnsibleSettings:
     """How to reach hosts; None for what is not set.
 
     Without an `inventory` the Nodes are the inventory. `ssh_config` may be `none`, as for ssh.
-    `folder` is the user's current folder.
+    `folder` is the current one.
     """
 
     inventory: Path | None = None
@@ -54,12 +54,9 @@ class AnsibleSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """Check Ansible's configuration.
+        """Raise `UsageError`, `InputError` or `RolloutError` if Ansible cannot be used.
 
-        Raises:
-            UsageError: someone else may control the configuration file.
-            InputError: a file cannot be used.
-            RolloutError: Ansible is not installed.
+        `UsageError` means that someone else may control the configuration file.
         """
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
@@ -78,8 +75,7 @@ class AnsibleSettings:
     def variables(self, run: Path | None = None) -> dict[str, str]:
         """Return what is added to the environment of Ansible's programs.
 
-        `run` is the folder of a run, with its `ssh_config`, its programs in `bin`, and what Ansible
-        leaves behind when it is killed.
+        `run` is a run's folder, with its `ssh_config`, its `bin` and Ansible's temporary files.
         """
         path = [str(programs()), self.environment.get("PATH", os.defpath)]
         if run is not None:
@@ -102,7 +98,7 @@ class AnsibleSettings:
         return variables
 
     def ssh_config_text(self) -> str:
-        """Return the client configuration, with the default user at its end."""
+        """Return the client configuration, which ends with the default user."""
         files = ["~/.ssh/config", "/etc/ssh/ssh_config"]
         if self.ssh_config == _NO_FILE:
             files = []
@@ -125,15 +121,15 @@ class AnsibleSettings:
     def _preferences(self, temporary: str) -> dict[str, str]:
         any_unparsed = "any_unparsed_is_failed"
         preferred = [
-            # A terminal would merge the two output streams.
+            # A terminal would merge stdout and stderr.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
             ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
-            # With half an inventory, hosts of the plan would be missing.
+            # With half an inventory, hosts would be missing.
             ("inventory", any_unparsed, f"ANSIBLE_INVENTORY_{any_unparsed.upper()}", "True"),
-            # By default it is the home folder, which may be read-only in a container.
+            # The default, the home folder, may be read-only in a container.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
         preferences = {
@@ -152,11 +148,10 @@ class AnsibleSettings:
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read: of ANSIBLE_CONFIG, the current folder, home or /etc.
+        """The file that Ansible would read. `UsageError` if others may control it.
 
-        Its settings can run programs. Ansible ignores the file of a folder that anybody may write,
-        but not once ANSIBLE_CONFIG names it, and rollout passes it on in ANSIBLE_CONFIG. So the
-        file of the current folder is checked here. `UsageError` if it is refused.
+        Ansible ignores an `ansible.cfg` in a folder that anyone may write, but not one that
+        ANSIBLE_CONFIG names, as rollout does. So it is checked here: its settings can run programs.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
@@ -190,7 +185,7 @@ class AnsibleSettings:
 
 
 def _is_readable(path: Path) -> bool:
-    """Return whether Ansible would read the file, which may also be a pipe."""
+    """Whether Ansible would read the file, which may also be a pipe."""
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
@@ -203,7 +198,7 @@ def programs() -> Path:
 
 
 def playbooks() -> Path:
-    """Return the folder of the playbooks, in the installed package or beside it in a checkout."""
+    """Return the folder of playbooks, in the package or beside it in a checkout."""
     package = Path(str(importlib.resources.files("rollout")))
     installed = package / "playbooks"
     return installed if installed.is_dir() else package.parent / "playbooks"

@@ -1,4 +1,4 @@
-"""Evaluate the events of an iCalendar file (RFC 5545, 3.6.1)."""
+"""Evaluates the events of an iCalendar file (RFC 5545, 3.6.1)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _LISTS_OF_VALUES = {
 _TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
 _ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LISTS = frozenset({"RDATE", "EXDATE"})
-# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect when an event takes place.
+# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect the time of an event.
 _OTHERS = frozenset(
     {
         *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
@@ -44,7 +44,7 @@ _OTHERS = frozenset(
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Times are clamped to these, so that no time zone moves one outside the range of `datetime`.
+# Times are clamped to these, because time zones must not move them out of `datetime`'s range.
 _FIRST = datetime(1, 1, 3, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -54,7 +54,7 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event. Times without a time zone are in the calendar's timezone."""
+    """An event. Times without a time zone are in the calendar's."""
 
     block: Block
     zones: Zones
@@ -84,7 +84,7 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """The UID. An event that replaces an occurrence has the UID of the repeating event."""
+        """The UID, which an event shares with the events that replace its occurrences."""
         line = self.block.one("UID")
         return line.value if line else ""
 
@@ -111,7 +111,7 @@ class CalendarEvent:
         return own or self.zones.of_calendar
 
     def local_times(self, line: ContentLine) -> Sequence[datetime]:
-        """Return the local times of a line; `CalendarError` if they differ in form from DTSTART."""
+        """Return a line's local times; `CalendarError` if their form is not DTSTART's."""
         return [
             _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
         ]
@@ -133,7 +133,7 @@ class CalendarEvent:
                 return
             begin = _to_utc(local_begin, self.zone)
             ends = [*periods.get(local_begin, ())]
-            # When clocks change meanwhile: calendar days or exact hours, whichever is longer.
+            # If clocks change meanwhile: calendar days or exact hours, whichever is longer.
             ends.append(_to_utc(_add_clamped(local_begin, local_length), self.zone))
             if isinstance(self.start, datetime):
                 ends.append(min(begin + min(exact_length, _LAST - begin), _LAST))
@@ -144,7 +144,7 @@ class CalendarEvent:
     def _begins(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        """Return the local starts in order, without those that are excluded or replaced."""
+        """Return the local starts in order, without excluded or replaced ones."""
         from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
 
         begins = rruleset()
@@ -182,9 +182,9 @@ class CalendarEvent:
         return periods
 
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
-        """Return the local end of a rule, the latest possible if its form differs from DTSTART.
+        """Return the local end of a rule, the latest possible if its form is not DTSTART's.
 
-        Google and Outlook write dates for events with times, and Exchange times for whole days.
+        Google and Outlook write dates for events with times, Exchange times for whole days.
         """
         if not _LISTS_OF_VALUES[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
@@ -199,7 +199,7 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value; `CalendarError` if it differs in form from DTSTART."""
+        """Return the value; `CalendarError` if its form is not DTSTART's."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -230,7 +230,7 @@ class CalendarEvent:
         first = _instant(self.start, self.zone)
         end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
-            # It may have a time zone of its own.
+            # It may have its own time zone.
             end = _instant(self._date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
@@ -241,7 +241,7 @@ class CalendarEvent:
         return cast("date", self.values(line)[0])
 
     def values(self, line: ContentLine) -> Sequence[Value]:
-        """Return the values of a property; `CalendarError` if they are invalid."""
+        """Return a property's values; `CalendarError` if they are invalid."""
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")
@@ -282,7 +282,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the zone's time on the clock, without a time zone; for a day, its midnight."""
+    """Return the zone's local time, without a time zone; for a day, its midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -301,18 +301,15 @@ def _add_clamped(begin: datetime, length: timedelta) -> datetime:
 
 
 def _instant(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return a time, or the start of a day, in UTC. Both are in this zone unless they have one."""
+    """Return a time, or the start of a day, in UTC. `zone` is the default."""
     if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
-        # Only a time with a zone can say which of two equal local times it is.
+        # Only a time with a zone says which of two equal local times it is.
         return _to_utc(day_or_time, day_or_time.tzinfo, fold=day_or_time.fold)
     return _to_utc(_local_time(day_or_time, zone), zone)
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
-    """Return a local time of the zone in UTC.
-
-    `fold` is 1 for the second of two equal local times, when clocks are set back.
-    """
+    """Convert a local time. `fold` is 1 for the second of two equal ones."""
     try:
         return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
     except OverflowError:

@@ -1,9 +1,7 @@
-"""Read the events of the next two years from an iCalendar file (RFC 5545), as freezes.
+"""Reads the events of the next two years from an iCalendar file (RFC 5545), as freezes.
 
-All-day events and times without a time zone are in the calendar's own time zone, or else in `zone`.
-Overlapping events are one freeze. Anything that is not understood is an error, because a freeze
-would be missing. Reading takes a bounded time: rules end with the year 9999, and the CPU time is
-checked with each time zone, event and occurrence.
+Anything that is not understood is an error, because a freeze would be missing. Reading takes
+bounded CPU time, and rules end with the year 9999.
 """
 
 from collections import defaultdict
@@ -21,14 +19,14 @@ from rollout.planning.eligibility.windows import Opening, join_overlapping
 _PAST = timedelta(days=2)
 _FUTURE = timedelta(days=731)
 _SECONDS = 20.0
-# A calendar of ten thousand events, which takes some seconds.
+# Ten thousand events, which take some seconds.
 _LARGEST = 4 << 20
 _ROUNDS_UP = timedelta(seconds=59)
 _HINT = (
     "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
     " gates.freeze."
 )
-# A file with another METHOD does not list events: it is an answer or a change.
+# Other methods do not list events: they answer or change.
 _METHODS = ("PUBLISH", "REQUEST")
 _NO_EVENTS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
@@ -38,7 +36,7 @@ def read_calendar(
 ) -> tuple[str, ...]:
     """Return the events around and after `now`, in the form of `gates.freeze`.
 
-    `zone` is the time zone of a calendar that names none. `UsageError` if a file is invalid.
+    `zone` is the time zone of a calendar that names none. `UsageError` if the file is invalid.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)

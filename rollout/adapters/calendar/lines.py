@@ -1,4 +1,4 @@
-"""Parse the lines and components of an iCalendar file (RFC 5545, 3.1 and 3.4)."""
+"""Parses the lines and components of an iCalendar file (RFC 5545, 3.1 and 3.4)."""
 
 import codecs
 import re
@@ -27,7 +27,7 @@ class CalendarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContentLine:
-    """An unfolded property. Names are in capitals; `number` is its first line in the file."""
+    """An unfolded property, its name in capitals; `number` is its first line in the file."""
 
     number: int
     name: str
@@ -36,7 +36,7 @@ class ContentLine:
     text: str
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise the `CalendarError` that quotes this line."""
+        """Raise a `CalendarError` that quotes this line."""
         quoted = self.text
         if len(quoted) > _LONGEST_QUOTE:
             quoted = f"{quoted[:_LONGEST_QUOTE]}…"
@@ -64,7 +64,7 @@ class Block:
         return lines[0] if lines else None
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise the `CalendarError` that names this block."""
+        """Raise a `CalendarError` that names this block."""
         raise CalendarError(self.number, f"{self.name}: {why}")
 
     def text(self) -> str:
@@ -92,7 +92,7 @@ class Patience:
 
 
 def read_calendar_block(content: bytes) -> Block:
-    """Return the only VCALENDAR of a file; `CalendarError` if the file is not valid."""
+    """Return the only VCALENDAR; `CalendarError` if the file is not valid."""
     root = Block("", 1)
     open_blocks = [root]
     for number, raw in _unfold(content):
@@ -128,7 +128,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
 
 
 def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each unfolded line with its number, except empty ones. A fold may split a character."""
+    """Yield unfolded, numbered lines without empty ones. A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")

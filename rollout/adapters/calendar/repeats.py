@@ -1,7 +1,6 @@
-"""Check recurrence rules against RFC 5545 (3.3.10) before they are evaluated.
+"""Checks recurrence rules against RFC 5545 (3.3.10).
 
-dateutil accepts more than the standard allows, such as a month 13, or an interval of 0 that never
-ends.
+dateutil also accepts a month 13, or an interval of 0 that never ends.
 """
 
 import re
@@ -16,13 +15,13 @@ _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _MOST_ORDINAL = {"YEARLY": 53, "MONTHLY": 5}
-# How often an event may take place in one day.
+# How often an event may occur in one day.
 _MOST_A_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The numbers that a list of a rule may hold, and the frequencies that allow the list."""
+    """The numbers in a list of a rule, and the frequencies that allow the list."""
 
     least: int
     most: int
@@ -30,7 +29,6 @@ class _Numbers:
     frequencies: tuple[str, ...] = _FREQUENCIES
 
     def has(self, written: str) -> bool:
-        """Return whether the text is one of these numbers."""
         if not _NUMBER.fullmatch(written):
             return False
         number = abs(int(written)) if self.may_count_back else int(written)
@@ -51,14 +49,14 @@ _LISTS: Mapping[str, _Numbers] = {
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """A valid rule: its text without UNTIL, and the value of UNTIL, which may be empty."""
+    """A valid rule without UNTIL, and the value of UNTIL, which may be empty."""
 
     text: str
     until: str
 
 
 def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> Repeats:
-    """Return the rule of this line; `CalendarError` if it is invalid or not supported."""
+    """Return the rule of a line; `CalendarError` if it is invalid or not supported."""
     parts = _parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:

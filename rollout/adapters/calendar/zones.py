@@ -16,13 +16,13 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The time zones that a file may name. `of_calendar` is the default for times and days."""
+    """The time zones that a file may name, and the default `of_calendar`."""
 
     of_calendar: tzinfo
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
-        """Return whether the time zone is known."""
+        """Whether the time zone is known."""
         from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
 
         name = name.strip("/")
@@ -34,10 +34,10 @@ class Zones:
 
 
 def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
-    """Return the time zones of a calendar; `CalendarError` for a definition that is not understood.
+    """Return a calendar's time zones; `CalendarError` for an invalid definition.
 
-    `default` is the calendar's time zone if it names none. Outlook only defines the time zone
-    of its events, so the only definition in a file is the calendar's.
+    `default` is used if the calendar names none. Outlook names none but defines that of its events,
+    so a single definition is the calendar's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     zones = Zones(default, _define(blocks, patience))
@@ -58,7 +58,7 @@ def _zone(line: ContentLine, zones: Zones) -> tzinfo:
 
 
 def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
-    """Register the time zones of this file with icalendar, and forget those of another file."""
+    """Register this file's time zones with icalendar, and forget those of others."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]

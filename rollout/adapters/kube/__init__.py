@@ -1,1 +1,1 @@
-"""The API server by the transport of the kubernetes client."""
+"""The API server, through the kubernetes client."""

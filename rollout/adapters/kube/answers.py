@@ -1,10 +1,7 @@
-"""Check successful answers of the API server, and translate exchanges that brought no response.
+"""Checks successful answers of the API server, and translates failed exchanges.
 
-A proxy or a login page answers 200 as well, and a connection may break in the middle of an answer.
-This must not be taken for an empty list or a completed change, so every body must be JSON of the
-requested kind. The continue token of a list is read in the same pass.
-
-Answers with a status of failure are read by `rollout.gather.cluster.failure`.
+A proxy or a login page may answer 200 and a connection may break, which must not be taken for an
+empty list or a completed change. So a body must be JSON of the requested kind.
 """
 
 import ssl
@@ -34,7 +31,7 @@ _CLIENT_CERT_HINT = (
     "The server rejects the client certificate of the kubeconfig's user. Renew the certificate."
 )
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
-# Parts of OpenSSL's messages: the ssl module has no exception classes for these failures.
+# The ssl module has no exception classes for these failures.
 _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
 _BY_DATE = ("certificate has expired", "certificate is not yet valid")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
@@ -69,8 +66,7 @@ class _ResponseBody(wire.Wire, frozen=True):
 def check_answer(body: bytes, method: str, path: str) -> str:
     """Check a body, and return the token of the next page; empty if there is none.
 
-    Raises:
-        ApiUnavailableError: The body is not an API server's answer to this request.
+    `ApiUnavailableError` if it is not an API server's answer to this request.
     """
     request = f"{method} {path}"
     try:
@@ -84,9 +80,9 @@ def check_answer(body: bytes, method: str, path: str) -> str:
 
 
 def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
-    """Return whether a body has the kind that its path asks for.
+    """Whether a body has the kind that its path asks for.
 
-    Paths are `/api/VERSION/…` and `/apis/GROUP/VERSION/…`. Answers to other paths have no kind.
+    Paths are `/api/VERSION/…` and `/apis/GROUP/VERSION/…`; other answers have no kind.
     """
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
@@ -104,14 +100,14 @@ def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
     if subresource and read.kind.lower() == subresource:
         return True
     if read.kind == "Status":
-        # A request that leaves no object behind, or that acts on another one.
+        # The request left no object, or acted on another one.
         return (method == "DELETE" or bool(subresource)) and bytes(read.status) == _SUCCESS
     kind = read.kind
     if method == "GET" and not name:
         if not kind.endswith("List"):
             return False
         kind = kind.removesuffix("List")
-    # The author of a custom resource chooses its plural, which need not follow from the kind.
+    # The plural of a custom resource need not follow from its kind.
     is_custom = method == "GET" and bool(name) and "." in version
     return read.api_version == version and (is_custom or _plural(kind) == resource)
 
@@ -124,7 +120,7 @@ def _plural(kind: str) -> str:
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
-    """Return the error that a failed exchange means; `request` is its method and path."""
+    """Return the error of a failed exchange; `request` is its method and path."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
@@ -134,7 +130,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
 
 
 def is_broken_off(error: Exception) -> bool:
-    """Return whether the server closed the connection without an answer."""
+    """Whether the server closed the connection without an answer."""
     return isinstance(error, http.ProtocolError) or isinstance(_innermost(error), ssl.SSLEOFError)
 
 

@@ -1,8 +1,7 @@
-"""The API server, with the credentials and connections of the `kubernetes` package.
+"""A `ClusterApi` with credentials and connections of the `kubernetes` package.
 
-Bodies are returned as the bytes that arrived, because callers decode only the few fields they use.
-Callers also retry, because they know the deadline. Only a GET over a connection that breaks before
-the answer is repeated here.
+Callers retry, because they know the deadline. Here only a GET is repeated, if its connection breaks
+before the answer.
 """
 
 import logging
@@ -90,7 +89,7 @@ def connect(
     """Read the kubeconfig and make a client; `KubeconfigError` if it cannot be used.
 
     `kubeconfig` None means the files of KUBECONFIG, else ~/.kube/config, else the pod's service
-    account. `context` None means the current one. Nothing is sent yet.
+    account. Nothing is sent yet.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -98,7 +97,7 @@ def connect(
 
 @dataclass(frozen=True, eq=False)
 class KubeApi:
-    """A `ClusterApi` over HTTP, for many threads at once."""
+    """A `ClusterApi` over HTTP, for many threads."""
 
     _access: RenewableSession
     _timeouts: Timeouts
@@ -111,11 +110,11 @@ class KubeApi:
         return self._access.session.server
 
     def server_time(self) -> datetime | None:
-        """Return the API server's clock in UTC, up to two seconds late; None before any answer."""
+        """Return the server's clock in UTC, at most two seconds late, or None."""
         return self._server_time.now()
 
     def within(self, seconds: float) -> "KubeApi":
-        """Return a client of the same session that waits at most this long for each answer."""
+        """Return a client of this session with this timeout for each answer."""
         timeouts = Timeouts(
             connect=min(self._timeouts.connect, seconds),
             read=min(self._timeouts.read, seconds),
@@ -128,7 +127,7 @@ class KubeApi:
         return self._fetch("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield the bodies of a list's pages; `ApiGoneError` if the continue token expires.
+        """Yield a list's pages; `ApiGoneError` if the continue token expires.
 
         The next page is fetched while the caller reads the one before.
         """
@@ -143,28 +142,28 @@ class KubeApi:
         yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a POST of `body` as JSON."""
+        """POST `body`; return the answer's body."""
         return self._fetch("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a PUT."""
+        """PUT `body`; return the answer's body."""
         return self._fetch("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Return the body of the answer to a JSON merge patch."""
+        """Send a JSON merge patch; return the answer's body."""
         return self._fetch("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """Return the body of the answer to a DELETE with `body` as its DeleteOptions."""
+        """DELETE with `body` as DeleteOptions; return the answer's body."""
         return self._fetch("DELETE", path, None, body)
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Return the lines of a watch with bookmarks, which the server ends after `seconds`.
+        """Return the lines of a watch with bookmarks, which lasts `seconds`.
 
         Leaving the context, from any thread, ends it at once. A lost connection raises
-        `ApiUnavailableError` from the iteration.
+        `ApiUnavailableError`.
         """
         parameters = {
             "allowWatchBookmarks": "true",
@@ -189,7 +188,7 @@ class KubeApi:
         return self._exchange(request)[0]
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of a list's next page, which is empty on the last."""
+        """Return the body, and the token of a list's next page; empty on the last."""
         response = self._answer(request)
         at = self._server_time.reading()
         try:
@@ -210,7 +209,7 @@ class KubeApi:
         return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Read a whole body. Its deadline also holds for a server that sends single bytes."""
+        """Read a whole body. The deadline also stops a server that sends single bytes."""
         deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
             body = b"".join(_chunks(response, deadline))

@@ -1,14 +1,7 @@
-"""Import only what is used of the `kubernetes` package, and limit its credential programs.
+"""Imports only what is used of the `kubernetes` package, and limits its credential programs.
 
-Importing any part of the package imports all of it, with pydantic and OAuth: 20 MB more memory, and
-twice the CPU time of a short command. So empty packages take the place of the real ones while the
-kubeconfig loader and the connections are imported. What they rarely need is imported when it is
-called. Afterwards `sys.modules` is as it was. If a version of the package cannot be loaded like
-this, it is imported whole.
-
-The package waits without limit for programs that print credentials (`exec` in a kubeconfig). One
-that hangs at night would make a rollout lose its lock. So programs have a deadline here, and only
-the first may use the terminal.
+Any part of it imports all of it: 20 MB more memory, and twice the CPU time of a short command. So
+empty packages stand in during the import. If that fails, the package is imported whole.
 """
 
 import importlib
@@ -41,16 +34,13 @@ _EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.uti
 _LOCK = threading.Lock()
 
 _EXEC_INFO = "KUBERNETES_EXEC_INFO"
-# Seconds that a program may take. Those of cloud providers take one to ten.
+# Seconds that a credential program may take. Those of cloud providers take one to ten.
 LOGIN_LIMIT = 30.0
 _PAUSE = 30.0
 
 
 def client_parts() -> SimpleNamespace:
-    """Return the modules `configuration`, `rest`, `kube_config` and `incluster_config`.
-
-    They are imported once. `programs` runs the programs that print credentials.
-    """
+    """Return the modules of the package, and `programs`, which runs credential programs."""
     with _LOCK:
         return _load()
 
@@ -59,7 +49,7 @@ def client_parts() -> SimpleNamespace:
 def _load() -> SimpleNamespace:
     """Import the parts behind empty packages, or with the whole package if that fails.
 
-    If something else has imported the package already, empty ones would save nothing.
+    Once something else has imported the package, empty ones save nothing.
     """
     if _PACKAGE in sys.modules:
         return _import_parts()
@@ -72,12 +62,12 @@ def _load() -> SimpleNamespace:
 
 
 def _import_parts() -> SimpleNamespace:
-    # Not at the top: the empty packages must be in place first.
+    # Not at the top, because the empty packages must be in place first.
     from kubernetes.client import configuration, rest  # noqa: PLC0415
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415
 
     programs = Programs()
-    # The package starts credential programs with what it takes for `subprocess`.
+    # The package starts credential programs through its `subprocess`.
     vars(exec_provider)["subprocess"] = programs
     return SimpleNamespace(
         configuration=configuration,
@@ -103,7 +93,7 @@ class _LazyObject:
 
 @contextmanager
 def _empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones, and restore `sys.modules` afterwards."""
+    """Put empty packages in place of the real ones for a while."""
     replaced = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
     stand_ins = _stand_ins()
     sys.modules.update(stand_ins)
@@ -139,7 +129,10 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 
 class Programs:
-    """Takes the place of `subprocess` in the package: hides our secrets and sets a deadline."""
+    """Replaces `subprocess` in the package: hides our secrets and sets a deadline.
+
+    The package would wait forever, and a rollout would lose its lock.
+    """
 
     PIPE = subprocess.PIPE
 
@@ -154,9 +147,9 @@ class Programs:
     def Popen(  # noqa: N802
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **options: Any
     ) -> Any:
-        """Run the program to its end, and return an object with the results of its process.
+        """Run the program to its end, and return the results of its process.
 
-        `TimeoutError` for a program that hangs, or that hung less than `_PAUSE` seconds ago.
+        `TimeoutError` if it hangs, or hung less than `_PAUSE` seconds ago.
         """
         environment = child_environment(env)
         if self._may_ask:
@@ -174,7 +167,7 @@ class Programs:
             done = run_program(arguments, seconds=LOGIN_LIMIT, environment=environment, folder=cwd)
         except subprocess.TimeoutExpired:
             self._hung_until[arguments[0]] = time.monotonic() + _PAUSE
-            # The message of this exception holds the arguments, which may be secret.
+            # This exception's message holds the arguments, which may be secret.
             raise hung from None
         stdout = done.stdout.decode(errors="replace")
         stderr = done.stderr.decode(errors="replace")
@@ -186,9 +179,9 @@ def _process_result(printed: tuple[str, str], status: int) -> Any:
 
 
 def _without_terminal(info: str) -> str:
-    """Return the exec info of a program with `interactive` false.
+    """Set `interactive` to false in an exec info.
 
-    The package sets it by whether stdout is a terminal, but the program does not get our stdin.
+    The package judges by stdout, but the program does not get our stdin.
     """
     document = json.loads(info)
     document["spec"]["interactive"] = False

@@ -1,7 +1,6 @@
-"""Choose and check a kubeconfig and a context before the client library sees them.
+"""Chooses and checks a kubeconfig and a context.
 
-The library silently continues without a user that does not exist. Here the error names the file,
-the name, and the names that exist.
+The client library silently continues without a user that does not exist.
 """
 
 import os
@@ -28,7 +27,7 @@ _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 
 # The auth providers that the client library knows. It silently ignores others.
 _AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
-# The characters of a header's name that client-go leaves as they are.
+# The characters that client-go leaves as they are in a header's name.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
 
 
@@ -45,14 +44,14 @@ class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A login method that the client library implements, by its name."""
+    """A login method that the client library implements."""
 
     name: str = ""
     config: Mapping[str, Any] | None = None
 
 
 class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """A user entry with every field that kubectl knows: what is not listed here is refused."""
+    """A user entry with every field that kubectl knows; others are refused."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -101,9 +100,9 @@ class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A named entry of any section, with the one field that belongs to its section.
+    """A named entry of any section, with the field of its section.
 
-    A user is read only if the context names it, so unknown fields of other users do no harm.
+    A user is read only if the context names it, so unknown fields of others do no harm.
     """
 
     name: str
@@ -125,8 +124,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 class Login:
     """The chosen context, with its cluster and user.
 
-    `origin` names the files in messages. `program` prints the credentials, if any program does.
-    `proxy` and `server` are those of the cluster entry. `impersonation` holds headers.
+    `origin` names the files in messages. `program` prints the credentials, if not None.
     """
 
     files: tuple[Path, ...]
@@ -163,7 +161,7 @@ class _Merged:
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
-        """Return the login of the context of this name, or of the current one."""
+        """Return the login of this context, or of the current one."""
         name = name or self.current
         if name is None:
             raise self._incomplete(f"{self} has no current context")
@@ -202,7 +200,7 @@ class _Merged:
         )
 
     def _user(self, name: str) -> UserEntry:
-        """Return the user of this name; `KubeconfigError` for a field that would be ignored."""
+        """Return the user; `KubeconfigError` for a field that would be ignored."""
         try:
             user = msgspec.convert(self.users[name], UserEntry)
         except msgspec.ValidationError as error:
@@ -247,7 +245,7 @@ def find_login(kubeconfig: Path | None, context: str | None) -> Login:
 
 
 def in_cluster() -> bool:
-    """Return whether this runs in a pod without any kubeconfig."""
+    """Whether this runs in a pod without a kubeconfig."""
     if os.environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
         return False
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
@@ -260,7 +258,7 @@ def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
         return (_existing(Path(_DEFAULT).expanduser()),)
-    # As kubectl does, skip files of the list that do not exist, but not all of them.
+    # As in kubectl, skip missing files, but not all of them.
     return tuple(path for path in paths if path.exists()) or (_existing(paths[0]),)
 
 
@@ -290,7 +288,7 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _check_token_file(path: Path) -> None:
-    """Refuse a token file that would block the client. The client itself reports a missing one."""
+    """Refuse a token file that would block the client, which reports a missing one itself."""
     try:
         check_input(path)
     except FileNotFoundError:
@@ -309,7 +307,7 @@ def _why_not_yaml(error: Exception) -> str:
 
 
 def _problem_of_server(server: str) -> str:
-    """Return what is wrong with a server's address, without its password; empty if nothing is."""
+    """Return what is wrong with a server's address, without its password; empty if nothing."""
     if not server:
         return "no server address"
     with suppress(ValueError):

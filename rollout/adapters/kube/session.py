@@ -1,11 +1,8 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-The package's loader reports a program that fails only in the log, so the log is read while the
-loader works.
-
-The loader writes certificates and keys of a kubeconfig into temporary files, which stay if the
-process is killed. So they are read into memory here, and the files are removed before anything is
-sent. Files that the kubeconfig names are read for each connection, because they may be replaced.
+Its loader writes certificates and keys into temporary files, which a killed process leaves. So they
+are read into memory, and removed before anything is sent. Files that the kubeconfig names are read
+for each connection, because they may be replaced.
 """
 
 import logging
@@ -40,11 +37,11 @@ from rollout.model.tool_output import last_line
 
 _UNAUTHORIZED = 401
 _MOST_RECORDS = 100
-# Connections kept for reuse. More are opened when more threads send requests.
+# Connections kept for reuse; more threads open more.
 _CONNECTIONS = 64
 _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
-# Credentials are renewed this long before they expire, or in the last fifth of a short lifetime.
+# How early credentials are renewed: a minute, or a fifth of a short lifetime.
 _MOST_MARGIN = timedelta(minutes=1)
 _SHARE_OF_LIFETIME = 0.2
 _REFUSALS = (_UNAUTHORIZED, 403)
@@ -57,10 +54,9 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 @dataclass(frozen=True, slots=True)
 class ApiSession:
-    """A connection to an API server, with its credentials and the impersonated user.
+    """Connections to an API server with credentials and impersonation headers.
 
-    `context` is the kubeconfig's, empty in a pod without one. `impersonation` holds headers, whose
-    names may repeat.
+    `context` is empty in a pod without a kubeconfig.
     """
 
     server: str
@@ -71,10 +67,9 @@ class ApiSession:
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Add the credentials to these headers, and renew them first if they are about to expire.
+        """Add the credentials, renewed if they are about to expire.
 
-        `ApiUnavailableError` if no header can carry them: their file or program may give others
-        later.
+        `ApiUnavailableError` if no header can carry them: later ones may be valid.
         """
         with self.renewing, _no_file_left(), _error_log():
             settings = self.configuration.auth_settings()
@@ -94,7 +89,7 @@ class ApiSession:
         return complete
 
     def without_credentials(self, body: bytes) -> bytes:
-        """Remove the credentials from an answer: a server may send back what it was sent."""
+        """Mask the credentials in an answer: a server may send them back."""
         secrets = []
         for value in self.configuration.api_key.values():
             # The last word, without a scheme such as `Bearer`.
@@ -104,7 +99,7 @@ class ApiSession:
 
 
 def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
-    """Find the kubeconfig, log in and prepare connections. Nothing is sent to the server yet."""
+    """Find the kubeconfig, log in and prepare connections. Nothing is sent yet."""
     if kubeconfig is None and in_cluster():
         return _session(_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
@@ -146,7 +141,7 @@ def _service_account(context: str | None) -> Any:
 
 
 def _configuration(login: Login) -> Any:
-    """Return the client's configuration for this login, which renews its credentials."""
+    """Return a client's configuration that renews its credentials."""
     parts = client_parts()
     if login.program and login.program.interactive_mode == "Never":
         parts.programs.ask_nothing()
@@ -156,7 +151,7 @@ def _configuration(login: Login) -> Any:
         scratch_for("a kubeconfig with certificates in it"),
         _error_log() as records,
     ):
-        # The private loader is used because it alone knows when the credentials expire.
+        # Only the private loader knows when the credentials expire.
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001
             filename=os.pathsep.join(str(path) for path in login.files),
             active_context=login.context,
@@ -179,8 +174,7 @@ def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError
 class Renewal:
     """Renews credentials shortly before they expire.
 
-    The package renews them five minutes before, so it would run the program of credentials that
-    live less than five minutes for every request.
+    The package does so five minutes before, so for short-lived ones at every request.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -188,7 +182,7 @@ class Renewal:
         self._due: datetime | None = None
 
     def watch_over(self, configuration: Any) -> None:
-        """Renew these credentials when they are due; those without an expiry only after a 401."""
+        """Renew these credentials when they are due; without an expiry, after a 401."""
         self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
         configuration.refresh_api_key_hook = self._renew_if_due
 
@@ -199,7 +193,7 @@ class Renewal:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """Return when to renew credentials; None if they have no expiry, or have expired."""
+    """Return None if the credentials have no expiry, or have expired."""
     if expiry is None or expiry <= fetched_at:
         return None
     return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
@@ -211,7 +205,7 @@ def _session(configuration: Any, *, proxy: str) -> ApiSession:
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = _CONNECTIONS
     configuration.socket_options = _keep_alive_options()
-    # Without PySocks urllib3 warns, and the errors of this module say what to install.
+    # Without PySocks urllib3 warns; this module's error says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     is_proxy_of_environment = configuration.proxy and not proxy
     with _translate_errors(_OF_ENVIRONMENT if is_proxy_of_environment else "the kubeconfig"):
@@ -219,13 +213,13 @@ def _session(configuration: Any, *, proxy: str) -> ApiSession:
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
     if not configuration.verify_ssl:
-        # The kubeconfig says so. A warning for each request would not help.
+        # The kubeconfig asks for this.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
     return ApiSession(configuration.host, pool, configuration)
 
 
 def _keep_alive_options() -> list[tuple[int, int, int]]:
-    """Return socket options that keep an idle watch open through NAT, and notice a dead peer."""
+    """Keep an idle watch open through NAT, and notice a dead peer."""
     options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     seconds = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
     for name, value in seconds.items():
@@ -236,14 +230,14 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
-    """Return the TLS context if the kubeconfig holds certificates itself; None if it names files.
+    """Return a TLS context of embedded certificates; None if the kubeconfig names files.
 
-    Also checks the certificates, so that an unusable one is reported before the first request.
+    Unusable certificates are reported before the first request.
     """
     context = create_urllib3_context(
         cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     )
-    # With an empty passphrase OpenSSL does not ask for one on the terminal.
+    # With an empty passphrase OpenSSL does not ask on the terminal.
     load_chain = partial(context.load_cert_chain, keyfile=configuration.key_file, password="")
     for kind, path, load in (
         ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
@@ -266,7 +260,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     configuration.ssl_ca_cert = None
     configuration.cert_file = None
     configuration.key_file = None
-    # As with kubectl, the same authorities sign the certificate of an HTTPS proxy.
+    # As with kubectl, the same authorities sign an HTTPS proxy's certificate.
     configuration.proxy_ssl_context = context
     return context
 
@@ -281,9 +275,9 @@ def _check_credentials(configuration: Any) -> None:
 
 
 def _choose_proxy(configuration: Any, proxy: str) -> None:
-    """Set the proxy: the kubeconfig's, else the environment's except for the local machine.
+    """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does.
 
-    Go makes the same exception. As for kubectl and curl, HOST:PORT means an HTTP proxy.
+    As for kubectl and curl, HOST:PORT means an HTTP proxy.
     """
     if proxy:
         configuration.proxy = proxy
@@ -296,7 +290,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 @contextmanager
 def _translate_errors(origin: str) -> Iterator[None]:
-    """Raise a `KubeconfigError` that names the origin for whatever the package raises."""
+    """Raise a `KubeconfigError` that names the origin for any error of the package."""
     try:
         yield
     except InputError:
@@ -317,7 +311,7 @@ def _translate_errors(origin: str) -> Iterator[None]:
 
 @contextmanager
 def _error_log() -> Iterator[list[logging.LogRecord]]:
-    """Collect what is logged as an error, instead of printing it."""
+    """Collect logged errors instead of printing them: the package only logs some failures."""
     listener = BufferingHandler(_MOST_RECORDS)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
@@ -330,8 +324,7 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
 class RenewableSession:
     """A session that is opened again when the server rejects its credentials.
 
-    A renewal that fails raises `ApiUnavailableError`. It keeps the first context and refuses
-    another server.
+    It keeps its context and server. `ApiUnavailableError` if a renewal fails.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
@@ -347,7 +340,7 @@ class RenewableSession:
         return self._session
 
     def renewed(self, refused: ApiSession) -> ApiSession:
-        """Return a session with new credentials; threads that were refused together share it."""
+        """Log in again; threads that were refused together share the session."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
@@ -379,9 +372,9 @@ class RenewableSession:
 
 
 class Recovery:
-    """Decides whether a refusal is final or may pass. Safe for many threads.
+    """Decides whether a refusal is final or may pass. For many threads.
 
-    A starting API server answers 401 or 403 until it has read the cluster's roles. Credentials that
+    A starting API server refuses (401, 403) until it knows the cluster's roles. Credentials that
     were accepted once may have expired.
     """
 
@@ -394,13 +387,13 @@ class Recovery:
         self._was_accepted = True
 
     def note_outage(self) -> None:
-        """Note that the server did not respond, or answered that it is unavailable."""
+        """Note that the server is unavailable."""
         self._latest_outage = time.monotonic()
 
     def judge(self, error: ApiError) -> ApiError:
         """Return the refusal, or an `ApiUnavailableError` if it may pass.
 
-        A refusal with causes concerns the object, so it is final.
+        A refusal with causes is about the object, so it is final.
         """
         if isinstance(error, ApiUnavailableError):
             self.note_outage()

@@ -1,6 +1,6 @@
 """The lines of a watch, which any thread can end at any moment.
 
-Closing a socket does not wake the thread that waits in it; shutting down its reading side does.
+Closing a socket does not wake its reader, but shutting down the reading side does.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _LEAVING_SECONDS = 1.0
 
 
 class WatchStream:
-    """The lines of one watch. Entering the context sends the request, leaving it ends the watch."""
+    """The lines of one watch. Entering sends the request, leaving ends the watch."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class WatchStream:
             raise self._translate(error) from error
 
     def _disconnect(self, response: urllib3.BaseHTTPResponse) -> None:
-        """Wake a reader, wait until it has left the response, then close the response."""
-        # RuntimeError and ValueError mean that the stream had ended, and its connection is reused.
+        """Wake the reader, wait until it has left, then close the response."""
+        # RuntimeError and ValueError: the stream has ended, and its connection is reused.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
         if self._reading.acquire(timeout=_LEAVING_SECONDS):
