@@ -1,7 +1,7 @@
-"""Reads `ansible-inventory --list`, and writes the cluster's Nodes as such an inventory.
+"""Reads `ansible-inventory --list`, and writes the Nodes as such an inventory.
 
-Only variables that say how to reach a host are read. Without Ansible, one that rollout's SSH cannot
-follow is an error, because it might reach the wrong host.
+Only variables that say how to reach a host are read. One that rollout's own SSH cannot follow is an
+error, because it might reach the wrong host.
 """
 
 import re
@@ -181,8 +181,6 @@ Variables = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """The files that the command line names; empty if it names none."""
-
     key_file: str = ""
     known_hosts: str = ""
     ssh_config: str = ""
@@ -190,8 +188,7 @@ class SshOptions:
     def arguments(self, host: Host) -> str:
         """Return the arguments of ssh, for `ansible_ssh_common_args`.
 
-        ssh gets an address from Ansible and does not find the host's block in its configuration, so
-        that block's settings are arguments, too.
+        ssh gets an address from Ansible, so it does not find the settings of the host's name.
         """
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:

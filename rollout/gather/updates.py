@@ -55,7 +55,7 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome for one host. `version` was staged before."""
+    """`version` is one that was staged before."""
 
     node: str
     outcome: CheckOutcome
@@ -74,7 +74,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Yield a result for each node. Only a host whose update_engine is idle is asked."""
+    """Yield a result for each node. Only an idle update_engine is asked."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)

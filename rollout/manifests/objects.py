@@ -155,7 +155,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
     rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
-        # An access review puts a namespace into itself, but a rule must be cluster-scoped.
+        # In an access review a namespace is in itself, but in a rule it is cluster-scoped.
         namespace = "" if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(_role(installation.name, *item) for item in by_namespace.items())

@@ -1,6 +1,6 @@
 """Copies what planning reads of a cluster into a file, to rehearse on.
 
-In an anonymous copy node names become numbers, and other names and labels digests with a key that
+An anonymous copy has numbers for node names, and digests of other names and labels with a key that
 is thrown away.
 """
 
@@ -102,7 +102,7 @@ class Hidden:
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """Replace the names and labels in a JSON value, the content of `field`."""
+        """Replace the names and labels in a JSON value."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):
@@ -136,11 +136,7 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CopiedPace(msgspec.Struct, frozen=True):
-    """The forecast's durations in seconds.
-
-    `owners` maps UIDs to how long their pods take to end and to start, `completions` to how long
-    pods still run that a drain waits for.
-    """
+    """Durations in seconds, by owner UID: for pods to end and to start, and to complete."""
 
     reboot: Seconds
     owners: Mapping[str, tuple[Seconds, Seconds]]

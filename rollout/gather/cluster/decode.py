@@ -1,5 +1,3 @@
-"""Turns the API's JSON into values of the model."""
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +80,7 @@ class Shared:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Decode a body; `ApiUnavailableError` names its `origin`."""
+    """`ApiUnavailableError` names the `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
@@ -262,7 +260,7 @@ def attachment(read: wire.WireAttachment) -> VolumeAttachment:
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
-    """Return a bound volume that attaches only to certain nodes, or to several; or None."""
+    """Return a volume that attaches only to certain nodes, or to several; else None."""
     claim = read.spec.claim_ref
     terms = node_terms(read.spec.node_affinity.required)
     is_shared = not _SHARED_MODES.isdisjoint(read.spec.access_modes)
@@ -274,7 +272,7 @@ def volume(read: wire.WireVolume) -> PersistentVolume | None:
 
 
 def deployment(read: wire.WireDeployment) -> Deployment:
-    """Return a Deployment; shares of its replicas are rounded as by its controller."""
+    """Shares of the replicas are rounded as by its controller."""
     meta = read.metadata
     spec = read.spec
     status = read.status
@@ -303,7 +301,7 @@ def deployment(read: wire.WireDeployment) -> Deployment:
 
 
 def _share(amount: int | str, replicas: int) -> Fraction:
-    """Return a number of pods, a fraction for a share. Raises `ValueError`."""
+    """Return a number of pods, perhaps a fraction. Raises `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -1,5 +1,3 @@
-"""Decodes what a pod or a volume requires of a node: placement and resources."""
-
 import re
 from collections.abc import Callable, Hashable, Mapping
 from decimal import ROUND_CEILING, Decimal
@@ -143,7 +141,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return a Kubernetes quantity exactly. Raises `ValueError`."""
+    """Raises `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -158,12 +156,11 @@ def parse_quantity(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def whole(text: str, parts: int = 1) -> int:
-    """Return a quantity in units, or `parts` of a unit, rounded up like the scheduler's."""
+    """Round up, as the scheduler does."""
     return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
-    """Raises `ValueError`."""
     return Resources(
         cpu_milli=whole(str(quantities.get("cpu", 0)), 1000),
         memory=whole(str(quantities.get("memory", 0))),
@@ -192,10 +189,9 @@ def demand_key(spec: wire.PodSpec) -> Hashable:
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
-    """Return a pod's requests, with its overhead and host ports.
+    """Return the sum of containers and sidecars, or a larger init container.
 
-    They are the sum of containers and sidecars, or a larger init container. The pod's own requests
-    override those of its containers.
+    The pod's own requests override those of its containers. Overhead and host ports are added.
     """
     running, starting = _containers(spec)
     effective = _override(_combine(running, starting, max), spec.resources.requests)
@@ -207,7 +203,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 def _host_ports(spec: wire.PodSpec) -> _Others:
     """Return the ports that only one pod on a node may have.
 
-    A port of a single address is left out, because it rarely conflicts.
+    Ports of a single address rarely conflict, so they are left out.
     """
     sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
     ports: dict[str, int] = {}
@@ -222,7 +218,7 @@ def _host_ports(spec: wire.PodSpec) -> _Others:
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of the running containers, and the most while init containers run."""
+    """Return the requests of running containers, and the most while init containers run."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
@@ -252,7 +248,6 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
 
 
 def _combine(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
-    """Combine the amounts of each resource by `add` or `max`."""
     # One side is usually nothing, because most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left

@@ -1,5 +1,3 @@
-"""Reads and restarts single Deployments."""
-
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -13,14 +11,13 @@ _APPS = "/apis/apps/v1/namespaces"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetOrigin:
-    """The Deployment that made a ReplicaSet, empty if none did, and its restart before."""
+    """The Deployment that made a ReplicaSet, empty if none did, and its last restart."""
 
     deployment: str
     restarted_at: str
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
-    """Return the origin of the ReplicaSet that owns the pod."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     read = decode.decode(api.get(path), wire.WireReplicaSet, path)
@@ -38,9 +35,9 @@ def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
 
 
 def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None:
-    """Restart as `kubectl rollout restart` does, `at` a time in RFC 3339.
+    """Restart as `kubectl rollout restart` does.
 
-    `ApiConflictError` if it changed since it was read: someone else may have restarted it.
+    `ApiConflictError` if the Deployment has changed: someone else may have restarted it.
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
     change = {

@@ -53,7 +53,7 @@ class NotUnderstoodError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content and its ConfigMap, None if there is none."""
+    """A document's content and its ConfigMap, if any."""
 
     content: T
     body: dict[str, Any] | None
@@ -61,8 +61,6 @@ class Stored(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The key of a ConfigMap that holds a document."""
-
     namespace: str
     name: str
     key: str
@@ -144,7 +142,7 @@ class Document:
     ) -> dict[str, Any]:
         """Add the stored keys that this version does not know.
 
-        An object that is replaced by another, such as a pause, loses its unknown keys.
+        A replaced object, such as a pause, loses its unknown keys.
         """
         text = ((whole or {}).get("data") or {}).get(self.key, "")
         try:
@@ -225,10 +223,7 @@ def memory_of(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory, with a `problem` if it is garbled or may not be read.
-
-    `ApiError` for other failures.
-    """
+    """Return the memory, with a `problem` if it is garbled or may not be read."""
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -242,7 +237,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory, with an empty ConfigMap if it is not understood. Raises `ApiError`."""
+    """Return the memory, with a `problem` and an empty ConfigMap if it is garbled."""
     document = memory_of(namespace)
     body: dict[str, Any] | None = {}
     try:
@@ -299,7 +294,6 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    """Raises `ApiError`."""
     document = slots_of(namespace)
     text, body = document.read(api)
     slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)

@@ -1,4 +1,4 @@
-"""Reads how long Jobs run, to estimate how long their pods delay a drain."""
+"""Reads how long Jobs run, because a drain waits for their pods."""
 
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.listing import read_if_allowed, read_list
@@ -26,7 +26,6 @@ class _Job(wire.Object, frozen=True):
 
 
 def read_jobs(api: ClusterApi) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """Return all Jobs, or a warning if this user may not read them."""
     return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN)
 
 
@@ -43,7 +42,7 @@ def _job(read: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return how long a successful Job took; None for others."""
+    """Return None for a Job that has not succeeded."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

@@ -1,7 +1,4 @@
-"""Reads whole lists, and decodes watch lines.
-
-Pages of two lists must not be mixed, so a list whose continue token expires (410) is read again.
-"""
+"""Reads whole lists, and decodes watch lines."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -67,10 +64,7 @@ def _collect(
 def read_if_allowed(
     read: Callable[[], Iterable[T]], unseen: str
 ) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return the objects, or a warning that starts with `unseen`.
-
-    The server may not know them, or this user may not read them.
-    """
+    """Return the objects, or a warning that starts with `unseen`."""
     try:
         return tuple(read()), ()
     except ApiError as error:

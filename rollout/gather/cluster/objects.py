@@ -1,5 +1,3 @@
-"""Reads an object of any kind, in the API server's preferred version."""
-
 from collections.abc import Iterator
 
 from rollout.errors import ApiNotFoundError, GateError
@@ -28,7 +26,7 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Return the object as JSON; `GateError` if there is none."""
+    """Raises `GateError` if the API server has no such object."""
     for path in _group_versions(api, reference.group):
         listed = decode(api.get(path), _Resources, path).resources
         for resource in listed:

@@ -1,5 +1,3 @@
-"""The rights that rollout needs, and which of them this user lacks."""
-
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +24,8 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 class Right:
     """One verb on one resource.
 
-    `group` is empty for the core API, `namespace` for all namespaces, `name` for all objects.
-    Creating cannot be limited to a name. Without an `optional` right rollout knows less.
+    An empty `group` is the core API, an empty `namespace` or `name` means all. Creating cannot be
+    limited to a name. Without an `optional` right rollout knows less.
     """
 
     verb: str
@@ -80,7 +78,7 @@ def has_right(api: ClusterApi, right: Right) -> bool:
 
 
 def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Return the rights that this user lacks, also optional ones, by `ask`."""
+    """Return the rights that this user lacks, also optional ones."""
     distinct = tuple(dict.fromkeys(needs))
     has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))
     return tuple(right for right in distinct if not has[right])
@@ -95,7 +93,7 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield a right for each verb and RESOURCE.GROUP in these space-separated lists."""
+    """Yield each right of these space-separated verbs and RESOURCE.GROUPs."""
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():

@@ -1,4 +1,4 @@
-"""Finds other reboot coordinators by name, label or image, and kured also by its lock."""
+"""Finds other reboot coordinators by name, label, image, or kured's lock."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -113,7 +113,7 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    """Return the coordinators that may reboot nodes, and warnings if some may not be listed."""
+    """Return the coordinators that may reboot nodes, and warnings."""
     deployments, warnings = read_if_allowed(lambda: _deployments(api), _UNSEEN)
     daemon_sets, more_warnings = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
     found = (*deployments, *daemon_sets)
@@ -139,7 +139,6 @@ def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
-    """Return kured with its lock, which its flags or else `likely_lock` name."""
     meta = item.metadata
     settings = _kured_settings(item)
     owners = _owners(settings.get("concurrency", ""))
@@ -160,7 +159,7 @@ def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return kured's flags, which may also be environment variables."""
+    """Return kured's flags, also those from environment variables."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
@@ -176,7 +175,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _owners(concurrency: str) -> int:
-    """Return how many nodes may hold kured's lock; huge numbers are cut."""
+    """Return how many nodes may hold kured's lock. Huge numbers are cut."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -203,7 +202,7 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 
 
 def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator has requests, or needs none; also if they cannot be read."""
+    """Whether the coordinator has requests, needs none, or they cannot be read."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -219,7 +218,7 @@ def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 
 
 def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the lock's holders, and whether it is full and never expires."""
+    """Return the holders, and whether the lock is full and never expires."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:

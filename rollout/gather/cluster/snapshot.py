@@ -83,7 +83,7 @@ def read_snapshot(
 ) -> ClusterSnapshot:
     """Read all that planning needs, each kind in its own thread; `kept` collects objects.
 
-    A kind that this user may not read becomes a warning, if rollout can do without it.
+    Kinds that this user may not read become warnings, if rollout can do without them.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -134,7 +134,7 @@ def _read_deployments(
 ) -> tuple[Deployment, ...]:
     """Return the Deployments if a budget needs every pod, so that a restart may help.
 
-    None are returned if they may not be listed; a warning about coordinators says so.
+    None if they may not be listed; a warning about coordinators says so.
     """
     if not any(budget.needs_every_pod for budget in budgets):
         return ()
@@ -170,7 +170,6 @@ def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
-    """`ApiNotFoundError` if there is none."""
     path = node_path(name)
     return decode.one(api.get(path), wire.WireNode, decode.node, path)
 
@@ -238,7 +237,6 @@ def _read(
     *,
     kept: CachedPages | None,
 ) -> tuple[T, ...]:
-    """Return a list's values; `kept` collects each object as JSON."""
     if kept is None:
         return read_list(api, path, shape, project).items
     objects = kept.setdefault(path, {})
@@ -260,7 +258,6 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
-    """Return a Node's bad conditions and its console. Raises `ApiNotFoundError`."""
     path = node_path(name)
     read = decode.decode(api.get(path), wire.WireNode, path)
     conditions = tuple(_condition(item) for item in read.status.conditions if _is_bad(item))
@@ -284,7 +281,7 @@ def _is_bad(condition: wire.Condition) -> bool:
 
 
 def console_hint(provider_id: str) -> str:
-    """Return a command that shows a machine's console; empty if none is known."""
+    """Return a command that shows the machine's console, or an empty text."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

@@ -1,7 +1,7 @@
 """Where Longhorn and Rook store data on nodes.
 
-Sources: Longhorn's Replica (healthyAt, failedAt) and setting node-drain-policy; Rook's CephCluster,
-whose status repeats `ceph health detail`.
+Sources: Longhorn's Replica (healthyAt, failedAt) and node-drain-policy; Rook's CephCluster, which
+repeats `ceph health detail`.
 """
 
 from collections import defaultdict
@@ -62,10 +62,7 @@ class _CephCluster(wire.Object, frozen=True):
 def read_stored(
     api: ClusterApi, pods: Sequence[Pod]
 ) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return the stored data, and warnings about what may not be read.
-
-    `pods` are all pods of the cluster.
-    """
+    """Return the stored data, and warnings."""
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_of_longhorn for pod in pods)
     volumes, unseen = read_if_allowed(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
@@ -78,8 +75,8 @@ def read_stored(
 def _volumes(api: ClusterApi) -> Iterator[StoredData]:
     """Yield Longhorn's volumes. Those on the same nodes are one, named by the first.
 
-    Longhorn rebuilds only a volume with an unhealthy replica. A volume with one healthy replica is
-    left out if the policy allows draining it.
+    Longhorn rebuilds only a volume with an unhealthy replica. One with one healthy replica is left
+    out if the policy allows draining it.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
@@ -117,7 +114,7 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
 
 
 def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield each Ceph cluster with OSDs. One node may be away if no copies are missing."""
+    """One node may be away if no copies are missing."""
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)

@@ -1,7 +1,7 @@
-"""The fields of the API's JSON that are used; the decoder skips the others.
+"""The fields of the API's JSON that are used. All of them may be absent or null.
 
-Every field may be absent or null. One thread at a time creates decoders: msgspec prepares a struct
-at its first use, and crashes if another thread decodes it meanwhile.
+One thread at a time creates decoders: msgspec prepares a struct at its first use, and crashes if
+another thread decodes it meanwhile.
 """
 
 import threading

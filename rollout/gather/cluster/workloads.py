@@ -1,4 +1,4 @@
-"""ReplicaSets and StatefulSets with their ready pods, which show whether a wave has settled."""
+"""Workloads' ready pods, which show whether a wave has settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Workload:
 
     @property
     def has_valid_names(self) -> bool:
-        """Whether the names are valid in a path: others may have written the record."""
+        """Others may have written the record, and names become part of a path."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
 
@@ -57,7 +57,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Return the current state; None if it is gone, or another has its name."""
+    """Return None if it is gone, or another has its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

@@ -42,7 +42,7 @@ class CheckName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result for one subject, such as a node or a right. `fix` is empty if all is well."""
+    """`fix` is empty if all is well."""
 
     check: CheckName
     subject: str

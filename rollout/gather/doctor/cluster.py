@@ -1,5 +1,3 @@
-"""Checks the server, rights, lock, memory, pauses and selected nodes."""
-
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -76,8 +74,8 @@ def lock_check(
 ) -> Check:
     """Check the lock `subject`, NAMESPACE/NAME.
 
-    `holder` is empty if nobody holds it. `unfinished` is a clause about an unfinished rollout that
-    may block others, `ways_out` what to do about it.
+    `holder` is empty if nobody holds it. `unfinished` is a clause about a rollout that may block
+    others, `ways_out` what to do about it.
     """
     if is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
@@ -123,7 +121,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 def unwritable_checks(
     record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
 ) -> Iterator[Check]:
-    """Check whether record and memory can be written; each comes with its error."""
+    """Each document comes with its error, None if it can be written."""
     document, why = record
     if why:
         message = f"cannot be written, so no rollout can begin: {why.message}"
@@ -215,8 +213,7 @@ def exclusion_checks(
 ) -> Iterator[Check]:
     """Yield a check for each excluded node that something can be done about.
 
-    `self_rebooting` are the nodes whose only rival runs on their own host, which has a verdict
-    already.
+    `self_rebooting` nodes, whose only rival is on their own host, have a verdict already.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:

@@ -1,5 +1,3 @@
-"""Checks a host by its answer."""
-
 from collections.abc import Iterator
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
@@ -66,10 +64,9 @@ def host_checks(
     *,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """Check one node's host.
+    """`standing` compares the host with others, None if it waits for its reboot.
 
-    `standing` compares it with other hosts, None if it waits for its reboot. `own_command`: the
-    operator's own command reboots it.
+    `own_command`: the operator's own command reboots it.
     """
     if observation is None:
         fix = "Add it to the inventory, or drop --inventory."
@@ -212,7 +209,6 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
 
 
 def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
-    """Check that the host looks for updates, and finds what the others have."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     trouble = check_trouble(standing, None)

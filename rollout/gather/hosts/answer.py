@@ -19,7 +19,7 @@ _DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
 def split_sections(text: str) -> Mapping[str, str]:
-    """Return the text after each marker line by its name; drop text before the first."""
+    """Return the text after each marker line, by its name."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
     _noise, *parts = _MARKED.split("\n".join(lines))
@@ -30,7 +30,7 @@ def split_sections(text: str) -> Mapping[str, str]:
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """Return `KEY=value` lines of a shell or os-release; a key's last line counts."""
+    """Parse `KEY=value` lines of a shell or os-release; the last of a key counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
@@ -46,17 +46,17 @@ def _unquote(value: str) -> str:
 
 
 def word(text: str) -> str:
-    """Return the text if it is a short word, else an empty one."""
+    """Return the text, or an empty one if it is no short word."""
     return text if _WORD.fullmatch(text) else ""
 
 
 def version(text: str) -> str:
-    """Return the text if it can be a version, else an empty one."""
+    """Return the text, or an empty one if it cannot be a version."""
     return text if _VERSION.fullmatch(text) else ""
 
 
 def exit_status(section: str) -> int | None:
-    """Return the last exit status; an earlier one may come from the command."""
+    """Return the last status; an earlier one may come from the command."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 

@@ -1,6 +1,6 @@
 """Reads which images bootc has booted, staged and kept for a rollback.
 
-Images differ by digest. The document is BootcHost of org.containers.bootc/v1 or v1alpha1.
+The document is BootcHost of org.containers.bootc/v1 or v1alpha1.
 """
 
 import re
@@ -28,7 +28,7 @@ class _Image(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """A deployment, without an `image` if it was not made from one."""
+    """A deployment. It may have been made without an image."""
 
     image: _Image | None = None
     download_only: bool = False
@@ -105,7 +105,7 @@ def _image(entry: _Entry | None) -> _Image | None:
 
 
 def _name(image: _Image, booted: _Image) -> str:
-    """Return the version, or part of the digest if the version does not tell the images apart."""
+    """Return the version, or part of the digest if both images have this version."""
     label = version(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

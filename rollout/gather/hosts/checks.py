@@ -1,5 +1,3 @@
-"""Reads how a host looks for updates, and when it last did."""
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,13 +16,12 @@ _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
 
 
 def epoch_time(text: str) -> datetime | None:
-    """Return the time of seconds since 1970; None for 0 or another text."""
+    """Return None for 0, or if the text is no number."""
     seconds = int(text) if _EPOCH.fullmatch(text) else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 def unit_state(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    """Return the unit whose properties are in the section `name`."""
     properties = _properties(answers.get(name, ""))
     began = properties.get("ActiveEnterTimestampMonotonic", "")
     has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
@@ -44,7 +41,7 @@ def update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return the checks of update_engine, or else those of rpm-ostree's service."""
+    """Return the checks of update_engine, else of rpm-ostree's service."""
     clock = answers.get("clock", "")
     now = epoch_time(parse_assignments(clock).get("NOW", ""))
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:

@@ -1,8 +1,8 @@
 """Matches hosts to Nodes, and checks that a Node's own machine has answered.
 
-An address may lead to another machine, so an answer counts only if it has the boot ID of the Node's
-`nodeInfo`, and no other Node has it. The machine ID of `nodeInfo` proves nothing, because a kubelet
-in a container may report its image's. The one read over SSH identifies the host after a reboot.
+An address may lead to another machine, so an answer counts only if its boot ID is in this Node's
+`nodeInfo` alone. The machine ID there proves nothing: a kubelet in a container may report its
+image's.
 """
 
 from collections import defaultdict
@@ -36,13 +36,10 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 def match_hosts(
     nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults
 ) -> Mapping[str, Host]:
-    """Return the hosts by Node name.
+    """Return the hosts by Node name; an address may be empty without an inventory.
 
-    Without an inventory a Node without a usable address has an empty one. With one, a host matches
-    by the Node's name, else address, else hostname label.
-
-    `InventoryError` if two hosts match one Node, or a host has the name of one Node and the address
-    of another.
+    An inventory's host matches by the Node's name, else address, else hostname label.
+    `InventoryError` if two hosts match one Node, or one host two Nodes.
     """
     if inventory is None:
         return {node.name: _from_node(node, defaults) for node in nodes}
@@ -95,7 +92,7 @@ def _usable_address(node: Node) -> str:
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the Node of each sign that only it has; `signs` are (node, sign) pairs."""
+    """Return the Node of each sign that no other has; `signs` are (node, sign) pairs."""
     by_sign = _names_by_sign(signs)
     return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
 
@@ -113,7 +110,7 @@ def verify_identities(
 ) -> Mapping[str, HostObservation]:
     """Replace answers that may not be from the Node's own machine with failures.
 
-    `nodes` must be all Nodes of the cluster, because another one's machine may have answered.
+    `nodes` must be all Nodes, because another one's machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -132,7 +129,7 @@ def verify_identities(
         trouble = _disagreement(node, facts, others, is_unique=is_unique)
         if trouble is not None:
             return trouble
-        # Nobody can say whose machine it is, so no Node of it is touched.
+        # If Nodes share a machine, nobody can say whose it is: none is touched.
         sharing = {name, *others, *nodes_by_boot.get(facts.boot_id, ())}
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
@@ -144,7 +141,6 @@ def verify_identities(
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
-    """Add the sign of the Node's annotation, if it is one of the sources."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
@@ -155,8 +151,7 @@ def _disagreement(
 ) -> ProbeFailure | None:
     """Return why the facts are not of this Node's host and boot, or None.
 
-    `others` are the Nodes that report this boot ID. `is_unique`: no other Node reports the Node's
-    machine ID.
+    `others` also report this boot ID. `is_unique`: no other Node reports the Node's machine ID.
     """
     if not facts.machine_id:
         why = "the machine ID of the host cannot be read"

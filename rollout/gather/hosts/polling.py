@@ -1,5 +1,3 @@
-"""Asks each host once."""
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import TypeVar
@@ -45,8 +43,8 @@ def poll(
 ) -> dict[str, HostObservation]:
     """Return an observation of each host, in the order of `hosts`.
 
-    Each host has `timeout` seconds. `on_answer` runs on the caller's thread. After an interrupt no
-    answer is waited for.
+    `timeout` is for each host, in seconds. `on_answer` runs on the caller's thread. After an
+    interrupt no answer is waited for.
     """
     addressed = {name: host for name, host in hosts.items() if host.address}
     # Starts with every name, to keep the order of `hosts`.
@@ -94,7 +92,7 @@ T = TypeVar("T")
 def side_by_side(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Yield each host's answer or failure as it arrives.
+    """Yield answers and failures as they arrive.
 
     After the generator is closed no answer is waited for.
     """

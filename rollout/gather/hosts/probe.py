@@ -1,5 +1,3 @@
-"""Parses a host's answers. A booting host is asked only for its boot."""
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,13 +76,13 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def machine_id(text: str) -> str:
-    """Return a machine ID as the API writes it; empty if the text is none."""
+    """Return a machine ID as the API writes it, or an empty text."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Parse the answer to `last_question`; None if it was cut off."""
+    """Return None if the answer to `last_question` was cut off."""
     answers = split_sections(result.stdout)
     complaints = split_sections(result.stderr)
     boot = parse_boot(result)

@@ -1,9 +1,8 @@
 """The constant commands, in POSIX sh, that run on hosts.
 
-Nothing from a cluster, an inventory or a host is part of them, only the operator's
-`detect.command`. A marker line begins each section on stdout and stderr, so that a tool's errors
-are told from its answer. update_engine is last and limited: without a bus its client tries for 40
-seconds.
+Only `detect.command`, the operator's, is inserted. A marker on stdout and stderr begins each
+section, so that a tool's errors are told from its answer. update_engine is last and limited:
+without a bus its client tries for 40 seconds.
 """
 
 import shlex
@@ -183,8 +182,8 @@ exit 0
 class Probe:
     """What a host is asked.
 
-    `detect_command` is the operator's; `units` adds those for doctor. `rollback` is the version
-    that a rollback leaves; it is no part of the command.
+    `units` adds those for doctor. `rollback`, the version that a rollback leaves, is no part of the
+    command.
     """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES

@@ -1,8 +1,7 @@
 """Reads which earlier version a host can boot.
 
 Flatcar: the other USR partition, if it has booted before and update_engine is not about to write
-it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the booted one. The host
-must have booted the partition, digest or checksum after the rollback.
+it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the booted one.
 """
 
 import re
@@ -140,7 +139,7 @@ def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) ->
 
 
 def _is_later(one: str, other: str) -> bool:
-    """Whether `one` has higher numbers; False if they cannot be compared."""
+    """False if they cannot be compared."""
     first = version_numbers(one)
     second = version_numbers(other)
     return len(first) == len(second) and first > second

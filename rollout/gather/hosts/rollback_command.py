@@ -1,8 +1,8 @@
 """The constant commands that choose which of its two systems a host boots next.
 
-They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the two systems,
-so they run only if the wanted one does not boot next already. A host may have both tools; bootc is
-used if it made the booted system.
+They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the systems, so
+they run only if the wanted one is not next already. If a host has both tools, the one that made the
+booted system is used.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
@@ -68,5 +68,5 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Return one command for rollback and reboot, so that both are sent at once."""
+    """Return one command for both, so that nothing happens in between."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"

@@ -1,4 +1,4 @@
-"""Reads what prevents a host's reboot, or reboots it: locks, shutdowns, Zincati, logins.
+"""Reads what prevents a host's reboot, or reboots it.
 
 An inhibitor lock in mode `delay`, such as the kubelet's, only delays logind. Any other counts: as
 root, `systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
@@ -72,7 +72,7 @@ def pending_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return the strategy of a Zincati that updates the host; empty without one."""
+    """Return the strategy of a Zincati that updates the host, or an empty text."""
     state, _, rest = section[:_LONGEST_SECTION].partition("\n")
     if state.strip() not in RUNNING:
         return ""
@@ -86,7 +86,7 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `updates` tables of Zincati's files, in the order in which it reads them.
+    """Yield the `updates` tables in the order in which Zincati reads them.
 
     Of files with the same name the one in the last directory counts.
     """

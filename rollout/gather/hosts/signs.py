@@ -1,7 +1,7 @@
 """Reads whether a reboot is needed, by source.
 
-Output that is not understood is no response. An answer of update_engine counts only if it names an
-operation: `update_engine_client` exits with 0 when D-Bus denies it.
+An answer of update_engine counts only if it names an operation: `update_engine_client` exits with 0
+when D-Bus denies it.
 """
 
 import re
@@ -111,8 +111,6 @@ _LOCKED = (
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A deployment in rpm-ostree's status."""
-
     checksum: str
     booted: bool = False
     staged: bool = False
@@ -131,7 +129,7 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def shown_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that the host has, but was not asked about."""
+    """Return sources that the host has, but was not asked about."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)
@@ -166,7 +164,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def read_deployments(stdout: Sections) -> tuple[Deployment, ...] | None:
-    """Return the deployments, the one that boots next first; None without a status."""
+    """The deployment that boots next comes first. None without a status."""
     # The exit status follows the document.
     document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
     try:
@@ -181,7 +179,6 @@ def rpm_ostree_silence(stderr: Sections) -> str:
 
 
 def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bool) -> Sign:
-    """A file or its status may lock the staged deployment."""
     source = Source.RPM_OSTREE
     booted_checksum = ""
     for item in deployments:
@@ -215,7 +212,7 @@ def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bo
 
 
 def _command(stdout: Sections, _stderr: Sections) -> Sign:
-    """Read the exit status: 0 means needed, others not needed or not run."""
+    """The exit status 0 means needed, others not needed or not run."""
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = exit_status(section)

@@ -63,7 +63,6 @@ _FIXES = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str) -> str:
-    """Return how to fix the problem, by default a sudoers rule."""
     fix = _FIXES.get(problem, _RULE) if problem else _RULE
     return fix.format(user=user)
 
@@ -81,7 +80,6 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
 
 
 def refusal(problem: SudoProblem | None, stderr: str) -> str:
-    """Return the problem with sudo's complaint; empty without a problem."""
     complaint = last_line(stderr)
     if problem and complaint:
         return f"{problem} ({complaint})"
@@ -91,8 +89,8 @@ def refusal(problem: SudoProblem | None, stderr: str) -> str:
 def wants_password(text: str) -> bool:
     """Whether a reboot needs a password, by the rules that `sudo -n -l` prints.
 
-    False if the rules are silent or cannot be read. `sudo -n -l COMMAND` does not tell: it succeeds
-    if any rule has NOPASSWD. The last rule for a command counts.
+    `sudo -n -l COMMAND` does not tell: it succeeds if any rule has NOPASSWD. The last rule for a
+    command counts.
     """
     # Rules with these options or with regular expressions are not judged.
     if "!authenticate" in text or "^" in text:
@@ -106,7 +104,7 @@ def wants_password(text: str) -> bool:
 
 
 def _rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the target users and the commands of each rule.
+    """Yield each rule's target users and commands.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
