@@ -11,7 +11,7 @@ from rollout.errors import SshUnreachableError
 from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster
 from tests.e2e.conftest import Rollout
-from tests.e2e.machines import STAGED_VERSION, Machines, wait_for
+from tests.e2e.machines import RUNNING_VERSION, STAGED_VERSION, Machines, wait_for
 
 JSON = ("-o", "json")
 
@@ -57,6 +57,32 @@ def test_rollback(rollout: Rollout, cluster: Cluster, machines: Machines) -> Non
     assert "did not take" in ended.summary["failed"][0]["message"]
     # It works as before: it is given back.
     assert not cluster.scoreboard().cordons_left
+
+
+def test_a_machine_goes_back_to_its_other_partition(
+    rollout: Rollout, cluster: Cluster, machines: Machines
+) -> None:
+    machine = machines["worker-3"]
+    other = machines["worker-2"]
+    nodes = ("--node", "worker-3", "--node", "worker-2")
+    rollout("apply", "--yes", "--node", "worker-3", *JSON).ends(0)
+    assert machine.os_version == STAGED_VERSION
+    updated = machine.booted
+    ended = rollout("rollback", STAGED_VERSION, "--yes", *nodes, *JSON).ends(0)
+    assert ended.outcomes == {"worker-3": "succeeded"}
+    assert machine.os_version == RUNNING_VERSION
+    assert machine.booted not in ("", updated)
+    assert other.os_version == RUNNING_VERSION
+    # What was mounted to be read is gone with its command.
+    assert not machine.has("/mnt/lib")
+    assert not cluster.scoreboard().cordons_left
+    # From the partition that was left, it goes the same way; a new host has nothing there.
+    again = rollout("rollback", RUNNING_VERSION, *nodes, "--yes", *JSON).ends(4)
+    reasons = {left["node"]: left["message"] for left in again.plan["excluded"]}
+    assert reasons == {
+        "worker-2": "/dev/vda4 is being updated, or holds an update that has not booted yet",
+        "worker-3": f"its other system is {STAGED_VERSION}, which is newer than {RUNNING_VERSION}",
+    }
 
 
 PATIENT = ("-o", "json", "--ready-timeout", "30s")
