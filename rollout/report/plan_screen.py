@@ -63,8 +63,8 @@ _WITHOUT_WORD = (
     UpdateState.NOT_CHECKING,
 )
 _SEE_DOCTOR = " → rollout doctor"
-# The table shows what follows from it.
-_IN_THE_TABLE = "--max-unavailable"
+# The table and the heading show these.
+_SHOWN_ELSEWHERE = ("--max-unavailable", "--rollback")
 # Findings that are shown of a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
 
@@ -187,7 +187,7 @@ def _most_at_once(wave: Wave) -> int:
 
 
 def _relaxed_flags(plan: RolloutPlan) -> str:
-    rules = [rule for rule in relaxed_rules(plan.policy) if rule.setting != _IN_THE_TABLE]
+    rules = [rule for rule in relaxed_rules(plan.policy) if rule.setting not in _SHOWN_ELSEWHERE]
     flags = "; ".join(rule.flag for rule in rules)
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 

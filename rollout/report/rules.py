@@ -12,7 +12,7 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import policy_document
 from rollout.planning.plan.rules import relaxed_rules
 
-_IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures")
+_IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "--rollback")
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:

@@ -159,7 +159,8 @@ def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     stale = rollout(lab, "apply", str(file)).ends(ExitCode.STALE)
     assert "4081.2.0 was staged, and 4081.1.0 is now" in stale.stderr
     lab.call(partial(setattr, lab.machines["worker-1"], "previous_version", BEFORE))
-    rollout(lab, "apply", str(file)).ends(0)
+    applied = rollout(lab, "apply", str(file)).ends(0)
+    assert f"--rollback {BAD}: its nodes go back to their previous version" in applied.stdout
     assert versions(lab) == {BEFORE}
     assert f"Version {BAD} is held by" in rollout(lab, "status").stdout
 

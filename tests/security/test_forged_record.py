@@ -92,6 +92,17 @@ def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     assert not [name for name in seen if name.startswith("evil")]
 
 
+def test_an_unattended_pass_takes_no_node_back(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    killed_at(lab, tmp_path, "draining", *ONCE)
+    forge(lab, lambda plan: plan["policy"].update(rollback="4081.2.0"))
+    left = rollout(lab, *ONCE).ends(0)
+    assert "so operate does not continue it" in json.dumps(left.lines)
+    assert not rebooted(lab)
+
+
 NO_PLAN = "is not a plan made by rollout"
 # Of times, limits, labels, annotations and patterns.
 NONSENSE: tuple[tuple[str, object], ...] = (
@@ -105,6 +116,7 @@ NONSENSE: tuple[tuple[str, object], ...] = (
     ("gates.hooks.after", ["../../evil"]),
     ("gates.hooks.prefix", "evil"),
     ("gates.alerts.matchers", ["((("]),
+    ("rollback", "$(evil)"),
 )
 
 

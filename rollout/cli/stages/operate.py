@@ -202,7 +202,8 @@ class _Pass:
         if unfinished.is_garbled:
             # Nobody can tell who started it.
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-        if unfinished.record.unattended:
+        # Only a person starts a rollback, whatever the record says.
+        if unfinished.record.unattended and not rules_of(unfinished).rollback:
             return self._resume_first(unfinished, nodes)
         if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
             return self._leave_to_people(unfinished)

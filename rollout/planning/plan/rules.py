@@ -13,7 +13,7 @@ from rollout.model.object_reference import ObjectReference
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import check_label_name, parse_selector
-from rollout.model.text import joined
+from rollout.model.text import is_version, joined
 from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
@@ -23,6 +23,8 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
             yield f"{name} takes no node at all"
         elif isinstance(value, Duration) and not value:
             yield f"{name} leaves no time at all"
+    if policy.rollback and not is_version(policy.rollback):
+        yield f"{policy.rollback!r} is not a version"
     for text in policy.gates.alerts.matchers:
         if not is_matcher(text):
             yield f"{text!r} is not a label matcher"
@@ -118,6 +120,9 @@ def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
 
 
 def _relaxed_selection(policy: Policy) -> Iterator[RelaxedRule]:
+    if policy.rollback:
+        effect = "its nodes go back to their previous version, and it is held"
+        yield RelaxedRule("--rollback", policy.rollback, effect)
     if policy.include_cordoned:
         effect = "nodes that were cordoned manually are rebooted, too"
         yield RelaxedRule("--allow", "cordoned", effect)
