@@ -177,7 +177,8 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the arguments as other programs show them: `FILE` is required, `[FILE]` is not."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
         """Return the parameters by heading, each with its description."""

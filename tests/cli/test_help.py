@@ -58,6 +58,12 @@ def test_no_flag_is_broken_across_lines() -> None:
     assert broken == []
 
 
+def test_usage_shows_arguments_without_braces() -> None:
+    usages = {path: text.partition("\n")[0] for path, text in helps(root_command(), "rollout")}
+    assert [usage for usage in usages.values() if re.search(r"[{}]", usage)] == []
+    assert "Usage: rollout hold [OPTIONS] VERSION..." in usages.values()
+
+
 def test_the_help_of_a_list_flag_says_that_it_is_repeatable() -> None:
     lists = [setting for setting in settings().values() if setting.flag and setting.is_list]
     silent = [setting.flag for setting in lists if "repeatable" not in setting.help]
