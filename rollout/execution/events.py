@@ -1,6 +1,6 @@
 """Kubernetes Events on the Node for each phase of a rollout, as `kubectl describe node` shows them.
 
-A thread writes them. A failure is reported once and ends the writing, not the rollout.
+A failure to write them is reported once and ends the writing, not the rollout.
 """
 
 import queue
@@ -142,10 +142,9 @@ class NodeEvents:
     def queue_event(
         self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False
     ) -> None:
-        """Queue an Event, or update the node's earlier Event with the same `reason`."""
+        """Queue an Event. A second one for the same `reason` updates the first."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
-        # The digest alone makes the name unique.
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
         event = {

@@ -61,7 +61,7 @@ OPEN = GateAnswer()
 GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
 """Run the gate command with an environment, a timeout in seconds and a check for a stop.
 
-Returns why the command refused, or an empty string.
+Returns why it refused, or an empty string.
 """
 Confirmation = Callable[[str, Callable[[], bool]], bool]
 """Ask the operator a question, with a check for a stop; return whether they agree."""
@@ -87,11 +87,7 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run.
-
-    The run's thread calls `run_rollout_command`, `ask_to_start_wave` and `ask`; node threads call
-    the rest.
-    """
+    """All gates of one run. Used by the run's thread and those of its nodes."""
 
     plan: RolloutPlan
     cluster: PatientApi
@@ -139,7 +135,7 @@ class PolicyGates:
         )
 
     def run_rollout_command(self) -> None:
-        """Run the gate command for the rollout; `BlockedError` if it refuses."""
+        """`BlockedError` if the gate command refuses."""
         refused = self._run_command("rollout", {})
         if refused is None:
             return
@@ -161,7 +157,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return why the node may not start now. `ask_before_cordon` checks again later."""
+        """Return why the node may not start now. `ask_before_cordon` checks again."""
         for condition in self._conditions:
             answer = condition(node)
             finding = answer.finding
@@ -197,7 +193,7 @@ class PolicyGates:
         return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
 
     def run_node_command(self, context: NodeContext) -> None:
-        """Run the gate command for a node; `NotStartedError` if it refuses."""
+        """`NotStartedError` if the gate command refuses."""
         wave = self._wave_of[context.name]
         about = {
             **_wave_variables(wave, self.plan),
@@ -211,7 +207,6 @@ class PolicyGates:
             raise NotStartedError(finding=refused)
 
     def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        """Return a controller of the node's pods that has yet to empty one of these nodes."""
         if not self._awaits_controllers:
             return None
         return self.cluster.ask(lambda api: busy_controller(api, name, nodes))
@@ -339,7 +334,7 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return the names that fit into a variable: a rolling wave can be the whole fleet."""
+    """Return the names that fit: a rolling wave can be the whole fleet."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names

@@ -137,17 +137,16 @@ def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     return lease.state if lease else NO_LEASE
 
 
-# Seconds that a renewal may take to arrive from a busy machine.
-_ON_ITS_WAY = 2.0
+# Seconds. A busy machine renews late.
+_RENEWAL_SLACK = 2.0
 _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSnapshot:
-    """The Lease at one moment.
+    """The Lease at one moment. `now` is the API server's time, None if unknown.
 
-    `now` is the API server's time, None if unknown. `has_ended`: the holder's process on this
-    machine has ended.
+    `has_ended`: the holder was a process on this machine, and has ended.
     """
 
     lease: LeaseState = NO_LEASE
@@ -182,17 +181,15 @@ class LeaseSnapshot:
         age = self.age
         if age is None:
             return None
-        if age <= self.lease.renewal_seconds + _ON_ITS_WAY:
+        if age <= self.lease.renewal_seconds + _RENEWAL_SLACK:
             return True
         # The API server's timestamps have whole seconds.
-        if self.one_clock and age > self.lease.duration + _ON_ITS_WAY:
+        if self.one_clock and age > self.lease.duration + _RENEWAL_SLACK:
             return False
         return None
 
 
 class HolderState(Enum):
-    """What a watch knows about the lock's holder."""
-
     NOBODY = auto()
     UNKNOWN = auto()
     ALIVE = auto()
@@ -201,10 +198,7 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as last seen, unchanged since monotonic `since`.
-
-    `renewed`: it was renewed recently. `ended`: the holder's process on this machine has ended.
-    """
+    """The Lease as last seen, unchanged since monotonic `since`."""
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0
@@ -216,7 +210,7 @@ class _Sighting:
 class LeaseWatch:
     """Watches a Lease: a living holder renews it within its duration.
 
-    `has_ended` returns whether the holder was a process on this machine that has ended.
+    `has_ended`: whether the holder was a process on this machine, and has ended.
     """
 
     clock: Clock
@@ -269,17 +263,14 @@ def await_sign(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one look does not tell whether the holder is alive.
-
-    `now` returns the API server's time.
-    """
+    """Watch for a renewal if one look does not tell whether the holder is alive."""
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
     # The age is known and too high, so the renewal is overdue.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
-    seconds = lease.renewal_seconds + _ON_ITS_WAY
+    seconds = lease.renewal_seconds + _RENEWAL_SLACK
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
     while watch.state is HolderState.UNKNOWN and watch.seconds_unrenewed < seconds:
         watch.clock.sleep(_PAUSE)

@@ -55,8 +55,8 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 class LockRequest:
     """Who takes the Lease, and how.
 
-    `seconds`: others may take it after so long without a renewal. `force_unlock`: the run whose
-    Lease is taken at once. `process` is unique. `watch`: what was seen of the Lease before.
+    `seconds`: its duration. `force_unlock`: the run whose Lease is taken at once. `process` is
+    unique. `watch`: what was seen of the Lease before.
     """
 
     holder: str
@@ -166,7 +166,7 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Create the Lease, or replace the one `before`; resolve a conflict with a lost answer."""
+        """Create or replace the Lease; a conflict may come from our own lost answer."""
         while True:
             try:
                 self._retry(lambda: self._hold_by(write))
@@ -260,7 +260,6 @@ class LeaseLock:
                     self.cluster.notice(error)
 
     def _pause(self, failures: int) -> float:
-        """Return the seconds until the next renewal, with exponential backoff after failures."""
         if not failures:
             return self._interval
         return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
@@ -277,7 +276,7 @@ class LeaseLock:
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write the Lease; return None if another process has taken it.
 
-        A conflict may come from an earlier write whose answer was lost, so it is written again.
+        A conflict may come from our own lost answer, so it is written again.
         """
         try:
             return api.replace(self._path, self._body(released=released))
@@ -339,7 +338,7 @@ class LeaseLock:
 
 
 def _block_forever() -> None:
-    """Block this thread: the process ends soon, and another may already act."""
+    """The process ends soon, and another may already act."""
     threading.Event().wait()
 
 

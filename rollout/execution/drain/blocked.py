@@ -30,9 +30,8 @@ NO_REASON = "it gave no reason"
 class BlockedReason:
     """Why a pod cannot be evicted now.
 
-    `budgets` are namespace/name. `figures`: healthy pods that the budget needs and has.
-    `controller` opens the budget, unless Kubernetes itself does. `restart`: its Deployment replaces
-    the pod.
+    `figures`: healthy pods that the budget needs and has. `controller` opens the budget, unless
+    Kubernetes itself does. `restart`: its Deployment replaces the pod.
     """
 
     budgets: tuple[str, ...]
@@ -68,7 +67,7 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier(self, kind: DenierKind) -> str:
-        """Return the webhook or policy of this kind that denied the eviction, else empty."""
+        """Return the webhook or policy that denied the eviction, else empty."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod

@@ -26,9 +26,8 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
-    Before `until`, the status may not show the last evictions: at most `expected` are allowed.
-    `refused_version` is the budget's when it refused an eviction. If its status allows one all the
-    same, it is tried again at `retry_at`.
+    Before `until`, at most `expected` evictions are allowed: the status may lag behind. A budget
+    that has refused one at `refused_version` is tried again at `retry_at`.
     """
 
     expected: int = 0
@@ -39,8 +38,6 @@ class _Account:
 
 
 class BudgetView:
-    """The budgets of the evicted pods. Used by one thread."""
-
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
         self._accounts: dict[str, _Account] = {}

@@ -43,8 +43,6 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The DaemonSets, read again when pods of new ones appear."""
-
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
@@ -145,7 +143,7 @@ class _PodsLeft:
 
 @dataclass(frozen=True, slots=True)
 class _Drain:
-    """A drain in progress. `wakeup` is set when a view changes or an eviction is answered.
+    """`wakeup` is set when a view changes or an eviction is answered.
 
     `deadline` is for evictions; waiting for pods to complete restarts it.
     """

@@ -25,7 +25,7 @@ from rollout.ports import ClusterApi
 LOOK_AGAIN = 2.0
 """Seconds for which a rule that allows no eviction is not checked again."""
 
-# Seconds after which an evicted pod surely shows as such: longer than any request lasts.
+# Seconds: longer than any request lasts, so an evicted pod shows as such.
 _UNSEEN = 120.0
 
 
@@ -138,8 +138,7 @@ def request_removal(
 ) -> Attempt:
     """Evict or delete exactly this pod, by its UID and node, if no critical rule forbids it.
 
-    `again`: an earlier request may have worked, so the pod is read first. `now` is in monotonic
-    seconds.
+    `again`: an earlier request may have worked, so the pod is read first.
     """
     critical = critical or CriticalPods()
     try:

@@ -40,10 +40,7 @@ class _Restart:
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts that one drain waits for, by the UID of the pods' ReplicaSet.
-
-    None if a restart does not help.
-    """
+    """Restarts by the UID of the pods' ReplicaSet; None if a restart does not help."""
 
     task: NodeTask
     deadline: Deadline

@@ -1,8 +1,7 @@
 """Pods that come back to a node while it is drained.
 
-A pod that tolerates the cordon comes back at once: after a fair try it is left to the reboot.
-Others come back while the scheduler has not seen the cordon: they are evicted more and more rarely,
-and left much later.
+Those that tolerate the cordon are soon left to the reboot. Others come back while the scheduler has
+not seen the cordon: they are evicted more and more rarely, and left much later.
 """
 
 from collections import Counter

@@ -95,7 +95,7 @@ class NodeTask:
     check_may_act: raises an error if this process may not act on the node now.
     started: in monotonic seconds.
     spent: seconds of the drain timeout that an earlier process used.
-    returning: UIDs of owners whose pods are left, because they keep coming back.
+    returning: UIDs of owners whose pods keep coming back.
     moved: UIDs of evicted or deleted pods, shared by the drains of one process.
     """
 

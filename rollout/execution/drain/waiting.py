@@ -24,12 +24,11 @@ from rollout.model.timestamps import seconds_since
 from rollout.wording.drain import awaited_text
 
 NAMED = 5
-# Seconds between two reports.
-_REPORT_PAUSE = 1.0
+_REPORT_SECONDS = 1.0
 _QUIET = 60.0
 _OVERDUE = 30.0
 # Seconds until the watch shows the deletion after an accepted eviction.
-_SHOWN = 5.0
+_DELETION_DELAY = 5.0
 # The kubelet takes a moment to report that a pod is gone.
 _MARGIN_SECONDS = 10
 
@@ -50,8 +49,7 @@ class Termination:
 class Waiting:
     """Reports the pods that are left, and lists them again if the watch is silent for long.
 
-    going: since when a pod is evicted or terminating, by UID, in monotonic seconds.
-    quiet_since: when the pods last changed, in monotonic seconds.
+    going: since when a pod is evicted or terminating, by UID.
     longest: the longest termination in seconds, by owner.
     evicted: not reported yet.
     """
@@ -78,7 +76,7 @@ class Waiting:
             if pod.terminating or self.evictor.eviction_of(pod).accepted is not None
         ]
         self.note_endings(remaining)
-        if now - self.evicted_reported_at >= _REPORT_PAUSE:
+        if now - self.evicted_reported_at >= _REPORT_SECONDS:
             self._report_evicted()
         for pod in going:
             self.going.setdefault(pod.uid, now)
@@ -87,7 +85,7 @@ class Waiting:
         if completing:
             details.append(awaited_text(completing, self.task.cluster.api.server_time()))
         detail = "; ".join(details)
-        if detail != self.reported and now - self.reported_at >= _REPORT_PAUSE:
+        if detail != self.reported and now - self.reported_at >= _REPORT_SECONDS:
             self.reported = detail
             self.reported_at = now
             activity = None if remaining else Activity.COMPLETION
@@ -111,7 +109,9 @@ class Waiting:
     def _is_ignored(self, pod: Pod) -> bool:
         accepted = self.evictor.eviction_of(pod).accepted
         return (
-            not pod.terminating and accepted is not None and self.task.now - accepted.first > _SHOWN
+            not pod.terminating
+            and accepted is not None
+            and self.task.now - accepted.first > _DELETION_DELAY
         )
 
     def termination(self, pod: Pod) -> Termination:
@@ -145,7 +145,7 @@ class Waiting:
         self.seen = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Report all evicted pods that were not reported yet, including those still there."""
+        """Report the other evicted pods, including those still there."""
         self.note_endings(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted

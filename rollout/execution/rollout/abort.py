@@ -47,8 +47,8 @@ def abort(
 ) -> Aborted:
     """Take the Lease, then undo any rollout.
 
-    `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes for
-    another `abort`, or raises `InterruptedRunError` before the Lease is held.
+    `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the other nodes as they
+    are, or raises `InterruptedRunError` before the Lease is held.
     """
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
@@ -249,7 +249,7 @@ class _Undoing:
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """Make the host boot what it runs now, after a rollback; `StepError` if that fails."""
+        """After a rollback, make the host boot what it runs now; `StepError` if that fails."""
         if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
             return
         trouble = undo_rollback(self._host(task))

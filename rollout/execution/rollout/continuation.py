@@ -30,10 +30,7 @@ from rollout.planning.plan.joining import (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The rest of a rollout.
-
-    `selected`: how many nodes percentages refer to. `retried`: failed nodes.
-    """
+    """The rest of a rollout. `selected`: how many nodes percentages refer to."""
 
     plan: RolloutPlan
     inherited: Inheritance
@@ -54,9 +51,9 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
     """Return the rollout under the stricter of its own rules and those of `today`.
 
-    Nodes in flight are finished in any case. The others are left to a new plan if they are not
+    Nodes in flight are finished in any case. Others are left to a new plan if they are not
     `selected`, the pools have changed, or too many nodes have failed. If no node is in flight,
-    today's gates replace the rollout's, whose Prometheus may be gone.
+    today's gates apply.
     """
     known = unfinished.record.plan
     if known is None:
@@ -174,7 +171,6 @@ def _inheritance(
     cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
     failed = _earlier_failures(unfinished)
     if retry_failed:
-        # The other failed nodes are retried.
         troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
         failed = [node for node in failed if node.node in troubled]
     return Inheritance(
@@ -219,10 +215,7 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Return the failures that count.
-
-    None do if they are retried, or had reached the limit: then the operator has decided to go on.
-    """
+    """Return the failures that count: none if they are retried, or had reached the limit."""
     failures = 0 if retry_failed else _failures(unfinished)
     return failures if failures < limit else 0
 
@@ -235,7 +228,7 @@ def _failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """Counts of a pool: its nodes in the rollout, its started nodes and its started workers."""
+    """Of a pool: its nodes in the rollout, its started nodes and its started workers."""
 
     size: int = 0
     started: int = 0

@@ -54,10 +54,9 @@ class Engine:
         taken_up_run: str = "",
         own: OwnNode | None = None,
     ) -> NodeResult:
-        """Run the steps of a node, which has one for each phase but the last.
+        """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run`: the run in the marks of a node that an earlier process started. `own`: the
-        node under this process.
+        `taken_up_run`: the run in the marks of a node that an earlier process started.
         """
         context = NodeContext(
             planned=planned,

@@ -72,7 +72,6 @@ class Inheritance:
 
     taken_up: the run ID in the marks of each node that this process continues.
     health: from before the interrupted wave.
-    failures: those that count in this run.
     failed: nodes that are not retried.
     stranded: started nodes that this process cannot continue.
     left_over: nodes that the new plan leaves out.
@@ -92,10 +91,9 @@ class Inheritance:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The result of an abort.
+    """The result of an abort; `left_...` give the reason by node.
 
-    `run` is empty if unknown. `left_cordoned` and `left_tainted` give the reason by node.
-    `stops_passes`: unattended passes start no more nodes.
+    `run` is empty if unknown. `stops_passes`: unattended passes start no more nodes.
     """
 
     run: str

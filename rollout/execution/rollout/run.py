@@ -53,8 +53,7 @@ class RunRequest:
     """The plan to run, or the rest of one if it is `inherited`.
 
     `percentage_base`: how many nodes percentages refer to. `own_node`: the node under this process.
-    `unattended`: the next pass continues with nodes that are left. `proven`: by another cluster;
-    None if no proof is needed.
+    `unattended`: a later pass continues. `proven`: by another cluster; None if no proof is needed.
     """
 
     plan: RolloutPlan
@@ -76,7 +75,7 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A plan that is carried out, or the rest of one. See `RunRequest`."""
+    """See `RunRequest`."""
 
     hosts: RolloutHosts
     engine: Engine
@@ -184,13 +183,13 @@ class Rollout:
         with self.hosts.attending(allowed.nodes):
             runner.run(progress)
         why = refusal or progress.why
-        # The next wave checks the rule again. Here it saves the wait.
+        # Spares the wait; the next wave checks the rule again.
         is_last = wave is self.plan.waves[-1]
         if why or is_last or self.rule.why_none_starts():
             return why
         if before:
             return self._settle_after(allowed, before)
-        # A rolling part settles node by node; wait for the last ones.
+        # A rolling part settles node by node.
         return progress.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:

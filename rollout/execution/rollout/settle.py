@@ -17,7 +17,7 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _PAUSE = 1.0
-# A pause is so many times as long as reading took, to spare the API server.
+# A pause is so many times as long as the reading before it.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
 _NAMED = 3
@@ -35,8 +35,8 @@ class Before:
 class ReadinessSnapshot:
     """The cluster at one moment.
 
-    `ready_on` counts the ready pods of a node by their owner's UID. `current` returns a workload as
-    it is now. `unhealthy` checks gates.healthy.
+    `ready_on` counts the ready pods of a node by their owner's UID. `current` reads a workload
+    again. `unhealthy` checks gates.healthy.
     """
 
     unready: frozenset[str]
@@ -89,8 +89,6 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures health before a wave or a node, and waits for it afterwards."""
-
     cluster: PatientApi
     report: Reporter
     policy: Policy
@@ -104,7 +102,7 @@ class Settler:
     ) -> Mapping[str, Before]:
         """Return the health before each of these nodes starts.
 
-        Workloads on nodes in flight count as before these nodes: their pods come back.
+        Pods on nodes in flight count, because they come back.
         """
         deadline = self.cluster.deadline()
         pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}

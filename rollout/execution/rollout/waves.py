@@ -47,7 +47,7 @@ class WaveProgress:
     """How far a wave is, and which of its nodes may start next. Used by one thread.
 
     In a rolling part, a node stays in flight until the cluster has settled from it. `keep` stores
-    the health before these nodes. `why`: why no other node may start. Methods may raise `ApiError`.
+    the health before these nodes. `why`: why no other node may start.
     """
 
     wave: Wave
@@ -231,8 +231,7 @@ _WAIT = Decision()
 class _WaitingNodes:
     """The nodes of a wave that are not started yet. Used by one thread.
 
-    `taken_up`: an earlier process started them. `patience`: how long to wait for room; None while a
-    node is in flight.
+    `taken_up`: an earlier process started them. `patience`: how long to wait for room.
     """
 
     nodes: list[PlannedNode]
@@ -244,9 +243,8 @@ class _WaitingNodes:
 class WaveRunner:
     """Runs waves one after another into one ledger.
 
-    `unavailable` returns the cluster's unavailable nodes. `ask_gates` does not wait. Nodes of
-    `taken_up` use up the limit already and continue in any case. A node that is refused right
-    before its cordon waits again.
+    Nodes of `taken_up` use up the limit already and continue in any case. A node that is refused
+    right before its cordon waits again.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
