@@ -1,7 +1,7 @@
-"""Checks and evaluates CEL expressions, the language of Kubernetes' validation rules.
+"""Checks and evaluates CEL expressions.
 
-https://github.com/cel-expr/cel-python checks names and types first. An evaluation may take long
-without letting other threads run, so a process with limits on time and memory evaluates.
+https://github.com/cel-expr/cel-python blocks all threads during an evaluation, so a process with
+limits on time and memory evaluates.
 """
 
 import json
@@ -38,7 +38,7 @@ class _Task(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """`value` is None if the expression has no boolean value; `problem` says why."""
+    """`value` is None without a boolean value; `problem` says why."""
 
     value: bool | None = None
     problem: str = ""
@@ -63,7 +63,7 @@ def check_expression(text: str) -> None:
 
 
 def evaluate(expression: str, body: bytes) -> bool:
-    """Return the expression's value for an object in JSON; `GateError` if it has none."""
+    """Return the value for an object in JSON, or raise `GateError`."""
     try:
         answer = _evaluate_apart(expression, body)
     except subprocess.TimeoutExpired as error:
@@ -87,7 +87,7 @@ def _evaluate_apart(expression: str, body: bytes) -> _Answer:
 
 
 def work() -> None:
-    """Evaluate the task on stdin. This is the whole program of the process."""
+    """Evaluate the task on stdin, as the program of the process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:

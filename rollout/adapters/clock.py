@@ -1,7 +1,7 @@
 """This machine's clocks, and the API server's clock.
 
-The Date of an answer, in whole seconds, plus monotonic time is up to two seconds late but never
-early, so nothing seems overdue too soon.
+The latter, the Date of an answer plus monotonic time, is up to two seconds late but never early, so
+nothing seems overdue too soon.
 """
 
 import threading
@@ -17,7 +17,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """This machine's clocks. `hurried` divides all waits, for tests."""
+    """`hurried` divides all waits, for tests."""
 
     def __init__(self, hurried: float = 1.0) -> None:
         self._hurried = hurried
@@ -27,7 +27,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that count suspend: a laptop that slept has lost its Lease."""
+        """Return seconds with suspend: a laptop that slept has lost its Lease."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
@@ -35,12 +35,12 @@ class SystemClock:
         time.sleep(seconds / self._hurried)
 
     def wait(self, event: Event, seconds: float) -> bool:
-        """Wait for an event; return whether it happened in time."""
+        """Wait for an event; return whether it happened."""
         return event.wait(seconds / self._hurried)
 
 
 class ServerTime:
-    """The server's clock, by the Date of its latest answer. For many threads."""
+    """The server's clock, by its latest answer. For many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -48,11 +48,11 @@ class ServerTime:
         self._latest: tuple[datetime, float] | None = None
 
     def reading(self) -> float:
-        """Return the time for `hear`, read when an answer's headers arrive."""
+        """Return the time to pass to `hear`."""
         return self._monotonic()
 
     def hear(self, headers: Mapping[str, str], at: float) -> None:
-        """Take the Date of an answer that arrived at `at`, unless it comes from a cache."""
+        """Take the Date of an answer that arrived at `at`, unless from a cache."""
         date = _date(headers.get("Date", ""))
         if date is None or headers.get("Age", "0").strip() != "0":
             return

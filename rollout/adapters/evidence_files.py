@@ -1,6 +1,6 @@
 """Reads evidence, and signs and verifies it with ssh-keygen.
 
-The signature of DOCUMENT.json is beside it, in DOCUMENT.json.sig.
+The signature of DOCUMENT.json is in DOCUMENT.json.sig.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ _NONE = "not there"
 
 @dataclass(frozen=True, slots=True)
 class SignedDocument:
-    """A document and its signature, not verified yet; or a `problem` with reading them."""
+    """A document and its unverified signature, or a `problem`."""
 
     origin: str
     content: bytes = b""
@@ -44,9 +44,9 @@ class SignedDocument:
 
 
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
-    """Return the documents of a source: a file, a folder, a URL or the ConfigMap.
+    """Return the documents of a file, a folder, a URL or the ConfigMap.
 
-    One that cannot be read has a problem. Raises `ApiUnavailableError`.
+    Raises `ApiUnavailableError`.
     """
     if source == CONFIGMAP:
         return tuple(_in_configmap(api, namespace))
@@ -107,7 +107,7 @@ def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why this principal of an allowed_signers file did not sign; empty if it did."""
+    """Return why this principal of an allowed_signers file did not sign, or empty."""
     try:
         allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
     except OSError as error:
@@ -131,7 +131,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by this SSH key, or by the agent's for a public key.
+    """Return the signature by an SSH key, or by the agent's for a public key.
 
     ssh-keygen asks for a passphrase on the terminal.
     """

@@ -1,7 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-A library's timeout counts between two bytes, so here the connection is cut at the deadline.
-Redirects are not followed, because the request may hold a secret.
+A library's timeout counts between two bytes. Redirects are not followed, because the request may
+hold a secret.
 """
 
 import re
@@ -25,9 +25,9 @@ _SHOWN = 200
 
 
 class ExchangeError(Exception):
-    """A request failed. The message has no secrets.
+    """A request failed. The message has no secrets, but `text` may.
 
-    `status` is 0 without an answer. `text`, the start of the answer, may repeat a secret.
+    `status` is 0 without an answer. `text` is the start of the answer.
     """
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
@@ -38,7 +38,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for the whole exchange, and bytes of the answer; 0 reads no body."""
+    """Seconds for the exchange, and bytes of the answer; 0 reads no body."""
 
     seconds: float
     largest: int = 0
@@ -53,7 +53,7 @@ def exchange(
     method: str = "GET",
     by_proxy: bool = False,
 ) -> bytes:
-    """Return the body of a successful answer, else raise `ExchangeError`.
+    """Return the body of a successful answer, or raise `ExchangeError`.
 
     The URL must be http or https. `by_proxy` uses the environment's proxies.
     """
@@ -92,7 +92,7 @@ def _send(
 
 
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
-    """Opens an HTTP connection that another thread can cut, also during a TLS handshake."""
+    """Another thread can cut its connection, also during a TLS handshake."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
@@ -110,7 +110,6 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
     def cut(self) -> None:
-        """Shut the connection down, which wakes its reader."""
         self._is_cut = True
         if self._socket is not None:
             with suppress(OSError):
@@ -150,7 +149,7 @@ def _why(error: BaseException) -> str:
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:
-    """Return the parts of a URL as the HTTP client reads them; None if invalid."""
+    """Return a URL's parts as the HTTP client reads them; None if invalid."""
     if not _URL.fullmatch(url) or "\\" in url:
         return None
     try:

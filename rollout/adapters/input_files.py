@@ -1,7 +1,7 @@
 """Reads the files that an operator names: regular files of limited size.
 
-Pipes, devices and sockets could block an unattended pass. Allowed are the null device, and what the
-shell opens for this process, such as `/dev/stdin` and `<(command)`.
+Others could block an unattended pass. The null device, and what the shell opens for this process,
+such as `<(command)`, are allowed.
 """
 
 import errno
@@ -34,7 +34,7 @@ _FLAGS = (
 
 
 class Trust(Enum):
-    """Who else may write a file that is read."""
+    """Who else may write a file."""
 
     ANYONE = auto()
     """Anyone: its content is data, and selects no command, path or destination."""
@@ -45,7 +45,7 @@ class Trust(Enum):
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
-    """Return the content; `OSError` with a `strerror` if it is refused or too large."""
+    """Return the content, or raise `OSError` with a `strerror`."""
     with open_input(path, trust=trust) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
@@ -55,7 +55,7 @@ def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.AN
 
 @contextmanager
 def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
-    """Open a file for reading; `OSError` with a `strerror` if it is refused."""
+    """Open a file for reading, or raise `OSError` with a `strerror`."""
     check_input(path, trust=trust)
     with os.fdopen(os.open(path, _FLAGS), "rb") as stream:
         # Another file may have replaced it since the check.
@@ -65,7 +65,7 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Check a file that another program reads; `OSError` if it is refused."""
+    """Check a file that another program reads, or raise `OSError`."""
     _check_kind(path, path.stat())
     if _is_handed(path) or path.samefile(os.devnull):
         return

@@ -31,7 +31,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """Appends records to a file; `OSError` if it cannot. For many threads."""
+    """Appends records to a file, or raises `OSError`. For many threads."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class JournalFile:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file for `is_being_written`, whose readers hold it for a moment."""
+        """Lock the file for `is_being_written`, which holds the lock for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ class JournalFile:
                 return
 
     def write(self, record: Record) -> None:
-        """Append one record, and flush it to the disk."""
+        """Append a record, and flush it to the disk."""
         line = json_line(record) + b"\n"
         with self._lock:
             self._append(b"\n" + line if self._ends_in_half_line else line)
@@ -80,12 +80,12 @@ class JournalFile:
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """Return a file's records in order; lines that are no whole object are skipped."""
+    """Return the records in order, without damaged lines."""
     return (record for record in read_lines(path) if record is not None)
 
 
 def read_lines(path: Path) -> Iterator[Record | None]:
-    """Yield a file's records in order, and None for a line that is no whole object."""
+    """Yield the records in order, and None for a damaged line."""
     with open_input(path) as stream:
         for line in filter(bytes.strip, stream):
             try:
@@ -95,10 +95,7 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield the JSON records among the output of `kubectl logs`.
-
-    None stands for a record that is cut off or damaged.
-    """
+    """Yield the records in the output of `kubectl logs`, None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
         begin = text.find(_LINE_BEGINS)
@@ -123,15 +120,12 @@ def server_of(path: Path) -> str:
 
 
 def is_server(address: str, other: str) -> bool:
-    """Whether both are addresses of one API server."""
+    """Whether both addresses are of one API server."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
 def is_being_written(path: Path) -> bool | None:
-    """Whether a process on this machine writes the journal.
-
-    None if there is no such file, or its file system has no locks.
-    """
+    """Whether a process on this machine writes the journal; None if unknown."""
     if not path.is_file():
         return None
     try:
@@ -152,14 +146,14 @@ def runs_directory() -> Path:
 
 
 def journal_of(run: str) -> Path:
-    """Return the file of a run's journal; the caller has checked the ID."""
+    """Return the file of a run's journal. The ID must be valid."""
     if not is_run_id(run):
         raise AssertionError(f"{run!r} is not a rollout ID")
     return runs_directory() / f"{run}{SUFFIX}"
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Sort journals by the time of their last write."""
+    """Sort by the time of the last write."""
     return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
 
 

@@ -1,9 +1,9 @@
 """Files of this machine: who may change one, and how to write one.
 
-As in OpenSSH, a trusted file and its folder belong to this user or root, and only they may write.
-An output's path is walked folder by folder, so that no other user can redirect it, by the rules of
-Linux's `fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst),
-which many containers turn off.
+As in OpenSSH, only this user and root may write a trusted file and its folder. An output's path is
+walked folder by folder, so that no other user can redirect it, by the rules of Linux's
+`fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many
+containers turn off.
 """
 
 import errno
@@ -48,7 +48,7 @@ def _is_own_group(gid: int) -> bool:
 def distrust(path: Path) -> str:
     """Return why others than this user and root may control a file, or empty.
 
-    The file must not be a link. Raises `OSError`.
+    It must not be a link. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
     return _objection(folder / path.name) or _objection(folder)
@@ -57,8 +57,8 @@ def distrust(path: Path) -> str:
 def distrust_named(path: Path) -> str:
     """Return how others could change a file that the operator names, or empty.
 
-    Another user may own it, such as in a container. Each link's folder is judged: Kubernetes mounts
-    Secrets and ConfigMaps as links in folders that all may write but are read-only.
+    Its owner does not matter: a container's files may have any. Each link's folder is judged:
+    Kubernetes mounts Secrets and ConfigMaps as links in read-only folders.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -74,7 +74,7 @@ def distrust_named(path: Path) -> str:
 
 
 def _access_of_others(folder: Path, entry: Path) -> str:
-    """Return how others may replace or write this entry of a folder, or empty."""
+    """Return how others may replace or write an entry, or empty."""
     if _is_read_only(folder):
         return ""
     folder_state = folder.stat()
@@ -121,7 +121,7 @@ def _is_read_only(place: Path) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """Return a user's name, or the number of a user without one."""
+    """Return a user's name, else the number."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -132,7 +132,7 @@ def user_name(uid: int) -> str:
 class OutputPlace:
     """An entry of the open `folder`, a descriptor. `path` is its name in messages.
 
-    Methods raise `OSError`: `PermissionError` for what another user has put there.
+    `PermissionError` for what another user has put there.
     """
 
     folder: int
@@ -140,7 +140,7 @@ class OutputPlace:
     path: Path
 
     def state(self) -> os.stat_result | None:
-        """Return what the entry is; None if there is none."""
+        """Return None if there is no entry."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
@@ -155,7 +155,7 @@ class OutputPlace:
         return state
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """Open the file, then check it. `flags` must not truncate it."""
+        """Open, then check the file. `flags` must not truncate it."""
         self.state()
         # Opening a pipe that someone puts in its place meanwhile must not block.
         non_blocking = os.O_NONBLOCK if self._is_shared else 0
@@ -181,14 +181,14 @@ class OutputPlace:
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def open_folder(self, *, make: bool) -> int:
-        """Open the folder of this name; `make` creates it first."""
+        """Open the folder of this name; `make` creates it."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
     def target(self) -> Path | None:
-        """Return where a link leads; None if it is no link, or one that only the kernel follows."""
+        """Return where a link leads; None if it is none, or only the kernel can follow it."""
         state = self.state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
@@ -209,7 +209,7 @@ class OutputPlace:
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _objection(self, state: os.stat_result) -> str:
-        """Return why an entry of a folder that all may write must not be used; empty if it may."""
+        """Return why an entry of a shared folder must not be used, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
@@ -222,7 +222,7 @@ class OutputPlace:
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
-    """Walk a path as the kernel does, and yield its last entry."""
+    """Walk a path as the kernel does; yield its last entry."""
     at = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
@@ -263,7 +263,7 @@ def open_output(path: Path, flags: int) -> int:
 
 
 def output_file(written: str) -> Path:
-    """Return the path of an output file; `ValueError` if the text names a folder."""
+    """Return an output's path; `ValueError` if the text names a folder."""
     if names_folder(written):
         raise ValueError(f"{written} is a directory. Give a file in it.")
     return Path(written)
@@ -275,14 +275,14 @@ def names_folder(written: str) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Check that a folder can be made, before work is lost; `InputError` if not."""
+    """Raise `InputError` if a folder cannot be made, before work is lost."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is not a directory", hint="Give another directory.")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents; `InputError` if that fails."""
+    """Make a folder and its parents, or raise `InputError`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -291,7 +291,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Check that a file can be written, before work is lost; `InputError` if not."""
+    """Raise `InputError` if a file cannot be written, before work is lost."""
     if path is None:
         return
     if path.is_dir():
@@ -307,10 +307,9 @@ def check_target(path: Path | None) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file so that no reader sees half of it; `InputError` if it cannot be.
+    """Write a file so that no reader sees half of it, or raise `InputError`.
 
-    A link's target is replaced; a device or a pipe is written to. An existing file keeps its mode;
-    a new one has `mode`, or the umask's.
+    A link's target is replaced; a device or a pipe is written to. Existing files keep their mode.
     """
     try:
         with output_place(path) as place:
@@ -356,7 +355,7 @@ def _replace(
 
 @contextmanager
 def scratch_for(purpose: str) -> Iterator[None]:
-    """Raise `InputError` that names the purpose if `tempfile` finds no writable folder."""
+    """Raise `InputError` if there is no writable temporary folder."""
     try:
         yield
     except FileNotFoundError as error:

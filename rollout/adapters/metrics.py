@@ -1,7 +1,6 @@
 """Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway.
 
-A push replaces the cluster's group. The time of the last success has its own, so that a failed pass
-does not remove it.
+A push replaces its group. The last success has its own, so that a failed pass does not remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +33,7 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 def serve(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
-    """Serve metrics and pages; yield their URL. `InputError` if the address is unusable."""
+    """Serve metrics and pages; yield their URL. Raises `InputError`."""
     # A scrape with ?name[]= needs the names of the metrics.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
@@ -77,7 +76,7 @@ class PushgatewayError(RolloutError):
 
 
 class Pushgateway:
-    """One Pushgateway. `url` has no user and password."""
+    """`url` has no user and password."""
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
@@ -90,7 +89,7 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's group, or only the given metrics if not `is_whole`."""
+        """Replace the cluster's group, or only these metrics if not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._send)
@@ -120,7 +119,7 @@ class Pushgateway:
 
 
 def check_push_url(url: str) -> Url:
-    """Return the URL's parts; `UsageError` if it is invalid or has a group."""
+    """Return the parts of a valid URL without a group, or raise `UsageError`."""
     parts = parse_url(url)
     # A path with /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"

@@ -1,7 +1,7 @@
 """Sends notifications to the operator's URLs without delaying the work.
 
-A URL is a secret: whoever has it can write to the channel. Only its scheme is shown, and a
-webhook's host; another service's host may be the token.
+A URL is a secret. Only its scheme is shown, and a webhook's host: another service's host may be the
+token.
 """
 
 import logging
@@ -38,7 +38,7 @@ _AT_THE_END = 5.0
 
 
 class DeliveryError(Exception):
-    """A notification did not arrive. The message has no secrets. `final`: do not retry."""
+    """The message has no secrets. `final`: do not retry."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -47,16 +47,13 @@ class DeliveryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where notifications go. The name has no secrets."""
+    """The name has no secrets."""
 
     name: str
     deliver: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver a notification, or raise `DeliveryError`.
-
-        The messages of other exceptions may hold the URL.
-        """
+        """Deliver, or raise only `DeliveryError`: other messages may hold the URL."""
         try:
             self.deliver(note)
         except DeliveryError:
@@ -82,17 +79,14 @@ def _webhook(parts: Url) -> Callable[[Note], None]:
 
 
 def _service(url: str, name: str) -> Callable[[Note], None]:
-    """Return a function that delivers with Apprise.
-
-    Apprise reports failures only in its log, which may hold secrets.
-    """
+    """Apprise reports failures only in its log, which may hold secrets."""
     plugin = _apprise().Apprise.instantiate(url)
     if plugin is None:
         raise UsageError(
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for how each service is written.",
         )
-    # Apprise would wait up to 5.5 s between notifications, longer than the wait at the end.
+    # Apprise would wait up to 5.5 s between notifications.
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
@@ -122,7 +116,7 @@ def _apprise() -> ModuleType:
 
 
 def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
-    """Return the destinations of distinct URLs; `UsageError` for an invalid one."""
+    """Return the distinct destinations, or raise `UsageError`."""
     distinct = dict.fromkeys(urls)
     return tuple(_destination(number, url) for number, url in enumerate(distinct, start=1))
 
@@ -147,21 +141,21 @@ def _destination(number: int, url: str) -> Destination:
 
 
 class Outbox:
-    """Sends notifications to every destination, each in a daemon thread.
+    """Sends notifications to each destination, in its own daemon thread.
 
-    A hanging destination delays neither others nor the exit. `warn` gets one warning for each.
+    `warn` gets at most one warning for each.
     """
 
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
         self._queues = tuple(_DeliveryQueue(destination, warn) for destination in destinations)
 
     def post(self, note: Note) -> None:
-        """Queue a notification for every destination."""
+        """Queue a notification."""
         for queue in self._queues:
             queue.put(note)
 
     def close(self, seconds: float = _AT_THE_END) -> None:
-        """Send what is queued within these seconds, and warn of what is lost."""
+        """Send what is queued within `seconds`, and warn of what is lost."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
             queue.put(None)
@@ -186,7 +180,7 @@ class _DeliveryQueue:
         self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
-        """Wait for the thread until the deadline, after which it does not warn."""
+        """Wait until the deadline, after which the thread does not warn."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once("what was left is not sent, as it did not respond in time")

@@ -1,4 +1,4 @@
-"""Runs a command of the operator's, without a shell; its environment says what it is about."""
+"""Runs a command of the operator's, without a shell."""
 
 import os
 import shlex
@@ -24,7 +24,7 @@ _MOST_LINES = 5
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """Split a command into words; `UsageError` if it is empty or a quote is open."""
+    """Split a command into words, or raise `UsageError`."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -37,7 +37,7 @@ def split_command(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """A command; messages call it `name`, and its timeout `limit`."""
+    """Messages call the command `name`, and its timeout `limit`."""
 
     words: Sequence[str]
     name: str
@@ -46,16 +46,16 @@ class OperatorCommand:
     def ask(
         self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
     ) -> str:
-        """Return why the command did not exit with 0, with its last line; empty if it did."""
+        """Return why the command failed, with its last line; empty if it did not."""
         end = self.run(environment, seconds, stopped)
         return joined(": ", end.problem, end.reason)
 
     def run(
         self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run the command until it exits, is `stopped`, or has run for `seconds`.
+        """Run the command until it exits, is `stopped`, or `seconds` are over.
 
-        Its own session allows killing everything that it started.
+        In its own session, all that it started can be killed.
         """
         with scratch_for(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
@@ -80,7 +80,7 @@ class OperatorCommand:
     def _await_exit(
         self, process: subprocess.Popen[bytes], seconds: float, stopped: Callable[[], bool]
     ) -> str:
-        """Return why the process did not exit with 0; empty if it did."""
+        """Return why the command failed; empty if it did not."""
         end = time.monotonic() + seconds
         while process.poll() is None:
             if stopped():

@@ -1,5 +1,3 @@
-"""Runs local programs with a deadline, and kills them with all that they have started."""
-
 import os
 import signal
 import subprocess
@@ -18,10 +16,10 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end, with `content` as its input and no terminal.
+    """Run a program with a deadline, and kill it with all that it started.
 
-    By default its environment is ours without our secrets. Raises `OSError`, or
-    `subprocess.TimeoutExpired` after `seconds`.
+    By default its environment is ours without our secrets. Raises `OSError` and
+    `subprocess.TimeoutExpired`.
     """
     with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
         words,

@@ -1,4 +1,4 @@
-"""Reads Prometheus' alerts as kured does, from the series ALERTS, without silenced ones."""
+"""Reads Prometheus' alerts as kured does, from the series ALERTS."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -28,18 +28,16 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The alert's name."""
         return self.metric.get("alertname", "")
 
     @property
     def is_firing(self) -> bool:
-        """Whether it is a firing alert."""
         is_set = bool(self.name) and float(self.value[1]) != 0
         return is_set and self.metric.get("alertstate") == "firing"
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
-        """The alert's labels, without those that the series adds."""
+        """The labels, without those that the series adds."""
         return frozenset(item for item in self.metric.items() if item[0] not in _SERIES_LABELS)
 
 
@@ -59,9 +57,9 @@ class _SilencedAlert(msgspec.Struct, frozen=True):
 
 
 class PrometheusAlerts:
-    """The firing alerts of one Prometheus that match these label matchers.
+    """The firing alerts that match, without those that `alertmanager` has silenced.
 
-    Alerts that `alertmanager` has silenced are left out. Only Prometheus gets the `token`.
+    Only Prometheus gets the `token`.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class PrometheusAlerts:
             self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
     def active(self) -> tuple[str, ...]:
-        """Return the alerts' sorted names; `GateError` if there is no usable answer."""
+        """Return the alerts' sorted names, or raise `GateError`."""
         firing = self._firing()
         silenced: list[frozenset[tuple[str, str]]] = []
         if firing and self._silenced_alerts_url:
@@ -117,7 +115,7 @@ class PrometheusAlerts:
 
 
 def check_url(url: str) -> str:
-    """Return the URL; `UsageError` if it is invalid, or has a password or parameters."""
+    """Return a URL without password and parameters, or raise `UsageError`."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -140,10 +138,9 @@ def is_same_place(url: str, other: str) -> bool:
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """Return the stripped token for a URL, which must be at the place of `own_url`.
+    """Return the token, stripped, if the URL is at the place of `own_url`.
 
-    A saved plan or a record may name another URL, which must not get the token. `UsageError` then,
-    or if no header can carry it.
+    A plan or a record may name another URL, which must not get it. Raises `UsageError`.
     """
     if not token.strip():
         return ""

@@ -17,10 +17,7 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NO
 
 
 def header_value(text: str) -> str:
-    """Return a header's value without surrounding white space, such as a file's last line.
-
-    `ValueError`, without the value, if no header can carry it.
-    """
+    """Return a stripped header value. The `ValueError` for others does not show it."""
     value = text.strip()
     if not _SENDABLE.fullmatch(value):
         raise ValueError("a line break inside, or a character beyond ASCII")
@@ -33,12 +30,12 @@ def basic_authorization(userinfo: str) -> str:
 
 
 def without_userinfo(text: str) -> str:
-    """Remove user and password from the URLs in a text."""
+    """Remove users and passwords from URLs."""
     return _USERINFO.sub("", text)
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Replace these values in a text: a server may send back what it was sent."""
+    """Replace secrets in a text: a server may send back what it was sent."""
     for secret in secrets:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, "***")
@@ -46,10 +43,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return an environment, by default this process's, without rollout's secrets."""
+    """Return an environment without rollout's secrets."""
     return {name: value for name, value in environment.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is one of rollout's secrets."""
+    """Whether this variable is one of rollout's secrets."""
     return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

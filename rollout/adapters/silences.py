@@ -1,7 +1,6 @@
 """Silences nodes' alerts in Alertmanager (API v2) while rollout works on them.
 
-A silence lasts a few minutes and is renewed, so that none stays after a crash. Posting one with an
-ID replaces it.
+A silence lasts minutes and is renewed, so that none stays after a crash.
 """
 
 import re
@@ -31,7 +30,7 @@ class _Accepted(msgspec.Struct, frozen=True):
 
 
 class NodeSilences:
-    """Silences the alerts of nodes by a run's events, until the context is left.
+    """Silences the alerts of nodes by a run's events.
 
     An alert's `label` is the node's name, or the host's address with or without a port. If
     Alertmanager fails, it warns once.

@@ -1,4 +1,4 @@
-"""Serves HTTP to a few clients at once, and pages that only show something.
+"""Serves HTTP to a few clients, and read-only pages.
 
 Bounds on connections and their time keep slow clients from holding the server.
 """
@@ -36,10 +36,7 @@ _NOT_REFRESHED = "refresh=off"
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A page in HTML, with its Content-Security-Policy.
-
-    The browser loads it again after `refresh` seconds, never if 0.
-    """
+    """`policy` is its Content-Security-Policy; it reloads after `refresh` seconds, never if 0."""
 
     html: str
     policy: str
@@ -55,7 +52,7 @@ class Pages(Protocol):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port; the host is empty for all addresses. `UsageError` if invalid."""
+    """Return host, empty for all addresses, and port, or raise `UsageError`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -129,7 +126,7 @@ def _cut(connection: socket.socket) -> None:
 
 @contextmanager
 def serve_http(address: str, application: Application) -> Iterator[str]:
-    """Serve the application; yield its URL. `InputError` if the address is unusable."""
+    """Serve the application; yield its URL. Raises `InputError`."""
     host, port = parse_address(address)
     # With a dual-stack socket, :: includes all IPv4 addresses.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
@@ -155,7 +152,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
 
 
 def page_application(pages: Pages, *, address: str, others: str = "") -> Application:
-    """Return what serves pages at an address. `others` are paths of no page."""
+    """Serve pages at an address. `others` are paths of no page."""
     is_local = _is_loopback(parse_address(address)[0])
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:

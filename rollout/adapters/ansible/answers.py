@@ -65,7 +65,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """`turn` is the number of the command; None in a run of `probe.yml`."""
+    """`turn` numbers the command; None in a run of `probe.yml`."""
 
     host: str
     answer: Answer
@@ -73,7 +73,7 @@ class HostAnswer:
 
 
 def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return the answer in an event of ansible-runner, or None."""
+    """Return the answer in an event, or None."""
     data = event.get("event_data") or {}
     if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
         return None
@@ -103,7 +103,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 
 def unreachable(host: str, message: str) -> SshError:
-    """Return why a host could not be reached, by the connection plugin's message."""
+    """Map the connection plugin's message to an error."""
     # A banner above the last line may mention timeouts and permissions, too.
     last = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", last) or "no reason given"
@@ -120,7 +120,7 @@ def unreachable(host: str, message: str) -> SshError:
 
 
 def program_messages(printed: str) -> tuple[str, ...]:
-    """Return the messages of an Ansible program, each on one line."""
+    """Return a program's messages, each on one line."""
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
         is_message = _MESSAGE_START.match(part)
@@ -131,7 +131,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
 
 
 def inventory_refusal(printed: str) -> str:
-    """Return why `ansible-inventory` cannot read an inventory; empty if it does not say.
+    """Return why `ansible-inventory` failed; empty if it does not say.
 
     Each plugin that fails writes a warning; the first is from the right plugin.
     """

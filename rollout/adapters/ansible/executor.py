@@ -1,7 +1,7 @@
-"""Runs commands on hosts through Ansible, with any connection that an inventory has.
+"""Runs commands on hosts through Ansible.
 
 A run of `probe.yml` asks many hosts. Hosts that are being rebooted share a run of `reboot.yml`,
-which waits for a numbered file with each command. A run ends when this process is gone.
+which polls for a numbered file with each command. A run ends when this process is gone.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ _MOST_ATTENDED = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_TURNS: Final = 20_000
-# How long Ansible takes to start the run, find the command and report its end.
+# Ansible's own time for a run: to start, find the command and report its end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
 
 class AnsibleExecutor:
-    """A `HostExecutor` through Ansible. `RolloutError` without Ansible."""
+    """A `HostExecutor`. `RolloutError` without Ansible."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
         settings.check_configuration()
@@ -46,9 +46,9 @@ class AnsibleExecutor:
         self._attended: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command in the run of an attended host, else in a new run, which takes a second.
+        """Run a command in the run of an attended host, else in a new one, within seconds.
 
-        Raises `SshError` or a subclass. After `SshUnreachableError` the command may have run.
+        After `SshUnreachableError` the command may have run.
         """
         with self._lock:
             queue = self._attended.get(host.name)
@@ -71,7 +71,7 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question`, then `command` in the same boot if `agreed` accepts the answer."""
+        """Run `command` if `agreed` accepts the answer to `question`, in the same boot."""
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
@@ -82,7 +82,7 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # Maps Ansible's names of hosts without an answer to their names in `hosts`.
+        # By Ansible's names, which may differ from those in `hosts`.
         waiting: dict[str, str] = {}
         for name, host in hosts.items():
             if has_safe_names(host):
@@ -118,7 +118,7 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Keep one run of `reboot.yml` for at most 200 hosts. The first command starts it."""
+        """Keep one run of `reboot.yml` for at most 200 hosts."""
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_ATTENDED]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
@@ -139,15 +139,13 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
-    """One host's commands in a run, with its open answers by number."""
-
     folder: Path
     next_turn: int = 0
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
 class CommandQueue:
-    """Gives commands to hosts in one run, which the first starts. For many threads.
+    """Gives commands to hosts in one run. For many threads.
 
     If the run ends early, open commands fail, and the next starts another run.
     """
@@ -160,7 +158,7 @@ class CommandQueue:
         self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
-        """Give the host a command, and return its answer."""
+        """Return the host's answer to a command."""
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -178,7 +176,7 @@ class CommandQueue:
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
-        """Tell every host that no more commands come, and end the run."""
+        """End the run."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -233,10 +231,7 @@ class CommandQueue:
 
 
 def _write_command(folder: Path, turn: int, command: str, timeout: int) -> None:
-    """Write a command for the playbook, which polls the folder.
-
-    The file appears in one step, so that the run never reads half of it.
-    """
+    """Write a command for the playbook, in one step: it polls the folder."""
     partial = folder / f".{turn}"
     try:
         partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")

@@ -1,7 +1,4 @@
-"""Writes inventories for Ansible, and reads the user's inventory through Ansible.
-
-Ansible takes texts for templates, so values from the cluster are tagged `!unsafe`.
-"""
+"""Writes inventories for Ansible, and reads the user's inventory through Ansible."""
 
 import json
 import os
@@ -45,7 +42,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write the hosts as one group; a user's inventory already has their addresses."""
+    """Write the hosts as one group; a user's inventory has their addresses."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
         members[host.name] = {} if settings.inventory else _connection(host, settings)
@@ -55,14 +52,14 @@ def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Hos
 
 
 def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
-    """Write a file of variables for `-e @FILE`."""
+    """Write a file for `-e @FILE`."""
     path = folder / "variables.yaml"
     _write(path, _unsafe(variables))
     return path
 
 
 def has_safe_names(host: Host) -> bool:
-    """Whether name, address and user are safe as arguments of a program."""
+    """Whether name, address and user are safe as arguments."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
     return all(map(_SAFE.fullmatch, words))
 
@@ -97,7 +94,7 @@ def _unsafe(value: object) -> object:
 def read_inventory(
     path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
-    """Read any inventory that Ansible can read; `InventoryError` if it cannot.
+    """Read any inventory that Ansible can read, or raise `InventoryError`.
 
     `by_ansible`: Ansible also runs the commands.
     """

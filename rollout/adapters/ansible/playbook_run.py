@@ -1,6 +1,6 @@
-"""Runs a playbook through ansible-runner, which keeps input and events in files.
+"""Runs a playbook through ansible-runner.
 
-They may hold secrets, so each run has a folder for its owner only, and removes it.
+Its files may hold secrets, so each run has a folder for its owner only, and removes it.
 """
 
 import os
@@ -51,7 +51,7 @@ _FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreac
 class PlaybookRun:
     """A playbook that runs on some hosts in its own thread after `begin`.
 
-    That thread calls `listener` with each event, and `ended` after the last. It removes `folder`.
+    That thread calls `listener` with each event, and at the end `ended`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PlaybookRun:
         self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
 
     def begin(self, variables: Mapping[str, object]) -> None:
-        """Write the inventory and the variables, which are no templates, and start."""
+        """Start with these variables, which are no templates."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
@@ -90,19 +90,19 @@ class PlaybookRun:
         self._thread.start()
 
     def end(self) -> None:
-        """Cancel the run, and wait until it has ended."""
+        """Cancel the run, and wait for its end."""
         self._canceled.set()
         if self._thread.ident is not None:
             self._thread.join(_END_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the run; return whether it has ended."""
+        """Wait for the end; return whether it has come."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:
-        """The last output outside of task results, which says why a run failed."""
+        """The last output outside of tasks, which says why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
@@ -166,7 +166,7 @@ class PlaybookRun:
 class AnsiblePlaybooks:
     """Runs the operator's playbooks.
 
-    `InputError` for a file that is missing or not safe, `RolloutError` without Ansible.
+    `InputError` for an unsafe file, `RolloutError` without Ansible.
     """
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:

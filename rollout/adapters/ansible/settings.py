@@ -1,7 +1,6 @@
 """Settings for Ansible, from rollout's and the user's own configuration.
 
-An inventory overrides the environment, which overrides the configuration file. A preference of
-rollout yields to all of them.
+A preference of rollout yields to the user's configuration file, environment and inventory.
 """
 
 import configparser
@@ -40,7 +39,6 @@ class AnsibleSettings:
     """How to reach hosts; None for what is not set.
 
     Without an `inventory` the Nodes are the inventory. `ssh_config` may be `none`, as for ssh.
-    `folder` is the current one.
     """
 
     inventory: Path | None = None
@@ -54,10 +52,7 @@ class AnsibleSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """Raise `UsageError`, `InputError` or `RolloutError` if Ansible cannot be used.
-
-        `UsageError` means that someone else may control the configuration file.
-        """
+        """Raise an error if Ansible is missing or unsafe to use."""
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
@@ -75,7 +70,7 @@ class AnsibleSettings:
     def variables(self, run: Path | None = None) -> dict[str, str]:
         """Return what is added to the environment of Ansible's programs.
 
-        `run` is a run's folder, with its `ssh_config`, its `bin` and Ansible's temporary files.
+        `run` is a run's folder.
         """
         path = [str(programs()), self.environment.get("PATH", os.defpath)]
         if run is not None:
@@ -150,8 +145,8 @@ class AnsibleSettings:
     def _config_file(self) -> Path | None:
         """The file that Ansible would read. `UsageError` if others may control it.
 
-        Ansible ignores an `ansible.cfg` in a folder that anyone may write, but not one that
-        ANSIBLE_CONFIG names, as rollout does. So it is checked here: its settings can run programs.
+        Ansible ignores an `ansible.cfg` in a folder that anyone may write, but not once
+        ANSIBLE_CONFIG names it, as rollout does. Its settings can run programs.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
@@ -198,7 +193,7 @@ def programs() -> Path:
 
 
 def playbooks() -> Path:
-    """Return the folder of playbooks, in the package or beside it in a checkout."""
+    """Return the folder of playbooks, installed or in a checkout."""
     package = Path(str(importlib.resources.files("rollout")))
     installed = package / "playbooks"
     return installed if installed.is_dir() else package.parent / "playbooks"

@@ -30,7 +30,7 @@ _LISTS_OF_VALUES = {
 _TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
 _ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LISTS = frozenset({"RDATE", "EXDATE"})
-# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect the time of an event.
+# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect times.
 _OTHERS = frozenset(
     {
         *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
@@ -44,7 +44,7 @@ _OTHERS = frozenset(
 _INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Times are clamped to these, because time zones must not move them out of `datetime`'s range.
+# Time zones must not move times out of `datetime`'s range.
 _FIRST = datetime(1, 1, 3, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -84,19 +84,19 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """The UID, which an event shares with the events that replace its occurrences."""
+        """The UID, shared with events that replace an occurrence."""
         line = self.block.one("UID")
         return line.value if line else ""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the event is canceled."""
+        """Whether it is canceled."""
         line = self.block.one("STATUS")
         return line is not None and line.value.strip().upper() == "CANCELLED"
 
     @property
     def replaced(self) -> ContentLine | None:
-        """The occurrence of the repeating event that this event replaces."""
+        """The occurrence that this event replaces."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
@@ -111,7 +111,7 @@ class CalendarEvent:
         return own or self.zones.of_calendar
 
     def local_times(self, line: ContentLine) -> Sequence[datetime]:
-        """Return a line's local times; `CalendarError` if their form is not DTSTART's."""
+        """Return a line's local times; `CalendarError` if they are not in DTSTART's form."""
         return [
             _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
         ]
@@ -121,7 +121,7 @@ class CalendarEvent:
     ) -> Iterator[Opening | None]:
         """Yield the occurrences within the horizon, except the replaced ones.
 
-        An occurrence outside yields None, so that the caller can check its time limit.
+        Others yield None, so that the caller can check its time limit.
         """
         first = _local_time(self.start, self.zone)
         last = _local_time(horizon.end, self.zone)
@@ -144,7 +144,6 @@ class CalendarEvent:
     def _begins(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        """Return the local starts in order, without excluded or replaced ones."""
         from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
 
         begins = rruleset()
@@ -182,7 +181,7 @@ class CalendarEvent:
         return periods
 
     def _until(self, line: ContentLine, rule: Repeats) -> datetime:
-        """Return the local end of a rule, the latest possible if its form is not DTSTART's.
+        """Return the local end of a rule, the latest possible in another form than DTSTART.
 
         Google and Outlook write dates for events with times, Exchange times for whole days.
         """
@@ -199,7 +198,7 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value; `CalendarError` if its form is not DTSTART's."""
+        """Return the value; `CalendarError` if it is not in DTSTART's form."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -210,7 +209,6 @@ class CalendarEvent:
 
     @cached_property
     def _end(self) -> datetime:
-        """The local end of the first occurrence."""
         first = _local_time(self.start, self.zone)
         line = self.block.one("DTEND")
         if line:
@@ -241,7 +239,7 @@ class CalendarEvent:
         return cast("date", self.values(line)[0])
 
     def values(self, line: ContentLine) -> Sequence[Value]:
-        """Return a property's values; `CalendarError` if they are invalid."""
+        """Return a property's values, or raise `CalendarError`."""
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")
@@ -282,7 +280,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the zone's local time, without a time zone; for a day, its midnight."""
+    """Return the zone's time without a time zone; for a day, its midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -309,7 +307,7 @@ def _instant(day_or_time: date, zone: tzinfo) -> datetime:
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
-    """Convert a local time. `fold` is 1 for the second of two equal ones."""
+    """`fold` is 1 for the second of two equal local times."""
     try:
         return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
     except OverflowError:

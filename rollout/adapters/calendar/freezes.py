@@ -1,7 +1,6 @@
-"""Reads the events of the next two years from an iCalendar file (RFC 5545), as freezes.
+"""Reads the next two years' events from an iCalendar file (RFC 5545), as freezes.
 
-Anything that is not understood is an error, because a freeze would be missing. Reading takes
-bounded CPU time, and rules end with the year 9999.
+What is not understood is an error, because a freeze would be missing. CPU time is limited.
 """
 
 from collections import defaultdict
@@ -36,7 +35,7 @@ def read_calendar(
 ) -> tuple[str, ...]:
     """Return the events around and after `now`, in the form of `gates.freeze`.
 
-    `zone` is the time zone of a calendar that names none. `UsageError` if the file is invalid.
+    `zone` is for a calendar that names none. `UsageError` if the file is invalid.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
@@ -76,7 +75,7 @@ def _openings(
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return the replaced occurrences by the UID of their repeating event."""
+    """Return replaced occurrences by UID."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
         if event.replaced:

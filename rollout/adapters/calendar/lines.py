@@ -1,4 +1,4 @@
-"""Parses the lines and components of an iCalendar file (RFC 5545, 3.1 and 3.4)."""
+"""Parses an iCalendar file (RFC 5545, 3.1 and 3.4)."""
 
 import codecs
 import re
@@ -19,7 +19,7 @@ _DEEPEST = 10
 
 
 class CalendarError(ValueError):
-    """A calendar is not understood; `number` is the line in the file."""
+    """`number` is the line in the file."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
@@ -27,7 +27,7 @@ class CalendarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContentLine:
-    """An unfolded property, its name in capitals; `number` is its first line in the file."""
+    """An unfolded property, its name in capitals; `number` is its first line."""
 
     number: int
     name: str
@@ -36,7 +36,7 @@ class ContentLine:
     text: str
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise a `CalendarError` that quotes this line."""
+        """Raise a `CalendarError` about this line."""
         quoted = self.text
         if len(quoted) > _LONGEST_QUOTE:
             quoted = f"{quoted[:_LONGEST_QUOTE]}…"
@@ -45,7 +45,7 @@ class ContentLine:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A component with its properties and inner components."""
+    """A component."""
 
     name: str
     number: int
@@ -64,11 +64,11 @@ class Block:
         return lines[0] if lines else None
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise a `CalendarError` that names this block."""
+        """Raise a `CalendarError` about this block."""
         raise CalendarError(self.number, f"{self.name}: {why}")
 
     def text(self) -> str:
-        """Return the block as iCalendar text."""
+        """Return iCalendar text."""
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """A limit on the work for a calendar. `end` is CPU time of this thread."""
+    """A limit on CPU time for a calendar, in this thread."""
 
     end: float
 
@@ -86,13 +86,13 @@ class Patience:
         return cls(time.thread_time() + seconds)
 
     def check(self, block: Block) -> None:
-        """Raise `CalendarError` for this block if the time is over."""
+        """Raise `CalendarError` if the time is over."""
         if time.thread_time() > self.end:
             block.refuse("the calendar takes too long: it has too many events or time zones")
 
 
 def read_calendar_block(content: bytes) -> Block:
-    """Return the only VCALENDAR; `CalendarError` if the file is not valid."""
+    """Return the only VCALENDAR, or raise `CalendarError`."""
     root = Block("", 1)
     open_blocks = [root]
     for number, raw in _unfold(content):

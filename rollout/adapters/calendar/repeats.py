@@ -49,14 +49,14 @@ _LISTS: Mapping[str, _Numbers] = {
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """A valid rule without UNTIL, and the value of UNTIL, which may be empty."""
+    """A valid rule without UNTIL, and UNTIL's value, which may be empty."""
 
     text: str
     until: str
 
 
 def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> Repeats:
-    """Return the rule of a line; `CalendarError` if it is invalid or not supported."""
+    """Return the rule of a line, or raise `CalendarError`."""
     parts = _parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:

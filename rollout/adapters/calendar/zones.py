@@ -1,4 +1,4 @@
-"""The time zones of an iCalendar file: from the IANA database, Windows or the file itself."""
+"""The time zones of an iCalendar file: from the IANA database, Windows or the file."""
 
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -16,7 +16,7 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The time zones that a file may name, and the default `of_calendar`."""
+    """The time zones that a file may name."""
 
     of_calendar: tzinfo
     defined: frozenset[str]
@@ -34,10 +34,10 @@ class Zones:
 
 
 def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
-    """Return a calendar's time zones; `CalendarError` for an invalid definition.
+    """Return a calendar's time zones, or raise `CalendarError`.
 
-    `default` is used if the calendar names none. Outlook names none but defines that of its events,
-    so a single definition is the calendar's.
+    Outlook defines only the time zone of its events, so a single definition is the calendar's.
+    Without any the calendar has the `default`.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     zones = Zones(default, _define(blocks, patience))

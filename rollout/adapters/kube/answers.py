@@ -1,7 +1,6 @@
 """Checks successful answers of the API server, and translates failed exchanges.
 
-A proxy or a login page may answer 200 and a connection may break, which must not be taken for an
-empty list or a completed change. So a body must be JSON of the requested kind.
+An answer of a proxy or a login page must not be taken for an empty list or a completed change.
 """
 
 import ssl
@@ -64,9 +63,9 @@ class _ResponseBody(wire.Wire, frozen=True):
 
 
 def check_answer(body: bytes, method: str, path: str) -> str:
-    """Check a body, and return the token of the next page; empty if there is none.
+    """Check a body; return the token of the next page, or an empty one.
 
-    `ApiUnavailableError` if it is not an API server's answer to this request.
+    `ApiUnavailableError` if it does not answer this request.
     """
     request = f"{method} {path}"
     try:
@@ -82,7 +81,7 @@ def check_answer(body: bytes, method: str, path: str) -> str:
 def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
     """Whether a body has the kind that its path asks for.
 
-    Paths are `/api/VERSION/…` and `/apis/GROUP/VERSION/…`; other answers have no kind.
+    Only `/api/VERSION/…` and `/apis/GROUP/VERSION/…` have kinds.
     """
     root, *parts = path.strip("/").split("/")
     if root not in ("api", "apis"):
@@ -120,7 +119,7 @@ def _plural(kind: str) -> str:
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
-    """Return the error of a failed exchange; `request` is its method and path."""
+    """Return the error of a failed exchange."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the answer ended early" if _ended_early(error) else _cause(error)

@@ -1,7 +1,7 @@
 """A `ClusterApi` with credentials and connections of the `kubernetes` package.
 
-Callers retry, because they know the deadline. Here only a GET is repeated, if its connection breaks
-before the answer.
+Only a GET whose connection breaks is repeated here. Other retries are up to callers, who know the
+deadline.
 """
 
 import logging
@@ -43,7 +43,7 @@ _WATCH_SLACK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to connect and to wait for the next bytes.
+    """Seconds to connect, and to wait for the next bytes.
 
     A whole body may take `body_patience` times `read`.
     """
@@ -66,7 +66,7 @@ class _Request:
         return f"{self.method} {self.path}"
 
     def for_log(self) -> str:
-        """Return the request with its query, without the long continue token."""
+        """Return the request without the long continue token."""
         query = dict(self.query)
         if "continue" in query:
             query["continue"] = "more"
@@ -86,10 +86,10 @@ class _Request:
 def connect(
     kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
-    """Read the kubeconfig and make a client; `KubeconfigError` if it cannot be used.
+    """Make a client; `KubeconfigError` if the kubeconfig cannot be used.
 
-    `kubeconfig` None means the files of KUBECONFIG, else ~/.kube/config, else the pod's service
-    account. Nothing is sent yet.
+    `kubeconfig` None means KUBECONFIG, else ~/.kube/config, else the pod's service account. Nothing
+    is sent yet.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -97,7 +97,7 @@ def connect(
 
 @dataclass(frozen=True, eq=False)
 class KubeApi:
-    """A `ClusterApi` over HTTP, for many threads."""
+    """A `ClusterApi` over HTTP."""
 
     _access: RenewableSession
     _timeouts: Timeouts
@@ -114,7 +114,7 @@ class KubeApi:
         return self._server_time.now()
 
     def within(self, seconds: float) -> "KubeApi":
-        """Return a client of this session with this timeout for each answer."""
+        """Return this client with a timeout for each answer."""
         timeouts = Timeouts(
             connect=min(self._timeouts.connect, seconds),
             read=min(self._timeouts.read, seconds),
@@ -127,9 +127,9 @@ class KubeApi:
         return self._fetch("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages; `ApiGoneError` if the continue token expires.
+        """Yield a list's pages. Raises `ApiGoneError`.
 
-        The next page is fetched while the caller reads the one before.
+        The next page is fetched while the caller reads one.
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _Request("GET", path, parameters, self._timeouts.read)
@@ -160,7 +160,7 @@ class KubeApi:
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Return the lines of a watch with bookmarks, which lasts `seconds`.
+        """Watch with bookmarks for `seconds`.
 
         Leaving the context, from any thread, ends it at once. A lost connection raises
         `ApiUnavailableError`.
@@ -188,7 +188,7 @@ class KubeApi:
         return self._exchange(request)[0]
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of a list's next page; empty on the last."""
+        """Return the body, and the token of a list's next page or an empty one."""
         response = self._answer(request)
         at = self._server_time.reading()
         try:
@@ -209,7 +209,7 @@ class KubeApi:
         return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Read a whole body. The deadline also stops a server that sends single bytes."""
+        """The deadline also stops a server that sends single bytes."""
         deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
             body = b"".join(_chunks(response, deadline))
@@ -233,7 +233,7 @@ class KubeApi:
     def _send(
         self, session: ApiSession, request: _Request, *, again: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and a GET once more if the connection ends without an answer."""
+        """Send a request, and a GET again if its connection breaks."""
         try:
             return self._transmit(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Imports only what is used of the `kubernetes` package, and limits its credential programs.
+"""Imports only what is used of the `kubernetes` package, and limits credential programs.
 
-Any part of it imports all of it: 20 MB more memory, and twice the CPU time of a short command. So
-empty packages stand in during the import. If that fails, the package is imported whole.
+Importing any part imports all: 20 MB of memory, and twice the CPU time of a short command. So empty
+packages stand in. If that fails, the package is imported whole.
 """
 
 import importlib
@@ -40,17 +40,14 @@ _PAUSE = 30.0
 
 
 def client_parts() -> SimpleNamespace:
-    """Return the modules of the package, and `programs`, which runs credential programs."""
+    """Return the package's modules, and `programs`, which runs credential programs."""
     with _LOCK:
         return _load()
 
 
 @cache
 def _load() -> SimpleNamespace:
-    """Import the parts behind empty packages, or with the whole package if that fails.
-
-    Once something else has imported the package, empty ones save nothing.
-    """
+    """Once something else has imported the package, empty ones save nothing."""
     if _PACKAGE in sys.modules:
         return _import_parts()
     try:
@@ -79,7 +76,7 @@ def _import_parts() -> SimpleNamespace:
 
 
 class _LazyObject:
-    """Stands in for an object that is imported when it is first used."""
+    """Stands in for an object until it is used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -93,7 +90,7 @@ class _LazyObject:
 
 @contextmanager
 def _empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones for a while."""
+    """Put empty packages in place of the real ones."""
     replaced = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
     stand_ins = _stand_ins()
     sys.modules.update(stand_ins)
@@ -131,7 +128,7 @@ def _stand_ins() -> dict[str, ModuleType]:
 class Programs:
     """Replaces `subprocess` in the package: hides our secrets and sets a deadline.
 
-    The package would wait forever, and a rollout would lose its lock.
+    Without one a rollout could lose its lock.
     """
 
     PIPE = subprocess.PIPE
@@ -147,7 +144,7 @@ class Programs:
     def Popen(  # noqa: N802
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **options: Any
     ) -> Any:
-        """Run the program to its end, and return the results of its process.
+        """Run the program to its end.
 
         `TimeoutError` if it hangs, or hung less than `_PAUSE` seconds ago.
         """
@@ -179,10 +176,7 @@ def _process_result(printed: tuple[str, str], status: int) -> Any:
 
 
 def _without_terminal(info: str) -> str:
-    """Set `interactive` to false in an exec info.
-
-    The package judges by stdout, but the program does not get our stdin.
-    """
+    """The package judges by stdout, but the program does not get our stdin."""
     document = json.loads(info)
     document["spec"]["interactive"] = False
     return json.dumps(document)

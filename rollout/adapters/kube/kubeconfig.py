@@ -32,7 +32,7 @@ _HEADER_NAME = "!#$&'*+-.^_`|~"
 
 
 class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A program that prints credentials (`exec`), with every field that kubectl knows."""
+    """A credential program (`exec`), with every field that kubectl knows."""
 
     command: str = ""
     args: tuple[str, ...] | None = None
@@ -44,14 +44,14 @@ class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A login method that the client library implements."""
+    """A login method of the client library."""
 
     name: str = ""
     config: Mapping[str, Any] | None = None
 
 
 class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """A user entry with every field that kubectl knows; others are refused."""
+    """A user with every field that kubectl knows; others are refused."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -102,7 +102,7 @@ class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
 class Entry(msgspec.Struct, frozen=True):
     """A named entry of any section, with the field of its section.
 
-    A user is read only if the context names it, so unknown fields of others do no harm.
+    Users are decoded only when the context names them, so unknown fields do no harm.
     """
 
     name: str
@@ -124,7 +124,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 class Login:
     """The chosen context, with its cluster and user.
 
-    `origin` names the files in messages. `program` prints the credentials, if not None.
+    `origin` names the files in messages. `program` prints credentials.
     """
 
     files: tuple[Path, ...]
@@ -161,7 +161,6 @@ class _Merged:
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
-        """Return the login of this context, or of the current one."""
         name = name or self.current
         if name is None:
             raise self._incomplete(f"{self} has no current context")
@@ -200,7 +199,7 @@ class _Merged:
         )
 
     def _user(self, name: str) -> UserEntry:
-        """Return the user; `KubeconfigError` for a field that would be ignored."""
+        """`KubeconfigError` for a field that would be ignored."""
         try:
             user = msgspec.convert(self.users[name], UserEntry)
         except msgspec.ValidationError as error:
@@ -240,7 +239,7 @@ def _problem_of_user(user: UserEntry) -> str:
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
-    """Choose a context and check it; `KubeconfigError` if it cannot be used."""
+    """Choose and check a context, or raise `KubeconfigError`."""
     return _Merged(_paths(kubeconfig)).choose(context)
 
 
@@ -288,7 +287,7 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _check_token_file(path: Path) -> None:
-    """Refuse a token file that would block the client, which reports a missing one itself."""
+    """Refuse a file that would block the client, which reports a missing one."""
     try:
         check_input(path)
     except FileNotFoundError:
@@ -307,7 +306,7 @@ def _why_not_yaml(error: Exception) -> str:
 
 
 def _problem_of_server(server: str) -> str:
-    """Return what is wrong with a server's address, without its password; empty if nothing."""
+    """Return what is wrong with a server's address, or empty."""
     if not server:
         return "no server address"
     with suppress(ValueError):

@@ -1,8 +1,8 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-Its loader writes certificates and keys into temporary files, which a killed process leaves. So they
-are read into memory, and removed before anything is sent. Files that the kubeconfig names are read
-for each connection, because they may be replaced.
+Its loader writes certificates and keys into temporary files, which a killed process would leave. So
+they are read into memory, and removed at once. Files that the kubeconfig names are read for each
+connection, because they may be replaced.
 """
 
 import logging
@@ -54,10 +54,7 @@ _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 @dataclass(frozen=True, slots=True)
 class ApiSession:
-    """Connections to an API server with credentials and impersonation headers.
-
-    `context` is empty in a pod without a kubeconfig.
-    """
+    """Connections with credentials. `context` is empty without a kubeconfig."""
 
     server: str
     pool: urllib3.PoolManager
@@ -67,7 +64,7 @@ class ApiSession:
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Add the credentials, renewed if they are about to expire.
+        """Add the credentials, and renew them before they expire.
 
         `ApiUnavailableError` if no header can carry them: later ones may be valid.
         """
@@ -99,7 +96,7 @@ class ApiSession:
 
 
 def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
-    """Find the kubeconfig, log in and prepare connections. Nothing is sent yet."""
+    """Log in and prepare connections. Nothing is sent yet."""
     if kubeconfig is None and in_cluster():
         return _session(_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
@@ -141,7 +138,6 @@ def _service_account(context: str | None) -> Any:
 
 
 def _configuration(login: Login) -> Any:
-    """Return a client's configuration that renews its credentials."""
     parts = client_parts()
     if login.program and login.program.interactive_mode == "Never":
         parts.programs.ask_nothing()
@@ -174,7 +170,7 @@ def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError
 class Renewal:
     """Renews credentials shortly before they expire.
 
-    The package does so five minutes before, so for short-lived ones at every request.
+    The package does so five minutes before: for short-lived ones, at every request.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -182,7 +178,7 @@ class Renewal:
         self._due: datetime | None = None
 
     def watch_over(self, configuration: Any) -> None:
-        """Renew these credentials when they are due; without an expiry, after a 401."""
+        """Renew when due; without an expiry, only after a 401."""
         self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
         configuration.refresh_api_key_hook = self._renew_if_due
 
@@ -230,9 +226,9 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
-    """Return a TLS context of embedded certificates; None if the kubeconfig names files.
+    """Return a TLS context of embedded certificates; None if they are in files.
 
-    Unusable certificates are reported before the first request.
+    Reports unusable certificates before the first request.
     """
     context = create_urllib3_context(
         cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
@@ -290,7 +286,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 @contextmanager
 def _translate_errors(origin: str) -> Iterator[None]:
-    """Raise a `KubeconfigError` that names the origin for any error of the package."""
+    """Raise `KubeconfigError` for any error of the package."""
     try:
         yield
     except InputError:
@@ -311,7 +307,7 @@ def _translate_errors(origin: str) -> Iterator[None]:
 
 @contextmanager
 def _error_log() -> Iterator[list[logging.LogRecord]]:
-    """Collect logged errors instead of printing them: the package only logs some failures."""
+    """Collect logged errors: the package only logs some failures."""
     listener = BufferingHandler(_MOST_RECORDS)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
@@ -322,7 +318,7 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
 
 
 class RenewableSession:
-    """A session that is opened again when the server rejects its credentials.
+    """Logs in again when the server rejects its credentials.
 
     It keeps its context and server. `ApiUnavailableError` if a renewal fails.
     """
@@ -340,7 +336,7 @@ class RenewableSession:
         return self._session
 
     def renewed(self, refused: ApiSession) -> ApiSession:
-        """Log in again; threads that were refused together share the session."""
+        """Log in again, once for all threads that were refused together."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
@@ -374,8 +370,8 @@ class RenewableSession:
 class Recovery:
     """Decides whether a refusal is final or may pass. For many threads.
 
-    A starting API server refuses (401, 403) until it knows the cluster's roles. Credentials that
-    were accepted once may have expired.
+    A starting API server refuses until it knows the cluster's roles. Credentials that were accepted
+    once may have expired.
     """
 
     def __init__(self) -> None:
@@ -383,7 +379,7 @@ class Recovery:
         self._was_accepted = False
 
     def note_acceptance(self) -> None:
-        """Note that the server has accepted the credentials."""
+        """Note that the credentials were accepted."""
         self._was_accepted = True
 
     def note_outage(self) -> None:

@@ -1,4 +1,4 @@
-"""The lines of a watch, which any thread can end at any moment.
+"""The lines of a watch.
 
 Closing a socket does not wake its reader, but shutting down the reading side does.
 """
@@ -17,7 +17,7 @@ _LEAVING_SECONDS = 1.0
 
 
 class WatchStream:
-    """The lines of one watch. Entering sends the request, leaving ends the watch."""
+    """Entering sends the request. Leaving, from any thread, ends the watch."""
 
     def __init__(
         self,
