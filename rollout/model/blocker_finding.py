@@ -1,4 +1,4 @@
-"""Reasons why a drain fails, or why a plan does not start."""
+"""Reasons that make a drain fail or keep a plan from starting."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -36,35 +36,35 @@ class AwayNotReady(NodeAway, frozen=True):
 
 
 class AwayFailed(NodeAway, frozen=True):
-    """The node failed in `run`, which may be unknown, and is still cordoned."""
+    """The node failed in `run` (empty if unknown) and is still cordoned."""
 
     run: str
 
 
 class AwayStarted(NodeAway, frozen=True):
-    """`run`, which may be unknown, started the node and has not returned it."""
+    """`run` (empty if unknown) started the node and has not returned it."""
 
     run: str
 
 
 class AwayByOthers(NodeAway, frozen=True):
-    """Someone else is emptying the node `since` then (RFC 3339; may be empty)."""
+    """Someone else is emptying the node, `since` then (RFC 3339, or empty)."""
 
     since: str
 
 
 class AwayCordoned(AwayByOthers, frozen=True):
-    """Someone else cordoned the node a short time ago."""
+    """Someone else cordoned the node recently."""
 
 
 class AwayMaintained(AwayByOthers, frozen=True):
-    """Someone else drains or maintains the node, by a `condition` that is true."""
+    """Someone else drains or maintains the node: `condition` is true."""
 
     condition: Lifecycle
 
 
 class LimitUsedUp(BlockerFinding, frozen=True):
-    """The node uses up max-unavailable: of `pool`, or of the rollout if that is empty."""
+    """The node uses up max-unavailable of `pool`, or of the rollout if `pool` is empty."""
 
     kind = BlockerKind.NODES_UNAVAILABLE
     away: NodeAway
@@ -73,14 +73,14 @@ class LimitUsedUp(BlockerFinding, frozen=True):
 
 
 class ControlPlaneAway(BlockerFinding, frozen=True):
-    """Another node of the control plane is away."""
+    """Another control-plane node is away."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     away: NodeAway
 
 
 class StaticPodUnready(BlockerFinding, frozen=True):
-    """A static pod of the control plane on another node is not Ready; `since` may be empty."""
+    """A static control-plane pod on another node is not Ready; `since` may be empty."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     node: str
@@ -88,9 +88,10 @@ class StaticPodUnready(BlockerFinding, frozen=True):
 
 
 class EtcdMajorityLost(BlockerFinding, frozen=True):
-    """Without its member on `node`, etcd would have `left` of the `needed` members.
+    """Without `node`, etcd would have `left` of the `needed` members.
 
-    `lacking` are nodes whose members are not well; `is_too_small`: no `members` would be enough.
+    `lacking` are nodes with unhealthy members. `is_too_small`: etcd has too few members to lose
+    any.
     """
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
@@ -109,10 +110,7 @@ class LastApiServer(BlockerFinding, frozen=True):
 
 
 class CopiesLacking(BlockerFinding, frozen=True):
-    """Stored data would lack copies beside the nodes that are away, or already does: `problem`.
-
-    `fix` ends that problem.
-    """
+    """Stored data would have too few copies beside the nodes that are `away`."""
 
     kind = BlockerKind.STORAGE_UNHEALTHY
     away: tuple[str, ...]
@@ -128,7 +126,7 @@ class CoordinatorActive(BlockerFinding, frozen=True):
 
 
 class PodRefused(BlockerFinding, frozen=True):
-    """The drain refuses to evict the pod; the first reason gives the kind."""
+    """The drain refuses to evict the pod."""
 
     reasons: tuple[PodFinding, ...]
 
@@ -139,7 +137,7 @@ class PodRefused(BlockerFinding, frozen=True):
 
 
 class StuckTerminating(BlockerFinding, frozen=True):
-    """The pod is overdue for longer than the drain waits, `timeout`."""
+    """The pod has been overdue for longer than the drain waits."""
 
     kind = BlockerKind.STUCK_TERMINATING
     overdue: Duration
@@ -148,7 +146,7 @@ class StuckTerminating(BlockerFinding, frozen=True):
 
 
 class TwoBudgets(BlockerFinding, frozen=True):
-    """Several budgets cover the pod, so the API server does not evict it."""
+    """Several budgets cover the pod, so the API server refuses to evict it."""
 
     kind = BlockerKind.TWO_BUDGETS
     budgets: tuple[str, ...]
@@ -162,7 +160,7 @@ class BudgetUncounted(BlockerFinding, frozen=True):
 
 
 class BudgetUnscaled(BlockerFinding, frozen=True):
-    """The budget goes by the scale of controllers, which its pods lack.
+    """The budget needs a controller with a scale, which its pods lack.
 
     `min_available` would let one pod go.
     """
@@ -173,7 +171,7 @@ class BudgetUnscaled(BlockerFinding, frozen=True):
 
 
 class SurgeObstacle(StrEnum):
-    """Why a restart does not start a pod's replacement before it ends the pod."""
+    """Why a restart cannot start a pod's replacement first."""
 
     STATEFUL_SET = "stateful-set"
     PAUSED = "paused"
@@ -193,9 +191,9 @@ class NoSurge(Finding, frozen=True):
 class BudgetNever(BlockerFinding, frozen=True):
     """The budget never allows an eviction.
 
-    `ended` pods of it have ended; `replicas` more would open it, 0 if no number does; `healthy` is
-    the most of its pods that can be healthy. `restart` is the Deployment that drain.restart would
-    restart instead, or why that would not help, or None for pods of other owners.
+    `ended` of its pods have ended. `replicas` more would allow an eviction; 0 if no number does. At
+    most `healthy` of its pods can be healthy. `restart` is the Deployment that drain.restart would
+    restart, or why that would not help; None for other owners.
     """
 
     kind = BlockerKind.BUDGET_NEVER
@@ -207,10 +205,9 @@ class BudgetNever(BlockerFinding, frozen=True):
 
 
 class BudgetUnhealthy(BlockerFinding, frozen=True):
-    """Pods of the budget are not ready, the first since `since`.
+    """Pods of the budget have not been ready, the first since `since`.
 
-    `is_policy_enough`: none of its pods on the node is ready, so that unhealthyPodEvictionPolicy
-    would let them go.
+    `is_policy_enough`: unhealthyPodEvictionPolicy would let its pods on the node go.
     """
 
     kind = BlockerKind.BUDGET_UNHEALTHY
@@ -221,10 +218,10 @@ class BudgetUnhealthy(BlockerFinding, frozen=True):
 
 
 class FitsNowhere(BlockerFinding, frozen=True):
-    """Pods of the budget, `lost`, fit on no other node while this one is away.
+    """The `lost` pods of the budget fit on no other node while this one is away.
 
-    `obstacle` says why the first does not. The budget lets `away` pods be away, and has `healthy`
-    at most.
+    `obstacle` is about the first of them. The budget allows `away` disruptions, and at most
+    `healthy` of its pods can be healthy.
     """
 
     kind = BlockerKind.FITS_NOWHERE

@@ -19,8 +19,7 @@ from rollout.model.placement import (
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector
 
-# Set by kubeadm, k3s and RKE2; by kubeadm before 1.20; by RKE; by Typhoon; on nodes that only run
-# etcd.
+# kubeadm, k3s and RKE2; kubeadm before 1.20; RKE; Typhoon; nodes that only run etcd.
 CONTROL_PLANE_LABELS = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -32,10 +31,10 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
 OSD_APP = "rook-ceph-osd"
-# The API groups of Kubernetes' own owners of pods and budgets, besides those below k8s.io.
+# API groups of Kubernetes' own controllers, besides those below k8s.io.
 _KUBERNETES_GROUPS = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
 _KUBERNETES_DOMAIN = ".k8s.io"
-# Taints that Kubernetes sets by itself.
+# Prefix of the taints that Kubernetes sets itself.
 SELF_SET = "node.kubernetes.io/"
 
 
@@ -49,7 +48,7 @@ class ReadyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """An address of a Node; `type` is InternalIP, ExternalIP, Hostname or that of a DNS name."""
+    """An address of a Node; `type` is as in the API."""
 
     type: str = ""
     address: str = ""
@@ -59,8 +58,8 @@ class NodeAddress:
 class Resources:
     """An amount of CPU (millicores), memory (bytes) and pods.
 
-    `others` are further resources, by name and sorted: devices, huge pages, local storage, and host
-    ports such as `HOST_PORT` + `80/TCP`. Every node has one of each host port without offering it.
+    `others` are sorted by name: devices, huge pages, local storage, and host ports such as
+    `HOST_PORT` + `80/TCP`. A node has one of each host port.
     """
 
     cpu_milli: int = 0
@@ -71,7 +70,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes Node, reduced; `lifecycle` are its conditions of maintenance."""
+    """A Kubernetes Node, reduced."""
 
     name: str
     uid: str
@@ -94,17 +93,16 @@ class Node:
 
     @property
     def cordoned_at(self) -> str:
-        """Return when the cluster saw the cordon (RFC 3339); empty if the cluster does not say.
+        """Return when the cluster saw the cordon (RFC 3339); empty if unknown.
 
-        The node lifecycle controller writes the time when it adds the taint of a cordon. A node
-        that registers as unschedulable brings this taint along, without a time.
+        It is the time of the cordon's taint. A node that registers as unschedulable has none.
         """
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)
         return next((taint.time_added for taint in cordon), "")
 
     @property
     def maintenance_by_others(self) -> LifecycleCondition | None:
-        """Return a true condition by which someone else drains or maintains the node, or None."""
+        """Return the condition by which someone else drains or maintains the node, or None."""
         for condition in self.lifecycle:
             if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
                 return condition
@@ -112,7 +110,7 @@ class Node:
 
     @property
     def has_own_conditions(self) -> bool:
-        """Whether rollout has set a condition of maintenance on the node."""
+        """Whether rollout has set a lifecycle condition on the node."""
         return any(condition.is_ours for condition in self.lifecycle)
 
     @property
@@ -148,7 +146,7 @@ class OwnerRef:
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """Whether it is of a kind of Kubernetes' own, such as a Deployment of `apps`."""
+        """Whether Kubernetes itself has this kind, such as Deployment."""
         return self.group in _KUBERNETES_GROUPS or self.group.endswith(_KUBERNETES_DOMAIN)
 
     def named_in(self, namespace: str) -> str:
@@ -171,16 +169,13 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, reduced.
+    """A pod, reduced. Times are RFC 3339, and empty if unknown or if the event has not happened.
 
-    `deleted_at` is the deletionTimestamp (RFC 3339, empty if not deleted). It already includes the
-    grace period, which then is `deletion_grace` seconds. `mirror`: the pod is the API's copy of a
-    static pod. `unready_since` is when it became unready or unschedulable (RFC 3339; empty if it is
-    ready or the API does not say). `claims` are those that its replacement uses as well.
-    `start_seconds` is the time from its scheduling until it was ready; None if it is not ready or
-    the API does not say. `ready_since` (RFC 3339) is set only for static and DaemonSet pods.
-    `node_critical`: its priority class is system-node-critical. `started_at` is when the kubelet
-    took it up (RFC 3339), empty before. `active_deadline` is how many seconds it may run from then.
+    `deleted_at` is the deletionTimestamp, which includes the grace period of `deletion_grace`
+    seconds. `mirror`: the pod is the API's copy of a static pod. `unready_since`: unready or
+    unschedulable. `claims` are those that a replacement also uses. `start_seconds` is from
+    scheduling to Ready; None if unknown. `ready_since` is set only for static and DaemonSet pods.
+    `active_deadline` is in seconds from `started_at`.
     """
 
     namespace: str
@@ -220,7 +215,7 @@ class Pod:
 
     @property
     def is_of_longhorn(self) -> bool:
-        """Whether the pod is one of Longhorn's own, such as an instance manager."""
+        """Whether the pod is one of Longhorn's, such as an instance manager."""
         return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
 
     @property
@@ -236,12 +231,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
+    """A PodDisruptionBudget with its status, or a rule of drain.critical.
 
-    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty if not set.
-    `sync_error` is why the controller cannot count the pods; then it allows no eviction.
-    `owner` is the controller of the budget itself, such as a database that created it.
-    `critical`: the budget is a rule of drain.critical, named by its selector, and not in the API.
+    `selector` None matches nothing. `min_available` and `max_unavailable` are as written (`2`,
+    `50%`), empty if not set. `sync_error` is why the controller cannot count the pods. `owner` is
+    the controller that created the budget, such as a database.
     """
 
     namespace: str
@@ -262,17 +256,17 @@ class Budget:
 
     @property
     def key(self) -> str:
-        """Return `namespace/name`; `critical/namespace/selector` for a rule of drain.critical."""
+        """Return `namespace/name`, or `critical/namespace/selector` for a rule."""
         prefix = CRITICAL if self.critical else ""
         return f"{prefix}{self.namespace}/{self.name}"
 
     @property
     def needs_every_pod(self) -> bool:
-        """Whether the budget never allows an eviction of the pods that it has now."""
+        """Whether the budget allows no eviction at its present number of pods."""
         return 0 < self.expected_pods <= self.desired_healthy
 
     def covers(self, pod: Pod) -> bool:
-        """Whether the pod counts against this budget."""
+        """Whether the budget selects the pod."""
         return (
             self.selector is not None
             and pod.namespace == self.namespace
@@ -281,13 +275,13 @@ class Budget:
 
 
 def budget_subject(key: str) -> str:
-    """Return the name of the budget in findings, given its key."""
+    """Return the budget's name in findings."""
     return key if key.startswith(CRITICAL) else f"pdb/{key}"
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """A DaemonSet, with what its pods demand of a node."""
+    """A DaemonSet and where its pods may run."""
 
     namespace: str
     name: str
@@ -296,9 +290,9 @@ class DaemonSet:
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether the DaemonSet should have a pod on the node.
+        """Whether the node should have a pod of the DaemonSet.
 
-        DaemonSet pods tolerate the taints that Kubernetes sets by itself.
+        DaemonSet pods tolerate the taints that Kubernetes sets itself.
         """
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         return (
@@ -310,10 +304,9 @@ class DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A Job, which may run for `deadline` seconds from `started_at` (RFC 3339, empty before).
+    """A Job. `deadline` is in seconds from `started_at` (RFC 3339, empty before the start).
 
-    `took` is how many seconds it took, None if it has not succeeded. `cron_job` is the UID of the
-    CronJob that created it, empty if none did.
+    `took` is in seconds, None until the Job succeeds. `cron_job` is the owner's UID, or empty.
     """
 
     uid: str
@@ -334,11 +327,10 @@ class VolumeAttachment:
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Data that several nodes hold copies of: a volume of Longhorn, or a whole Ceph cluster.
+    """A Longhorn volume or a Ceph cluster, with copies on several nodes.
 
-    `object` is its name as `kubectl get` takes it: type.group/namespace/name. `healthy` are those
-    of `nodes` whose copy can be used now; `needed` of them must stay. If none may go, `problem`
-    says what is lacking, and `fix` what to do.
+    `object` is type.group/namespace/name, as for kubectl. `healthy` are the nodes whose copy is
+    usable; `needed` of them must stay. `problem` and `fix` are set if none may go.
     """
 
     object: str
@@ -350,13 +342,13 @@ class StoredData:
 
     @property
     def spare(self) -> int:
-        """Return how many of the nodes may be away at once; below one if none may."""
+        """Return how many nodes may be away at once; below one if none may."""
         return len(self.healthy) - self.needed
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is. `uid` is that of its kube-system namespace, unique to a cluster."""
+    """Which cluster this is; `uid` is that of its kube-system namespace."""
 
     uid: str
     server: str
@@ -365,13 +357,12 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Nodes, pods and their constraints, read once.
+    """The cluster, read once.
 
-    `warnings` are sentences about what could not be read. `volumes` are those that attach to
-    certain nodes only, or to several at once. `namespaces` are labels by name, read only if an
-    affinity selects namespaces. `read_at` is the API server's time; None if it did not tell it.
-    `memory` is what earlier rollouts remembered. `jobs` are read only if drains wait for pods to
-    complete, `deployments` only if a budget needs every pod.
+    `warnings` are sentences about what could not be read. `volumes` are those that tie pods to
+    nodes, or attach to several. `namespaces` (labels by name) are read only if an affinity selects
+    namespaces, `jobs` only if drains wait for pods, `deployments` only if a budget needs every pod.
+    `read_at` is the API server's time, or None.
     """
 
     identity: ClusterIdentity
@@ -391,5 +382,5 @@ class ClusterSnapshot:
     deployments: tuple[Deployment, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """Return the Node with this name."""
+        """Return the Node with this name, or None."""
         return next((node for node in self.nodes if node.name == name), None)

@@ -1,4 +1,4 @@
-"""Pods that a drain waits for, because they run to completion."""
+"""Pods that a drain waits for because they run to completion."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,8 +16,8 @@ _MINUTE = 60
 class AwaitedPod(Struct, frozen=True):
     """A pod that a drain waits for.
 
-    `job` is the namespace/name of its Job, empty if it has none. `since` is when the pod started
-    (RFC 3339), empty if it has not started.
+    `job` is namespace/name, empty if the pod has no Job. `since` (RFC 3339) is empty before the
+    start.
     """
 
     pod: str
@@ -26,20 +26,17 @@ class AwaitedPod(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the name that people know: that of the Job, if there is one."""
+        """Return the Job's name if there is one, else the pod's."""
         return self.job or self.pod
 
     def ran_for(self, now: datetime | None) -> Duration | None:
-        """Return how long it has run, in whole minutes; None within the first, or if not known.
-
-        `now` is the API server's time.
-        """
+        """Return the running time in whole minutes; None within the first minute, or if unknown."""
         minutes = int(seconds_since(self.since, now) // _MINUTE)
         return Duration(minutes * _MINUTE) if minutes > 0 else None
 
 
 def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:
-    """Return what is reported of pods, those that have run longest first."""
+    """Return these pods as awaited pods, the longest-running first."""
     awaited = map(_awaited_pod, pods)
     return tuple(sorted(awaited, key=lambda pod: (not pod.since, pod.since, pod.pod)))
 

@@ -1,4 +1,4 @@
-"""What a pod demands of the node itself: labels, taints, and nodes that its volumes attach to."""
+"""What a pod requires of its node: labels, taints and volumes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """The demands of pods, equal for equal demands.
-
-    Of each of `alternatives`, one term must hold.
-    """
+    """The requirements of a pod. One term of each of `alternatives` must match."""
 
     labels: _Labels
     alternatives: tuple[tuple[NodeTerm, ...], ...]
@@ -24,7 +21,7 @@ class PodDemand:
 
     @classmethod
     def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "PodDemand":
-        """Return the demands of a pod with these volumes."""
+        """Return the requirements of a pod with these volumes."""
         alternatives = [volume.node_terms for volume in volumes]
         if pod.placement.node_terms is not None:
             alternatives.insert(0, pod.placement.node_terms)
@@ -32,7 +29,7 @@ class PodDemand:
         return cls(labels, tuple(alternatives), pod.placement.tolerations)
 
     def admits(self, node: Node) -> bool:
-        """Whether the pod may be scheduled to the node, apart from free capacity."""
+        """Whether the pod may run on the node, apart from free capacity."""
         if not node.is_ready or node.deleting:
             return False
         if node.unschedulable and not self.tolerates_cordons:
@@ -46,12 +43,12 @@ class PodDemand:
 
     @property
     def tolerates_cordons(self) -> bool:
-        """Whether the pod may return to the cordoned node that it was evicted from."""
+        """Whether the pod may return to the cordoned node."""
         return are_tolerated((CORDON,), self.tolerations)
 
     @property
     def minds_soft_taint(self) -> bool:
-        """Whether a scheduler prefers nodes without the soft taint for the pod."""
+        """Whether the scheduler prefers nodes without the soft taint for the pod."""
         return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property

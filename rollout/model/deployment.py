@@ -4,10 +4,10 @@ from msgspec import Struct
 
 
 class DeploymentProgress(Struct, frozen=True):
-    """How far a Deployment is with replacing its pods after a change of their template.
+    """How far a Deployment has replaced its pods.
 
-    Of `desired` replicas, `updated` have the new template, and `available` of these are available.
-    `is_observed`: its controller has seen the change. `is_late`: its progress deadline is over.
+    `available` counts updated pods only. `is_observed`: its controller has seen the change.
+    `is_late`: its progress deadline is over.
     """
 
     desired: int
@@ -20,9 +20,8 @@ class DeploymentProgress(Struct, frozen=True):
 class Deployment(Struct, frozen=True):
     """A Deployment, reduced.
 
-    A rolling update has at most `surge` pods more than desired, and at most `unavailable` pods
-    fewer. `version` is its resourceVersion. `restarted_at` is what the last restart wrote on its
-    template, empty if there was none.
+    A rolling update has at most `surge` pods more and `unavailable` pods fewer than desired.
+    `restarted_at` is the template's annotation of the last restart, or empty.
     """
 
     namespace: str

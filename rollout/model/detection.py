@@ -1,7 +1,7 @@
-"""The sources that say whether a host needs a reboot, and what they say together.
+"""The sources that say whether a host needs a reboot.
 
-A reboot is needed if any source says so. No reboot is needed if each source that the host has says
-so, and the host has at least one.
+A reboot is needed if any source says so. None is needed if the host has a source, and each that it
+has says so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,8 @@ from rollout.model.json_text import read_json
 class Source(StrEnum):
     """What says whether a host needs a reboot.
 
-    `COMMAND` is the operator's own command. `ANNOTATION` is on the Node; the others are asked on
-    the host. `ROLLBACK` is the only source of a rollback, and none of `detect.sources`: it says
-    which earlier version the host can boot.
+    `COMMAND` is the operator's own. `ANNOTATION` is on the Node; the rest are on the host.
+    `ROLLBACK` says which earlier version the host can boot, and is not in `detect.sources`.
     """
 
     UPDATE_ENGINE = "update-engine"
@@ -36,7 +35,7 @@ UPDATE_SOURCES = tuple(source for source in Source if source is not Source.ROLLB
 
 
 class SourceAnswer(StrEnum):
-    """The answer of a source. `ABSENT`: the host has no such source. `NONE`: it cannot be told."""
+    """A source's answer. `ABSENT`: the host has no such source. `NONE`: unknown."""
 
     NEEDED = "needed"
     NOT_NEEDED = "not-needed"
@@ -45,19 +44,17 @@ class SourceAnswer(StrEnum):
 
 
 def short_checksum(checksum: str) -> str:
-    """Return the beginning of a checksum or digest, as screens show it."""
+    """Return the start of a checksum or digest, as screens show it."""
     return checksum.removeprefix("sha256:")[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What one source says about one host; `detail` is a clause that says why.
+    """One source's answer about a host; `detail` is a clause that says why.
 
-    `version` is what a reboot would boot, empty if it is not known. `current` is what the host has
-    booted, and `target` what it must have booted after the reboot, both in the source's own words:
-    a version, a checksum, or nothing. `fallback` is what a rollback would boot, in these words, and
-    `fallback_version` its version; both are empty if unknown. `blocked` is why a plain reboot would
-    not be enough.
+    `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
+    and `fallback` (booted by a rollback) are in the source's words: a version or a checksum.
+    Unknown values are empty. `blocked` is why a plain reboot is not enough.
     """
 
     source: Source
@@ -94,7 +91,7 @@ class Detection:
 
     @property
     def detail(self) -> str:
-        """Return why a reboot is needed, in the sources' words; empty if it is not."""
+        """Return why a reboot is needed; empty if it is not."""
         return "; ".join(sign.detail for sign in self._needed_signs() if sign.detail)
 
     @property
@@ -104,7 +101,7 @@ class Detection:
 
     @property
     def blocked(self) -> str:
-        """Return why a plain reboot would not be enough; empty if it would."""
+        """Return why a plain reboot is not enough; empty if it is."""
         return next((sign.blocked for sign in self._needed_signs() if sign.blocked), "")
 
     @property
@@ -128,9 +125,9 @@ class Detection:
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return what each source must report after the reboot, as an annotation.
+    """Return the annotation's text of what each source must report after the reboot.
 
-    It is empty if only update_engine asks for the reboot, whose version has its own annotation.
+    It is empty if update_engine alone asks: its version has its own annotation.
     """
     if not targets or set(targets) == {Source.UPDATE_ENGINE}:
         return ""
@@ -138,5 +135,5 @@ def targets_text(targets: Mapping[Source, str]) -> str:
 
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
-    """Return the targets of an annotation; None if it cannot be read."""
+    """Return the annotation's targets; None if it is invalid."""
     return read_json(text, dict[Source, str])

@@ -39,7 +39,7 @@ class NotSelected(PodFinding, frozen=True):
 
 
 class OverduePod(PodFinding, frozen=True):
-    """Since the pod's grace period, `overdue` seconds have passed, more than `patience`."""
+    """The pod's grace period ended `overdue` seconds ago, more than `patience`."""
 
     kind = VerdictReason.OVERDUE
     overdue: int
@@ -85,9 +85,9 @@ class UnmanagedPod(PodFinding, frozen=True):
 
 
 class Restarting(Finding, frozen=True):
-    """The drain waits until the controller of a Deployment has replaced its pods.
+    """The drain waits until a Deployment has replaced its pods.
 
-    `is_reverted`: the Deployment has again the template that it had before its restart.
+    `is_reverted`: the template from before the restart is back.
     """
 
     deployment: str
@@ -110,7 +110,7 @@ class PlacementRule(Enum):
 
 
 class Shortage(Struct, frozen=True):
-    """Nodes have `total` of a resource free, and `most` on one of them, which is too little."""
+    """Nodes have `total` of a resource free, and at most `most` on one of them."""
 
     resource: str
     total: int
@@ -119,19 +119,19 @@ class Shortage(Struct, frozen=True):
 
 
 class NoNodeMatches(Struct, frozen=True):
-    """No other schedulable node has the labels and taints that the pod asks for."""
+    """No other schedulable node fits the pod's labels and tolerations."""
 
 
 class VolumeElsewhere(Struct, frozen=True):
-    """The pod's volume attaches to no other schedulable node."""
+    """The volume attaches to no other schedulable node."""
 
     volume: str
 
 
 class NoRoom(Struct, frozen=True):
-    """The nodes that match the pod are full.
+    """All matching nodes are full.
 
-    `shortage` is None if each node has too little of another resource.
+    `shortage` is None if they lack different resources.
     """
 
     requests: Resources
@@ -139,7 +139,7 @@ class NoRoom(Struct, frozen=True):
 
 
 class RulesExclude(Struct, frozen=True):
-    """These rules together leave no other node."""
+    """These rules together exclude every other node."""
 
     rules: tuple[PlacementRule, ...]
 

@@ -1,7 +1,6 @@
-"""Reasons to leave a node out, to block or warn, to hold, refuse, skip or fail.
+"""Findings: typed reasons to leave out, block, warn, hold, refuse, skip or fail.
 
-A finding is one class for each kind of reason. Its fields are the values of the cause: nothing in
-the program reads them out of a sentence. `rollout.wording` makes the sentence and names the fix.
+`rollout.wording` makes their sentences; nothing reads a value out of a sentence.
 """
 
 from collections.abc import Mapping
@@ -19,9 +18,9 @@ from rollout.model.rivals import Rival, SelfReboot
 
 
 class Finding(Struct, frozen=True):
-    """A reason. Its `kind` is the published word for it.
+    """A reason. `kind` is its published word.
 
-    `passes`: it passes by itself, or people end it, and a later run may start the node.
+    `passes`: it ends by itself or by people, and a later run may start the node.
     """
 
     kind: ClassVar[StrEnum]
@@ -29,26 +28,26 @@ class Finding(Struct, frozen=True):
 
 
 class NodeFinding(Finding, frozen=True):
-    """A reason why a node is not part of a plan, or may not be rebooted now."""
+    """Why a node is not in a plan, or may not reboot now."""
 
     kind: ClassVar[ExclusionReason]
 
 
 class ExcludedByFlag(NodeFinding, frozen=True):
-    """`flag` is the flag with its value, if it has one."""
+    """`flag` is the flag with its value."""
 
     kind = ExclusionReason.EXCLUDED
     flag: str
 
 
 class VirtualNode(NodeFinding, frozen=True):
-    """No host of its own is behind the Node."""
+    """The Node has no host."""
 
     kind = ExclusionReason.UNSUPPORTED
 
 
 class OtherSystem(NodeFinding, frozen=True):
-    """The host runs an operating system that rollout does not reboot, such as Windows."""
+    """rollout does not reboot this operating system, such as Windows."""
 
     kind = ExclusionReason.UNSUPPORTED
     system: str
@@ -77,7 +76,7 @@ class NodeNotReady(NodeFinding, frozen=True):
 
 
 class LeftCordoned(NodeFinding, frozen=True):
-    """An unfinished rollout cordoned the node; `phase` is as its annotation has it."""
+    """An unfinished rollout cordoned the node; `phase` is its annotation."""
 
     kind = ExclusionReason.LEFT_CORDONED
     run: str
@@ -85,10 +84,9 @@ class LeftCordoned(NodeFinding, frozen=True):
 
 
 class RivalMark(NodeFinding, frozen=True):
-    """Marks on the Node say that another coordinator works on it.
+    """Annotations or labels say that another coordinator works on the node.
 
-    `marks` are annotations and labels, `value` is that of the only one if the value matters.
-    `commands` remove the marks.
+    `value` is that of a single mark if it matters. `commands` remove the marks.
     """
 
     kind = ExclusionReason.RIVAL
@@ -99,7 +97,7 @@ class RivalMark(NodeFinding, frozen=True):
 
 
 class RivalPod(NodeFinding, frozen=True):
-    """The system-upgrade-controller works on the node with this pod."""
+    """This pod of the system-upgrade-controller works on the node."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival
@@ -107,7 +105,7 @@ class RivalPod(NodeFinding, frozen=True):
 
 
 class RivalOnHost(NodeFinding, frozen=True):
-    """A service on the host reboots it; `strategy` is Zincati's, empty for others."""
+    """A service on the host reboots it; `strategy` is Zincati's, else empty."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival | SelfReboot
@@ -115,21 +113,21 @@ class RivalOnHost(NodeFinding, frozen=True):
 
 
 class CordonedByOther(NodeFinding, frozen=True):
-    """Someone else cordoned the node; `mark` is that of a coordinator, if it has one."""
+    """Someone else cordoned the node; `mark` is a coordinator's, if there is one."""
 
     kind = ExclusionReason.CORDONED
     mark: RivalMark | None
 
 
 class MaintainedByOther(NodeFinding, frozen=True):
-    """Someone else drains or maintains the node, by a `condition` that is true."""
+    """Someone else drains or maintains the node: `condition` is true."""
 
     kind = ExclusionReason.CORDONED
     condition: Lifecycle
 
 
 class UnknownMark(NodeFinding, frozen=True):
-    """An annotation with rollout's prefix that this version does not know."""
+    """This version does not know an annotation with rollout's prefix."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
@@ -143,7 +141,7 @@ class MissingMark(NodeFinding, frozen=True):
 
 
 class InvalidMark(NodeFinding, frozen=True):
-    """An annotation of rollout has a value that this version does not understand."""
+    """An annotation of rollout has an invalid value."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
@@ -179,7 +177,7 @@ class NoHost(NodeFinding, frozen=True):
 
 
 class ProbeFailed(NodeFinding, frozen=True):
-    """The host gave no facts; `message`, `hint` and `brief` are those of the probe."""
+    """The host could not be read; the fields are the probe's."""
 
     message: str
     hint: str
@@ -199,13 +197,13 @@ class HostMismatch(ProbeFailed, frozen=True):
 
 
 class StatusUnreported(ProbeFailed, frozen=True):
-    """The host answered, and did not say whether it needs a reboot."""
+    """The host did not say whether it needs a reboot."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
 
 
 class RebootNotNeeded(NodeFinding, frozen=True):
-    """`answers` are what the sources say; they are empty if no source is asked.
+    """`answers` are what the sources say; empty if none is asked.
 
     `detect_flag` asks sources that do report a reboot. `may_reboot_idle`: `--allow idle` would
     reboot the host.
@@ -218,10 +216,9 @@ class RebootNotNeeded(NodeFinding, frozen=True):
 
 
 class SourcesSilent(NodeFinding, frozen=True):
-    """`answers` are those of the sources that did not say whether a reboot is needed.
+    """`answers` are from the sources that do not know whether a reboot is needed.
 
-    `shows` are sources that the host has and that were not asked; `detect_flag` asks them.
-    `lacks_engine`: the host has no update engine.
+    `shows` are sources that the host has but that were not asked; `detect_flag` asks them.
     """
 
     kind = ExclusionReason.UNKNOWN_STATUS
@@ -232,7 +229,7 @@ class SourcesSilent(NodeFinding, frozen=True):
 
 
 class OtherVersionRuns(NodeFinding, frozen=True):
-    """The host does not run the version of the rollback, so there is nothing to roll back."""
+    """The host does not run the version of the rollback."""
 
     kind = ExclusionReason.NO_UPDATE
     running: str
@@ -240,14 +237,14 @@ class OtherVersionRuns(NodeFinding, frozen=True):
 
 
 class NoPreviousVersion(NodeFinding, frozen=True):
-    """The host cannot boot an earlier version; `answer` is what was found on it."""
+    """The host cannot boot an earlier version; `answer` is what it has."""
 
     kind = ExclusionReason.NO_PREVIOUS_VERSION
     answer: str
 
 
 class PreviousVersionUnknown(NodeFinding, frozen=True):
-    """Which earlier version the host can boot is not known; `answer` says why.
+    """The host's earlier version is unknown; `answer` says why.
 
     `user` is the SSH user, who may lack the rights to find out.
     """
@@ -258,7 +255,7 @@ class PreviousVersionUnknown(NodeFinding, frozen=True):
 
 
 class PreviousVersionChanged(NodeFinding, frozen=True):
-    """The host would go back to another version than the planned one."""
+    """The host would return to another version than planned."""
 
     kind = ExclusionReason.NO_PREVIOUS_VERSION
     planned: str
@@ -266,7 +263,7 @@ class PreviousVersionChanged(NodeFinding, frozen=True):
 
 
 class HeldVersion(NodeFinding, frozen=True):
-    """The version failed on `nodes`, last `at`; `nodes` is empty if all have succeeded since.
+    """The version failed on `nodes`, last `at`; `nodes` is empty if all succeeded later.
 
     `by` is who holds it since then; empty if only its failures do.
     """
@@ -279,7 +276,7 @@ class HeldVersion(NodeFinding, frozen=True):
 
 
 class UncountedVersion(NodeFinding, frozen=True):
-    """Failures of the version cannot be remembered, because `others` versions are held."""
+    """The version's failures cannot be remembered, because `others` versions are held."""
 
     kind = ExclusionReason.VERSION_HELD
     version: str
@@ -287,7 +284,7 @@ class UncountedVersion(NodeFinding, frozen=True):
 
 
 class MaybeHeldVersion(NodeFinding, frozen=True):
-    """The host does not tell its staged version, which may be a held one."""
+    """The host's staged version is unknown, and may be a held one."""
 
     kind = ExclusionReason.VERSION_HELD
     held: HeldVersion | UncountedVersion
@@ -299,14 +296,14 @@ class MaybeHeldVersion(NodeFinding, frozen=True):
 
 
 def held_version(finding: Finding | None) -> str:
-    """Return the version whose hold the finding is about; empty for other findings."""
+    """Return the version that the finding holds; empty for other findings."""
     if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
         return finding.version
     return ""
 
 
 class NoEvidence(NodeFinding, frozen=True):
-    """`cluster` has not proved the version, which is empty if the host does not tell it.
+    """`cluster` has not proved the version, which is empty if unknown.
 
     `known` are versions with evidence; `problems` say why other evidence does not count.
     """
@@ -319,9 +316,9 @@ class NoEvidence(NodeFinding, frozen=True):
 
 
 class EvidenceShort(NodeFinding, frozen=True):
-    """`cluster` has proved the version on too few nodes, for too few hours, or with failures.
+    """`cluster` proved the version on too few nodes, for too few hours, or with failures.
 
-    `failed` are the nodes that failed there, each with the reason. A count that is enough is None.
+    `failed` has reasons by node. `nodes` and `hours` are None if they suffice.
     """
 
     kind = ExclusionReason.UNPROVEN
@@ -333,7 +330,7 @@ class EvidenceShort(NodeFinding, frozen=True):
 
 
 class NodeResting(NodeFinding, frozen=True):
-    """The node failed, and is not tried again before `until`."""
+    """The node failed, and must not be retried before `until`."""
 
     kind = ExclusionReason.FAILED_RECENTLY
     node: str
@@ -342,7 +339,7 @@ class NodeResting(NodeFinding, frozen=True):
 
 
 class NoSudo(NodeFinding, frozen=True):
-    """`user` may not reboot the host; `refusal` is what sudo said, if anything."""
+    """`user` may not reboot the host; `refusal` is sudo's message, or empty."""
 
     kind = ExclusionReason.NO_SUDO
     user: str
@@ -357,28 +354,28 @@ class ShutdownInhibited(NodeFinding, frozen=True):
 
 
 class RebootBlocked(NodeFinding, frozen=True):
-    """A source forbids the reboot; `answer` is what it said."""
+    """A source forbids the reboot."""
 
     kind = ExclusionReason.INHIBITED
     answer: str
 
 
 class ShutdownScheduled(NodeFinding, frozen=True):
-    """The host has scheduled a shutdown; `schedule` is as it describes it."""
+    """A shutdown is scheduled on the host."""
 
     kind = ExclusionReason.SHUTDOWN_PENDING
     schedule: str
 
 
 class OwnNodeOnly(NodeFinding, frozen=True):
-    """This process runs on the node, in `pod`, which no other node would take."""
+    """rollout runs on the node in `pod`, which fits nowhere else."""
 
     kind = ExclusionReason.OWN_NODE
     pod: str
 
 
 class OwnNodeDeferred(NodeFinding, frozen=True):
-    """This process runs on the node, in `pod`; the next run takes the node, from elsewhere."""
+    """rollout runs on the node in `pod`; the next run takes the node, from elsewhere."""
 
     kind = ExclusionReason.DEFERRED
     pod: str
@@ -395,8 +392,7 @@ class DrainBlocked(NodeFinding, frozen=True):
 class StillRunning(NodeFinding, frozen=True):
     """Pods of the node have not completed within `timeout`.
 
-    `ran` is how long each has run in whole minutes, by its name or that of its Job. It is None in
-    the first minute.
+    `ran` is in whole minutes, by the name of the Job or pod; None in the first minute.
     """
 
     kind = ExclusionReason.STILL_RUNNING
@@ -406,7 +402,7 @@ class StillRunning(NodeFinding, frozen=True):
 
 
 class StartKind(StrEnum):
-    """Why a node was not started, or no further node was. The values are enumerated."""
+    """Why a node, or the rest, was not started; enumerated values."""
 
     WINDOW = "window"
     DEADLINE = "deadline"
@@ -426,16 +422,13 @@ class StartKind(StrEnum):
 
 
 class StartFinding(Finding, frozen=True):
-    """A reason not to start a planned node now, a wave, or the rest of a rollout."""
+    """A reason not to start a node, a wave, or the rest of a rollout."""
 
     kind: ClassVar[StartKind]
 
 
 class WindowClosed(StartFinding, frozen=True):
-    """No maintenance window is open, or a freeze holds.
-
-    `opens` is when the next one opens, empty for never.
-    """
+    """No window is open, or a freeze holds; `opens` is empty for never."""
 
     kind = StartKind.WINDOW
     passes = True
@@ -444,7 +437,7 @@ class WindowClosed(StartFinding, frozen=True):
 
 
 class WindowTooShort(StartFinding, frozen=True):
-    """Less time is left in the window, or before the freeze, than the node is estimated to take."""
+    """The node is estimated to take longer than the window has left."""
 
     kind = StartKind.WINDOW
     passes = True
@@ -455,14 +448,14 @@ class WindowTooShort(StartFinding, frozen=True):
 
 
 class NoWindowFits(StartFinding, frozen=True):
-    """The node is estimated to take longer than any maintenance window."""
+    """The node is estimated to take longer than any window."""
 
     kind = StartKind.WINDOW
     needed: Duration
 
 
 class DeadlineTooNear(StartFinding, frozen=True):
-    """Less time is left until --active-deadline than the node is estimated to take."""
+    """The node is estimated to end after --active-deadline."""
 
     kind = StartKind.DEADLINE
     passes = True
@@ -471,7 +464,7 @@ class DeadlineTooNear(StartFinding, frozen=True):
 
 
 class MemoryUnreadable(StartFinding, frozen=True):
-    """What earlier rollouts remembered cannot be read."""
+    """The failure memory cannot be read."""
 
     kind = StartKind.MEMORY
     problem: str
@@ -501,9 +494,9 @@ class BlockedNow(StartFinding, frozen=True):
 
 
 class ControllerMoving(StartFinding, frozen=True):
-    """The controller of pods on this node still has to move pods off another node in flight.
+    """A controller must first move its pods off another node in flight.
 
-    `controller` is its object, such as `Cluster db/shop`.
+    `controller` is an object such as `Cluster db/shop`.
     """
 
     kind = StartKind.BLOCKED
@@ -519,14 +512,14 @@ class AlertsFiring(StartFinding, frozen=True):
 
 
 class AlertsUnreadable(StartFinding, frozen=True):
-    """Prometheus could not be asked."""
+    """Prometheus could not be read."""
 
     kind = StartKind.ALERT
     problem: str
 
 
 class AlertsNotAsked(StartFinding, frozen=True):
-    """The rules want alerts of a server that this process does not ask."""
+    """The rules name an alert server that this process does not ask."""
 
     kind = StartKind.ALERT
     passes = True
@@ -542,7 +535,7 @@ class ObjectUnhealthy(StartFinding, frozen=True):
 
 
 class ObjectHealthUnknown(StartFinding, frozen=True):
-    """An object of gates.healthy could not be read, or its expression is neither true nor false."""
+    """An object of gates.healthy is unreadable, or its expression has no answer."""
 
     kind = StartKind.HEALTH
     resource: str
@@ -570,7 +563,7 @@ class WaveNotConfirmed(StartFinding, frozen=True):
 
 
 class CommandRefused(StartFinding, frozen=True):
-    """gates.command did not let the rollout pass; `answer` says why."""
+    """gates.command held the rollout; `answer` says why."""
 
     kind = StartKind.COMMAND
     answer: str
@@ -612,7 +605,7 @@ class UnavailableLimit(StartFinding, frozen=True):
 
 
 class Unsettled(StartFinding, frozen=True):
-    """The cluster did not settle in time. `node` or `wave` is what it had to settle after."""
+    """The cluster did not settle in time, after `node` or `wave`."""
 
     kind = StartKind.UNSETTLED
     timeout: Duration
@@ -629,7 +622,7 @@ class ApiUnavailable(StartFinding, frozen=True):
 
 
 class RestBlocked(StartFinding, frozen=True):
-    """Only nodes that were begun are finished; `message` says what blocks the others."""
+    """Only nodes that were begun are finished; `message` says what blocks the rest."""
 
     kind = StartKind.BLOCKED
     message: str

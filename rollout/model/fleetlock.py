@@ -30,16 +30,16 @@ _ZINCATI_APPLICATION_ID = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
 
 
 def is_group(text: str) -> bool:
-    """Whether the text is a valid name of a group."""
+    """Whether the text is a valid group name."""
     return _GROUP.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=65_536)
 def zincati_id(machine_id: str) -> str:
-    """Return the ID that Zincati sends for this machine: 32 hex digits; empty for an invalid ID.
+    """Return the ID that Zincati sends for this machine: 32 hex digits; empty if invalid.
 
-    It is HMAC-SHA256 of Zincati's application ID, keyed with the machine ID, as in systemd's
-    app-specific IDs: the first 16 bytes, marked as a UUID of version 4.
+    As for systemd's app-specific IDs: HMAC-SHA256 of Zincati's application ID, keyed with the
+    machine ID, cut to 16 bytes and marked as a UUID of version 4.
     """
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):
@@ -54,7 +54,7 @@ def zincati_id(machine_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """How many slots a group has, and which nodes belong to it; an empty selector means all."""
+    """The slots of a group and its nodes; an empty selector means all."""
 
     slots: Count = Count(1)
     selector: str = ""
@@ -62,7 +62,7 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The known groups. If none is named, every group is known and has the rules of `others`."""
+    """The known groups. If none is named, each group has the rules of `others`."""
 
     others: GroupRules = GroupRules()
     named: Mapping[str, GroupRules] = field(default_factory=dict)
@@ -73,11 +73,10 @@ class Groups:
 
 
 class SlotState(StrEnum):
-    """The state of a slot. The node's annotations have its phase.
+    """The state of a slot.
 
-    `held`: a server takes the node through its reboot. `failed`: the node failed and stays cordoned
-    until its host reports back. `absent`: the slot is free, because the node failed and is proven
-    to be away, or is only returned; the node counts as unavailable.
+    `failed`: the node stays cordoned until its host reports. `absent`: the slot is free, but the
+    node is still unavailable, because it failed and is away, or is being returned.
     """
 
     HELD = "held"
@@ -88,7 +87,7 @@ class SlotState(StrEnum):
 class Awaited(StrEnum):
     """What a slot waits for: its drain, or its host's request, boot, Ready or report.
 
-    `calm`: the host got a grant, but is no longer expected to reboot: it must stay up.
+    `calm`: the host must stay up, because its reboot was granted and then given up.
     """
 
     NOTHING = ""
@@ -102,11 +101,11 @@ class Awaited(StrEnum):
 
 # The stored names are older than the terms above.
 class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
-    """A slot that is held. `since` is RFC 3339; `boot_id` and `version` are from before the reboot.
+    """A slot that is held. `boot_id` and `version` are from before the reboot.
 
-    `id` is the host's own, and `run` the rollout in the node's annotations. `closing`: no more
-    grants, because the node is about to be returned. `awaited_since` is RFC 3339 by the API
-    server's clock, so that timeouts continue when another server takes over.
+    `id` is what the host sends, `run` the rollout in the node's annotations. `closing`: no more
+    grants, because the node is about to be returned. Times are RFC 3339; `awaited_since` is by the
+    API server's clock, so that another server continues the timeout.
     """
 
     group: str
@@ -119,7 +118,7 @@ class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported
     version: str = ""
     state: SlotState = SlotState.HELD
     closing: bool = False
-    # An operator or the host has given up the reboot: the node is returned without another one.
+    # The node is returned without another reboot.
     is_given_up: bool = False
     # The host has reported steady state since.
     has_reported: bool = False
@@ -129,20 +128,20 @@ class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The slots that are held, in all groups. Methods that name a run change that run's slot."""
+    """The held slots of all groups. Methods that name a run change its slot."""
 
     held: tuple[Slot, ...] = ()
 
     def of_node(self, node: str) -> Slot | None:
-        """Return the slot of this node."""
+        """Return the slot of this node, or None."""
         return next((slot for slot in self.held if slot.node == node), None)
 
     def of_run(self, run: str) -> Slot | None:
-        """Return the slot of this rollout."""
+        """Return the slot of this rollout, or None."""
         return next((slot for slot in self.held if slot.run == run), None)
 
     def of_id(self, host_id: str) -> Slot | None:
-        """Return the slot of the host with this ID."""
+        """Return the slot of the host with this ID, or None."""
         return next((slot for slot in self.held if slot.id == host_id), None)
 
     def taken(self, group: str) -> int:
@@ -152,15 +151,15 @@ class Slots:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Return the nodes that hold slots; all of them count as unavailable."""
+        """Return the nodes that hold slots; all count as unavailable."""
         return frozenset(slot.node for slot in self.held)
 
     def with_slot(self, slot: Slot) -> "Slots":
-        """Return the slots with one more; the same slots if the node holds one already."""
+        """Return the slots with one more, unless the node already holds one."""
         return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
     def free(self, run: str) -> "Slots":
-        """Return the slots without that of a rollout."""
+        """Return the slots without the rollout's."""
         return Slots(tuple(slot for slot in self.held if slot.run != run))
 
     def give_up(self, run: str) -> "Slots":
@@ -168,13 +167,13 @@ class Slots:
         return self._changed(run, is_given_up=True)
 
     def report(self, run: str) -> "Slots":
-        """Note that the host has reported; a failed node is proven again, and returned."""
+        """Note the host's report; a failed node is proved again, and returned."""
         return self._changed(run, has_reported=True, state=SlotState.HELD)
 
     def report_absent(self, run: str) -> "Slots":
-        """Note that the host of an absent node has reported.
+        """Note the report of an absent node's host.
 
-        Another node may hold its place by now, so the node is proven and returned without one.
+        Another node may hold its slot by now, so the node is returned without one.
         """
         return self._changed(run, has_reported=True, is_given_up=True)
 
@@ -183,21 +182,21 @@ class Slots:
         return self._changed(run, closing=True)
 
     def reopen(self, run: str) -> "Slots":
-        """Have the host waited for again, with a new timeout."""
+        """Wait for the host again, with a new timeout."""
         return self._changed(run, closing=False, awaited=Awaited.NOTHING)
 
     def fail(self, run: str, state: SlotState) -> "Slots":
-        """Keep the slot, in this state, for a node that stays cordoned."""
+        """Keep the slot for a node that stays cordoned."""
         return self._changed(
             run, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
         )
 
     def move(self, run: str, node_uid: str) -> "Slots":
-        """Move the slot to the Node with this UID, which the same host has registered."""
+        """Move the slot to the Node that the host has registered anew."""
         return self._changed(run, node_uid=node_uid)
 
     def wait(self, run: str, awaited: Awaited, at: str) -> "Slots":
-        """Note that the slot waits for this since `at`, unless it waits for it already."""
+        """Note what the slot waits for since `at`, unless it waits for it already."""
         slot = self.of_run(run)
         if slot is None or slot.awaited is awaited:
             return self
@@ -214,5 +213,5 @@ NO_SLOTS = Slots()
 
 
 def is_fleetlock_run(run: str) -> bool:
-    """Whether the rollout is one node's reboot that its host asked for."""
+    """Whether the rollout is a reboot that the host asked for."""
     return run.startswith(RUN_PREFIX)

@@ -1,4 +1,4 @@
-"""What must let a node pass before it is started, rebooted or returned; part of the policy."""
+"""Conditions for starting, rebooting and returning nodes; part of the policy."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ _MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.)
 
 
 def is_matcher(text: str) -> bool:
-    """Whether the text is one label matcher of PromQL."""
+    """Whether the text is a label matcher of PromQL."""
     return _MATCHER.fullmatch(text) is not None
 
 
 class GateVariable(StrEnum):
     """Environment variables of a gate command.
 
-    None is the variable of a flag, because the command may run `rollout` itself.
+    None of them sets a flag, because the command may run `rollout` itself.
     """
 
     STAGE = "ROLLOUT_GATE_STAGE"
@@ -34,7 +34,7 @@ class GateVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPolicy:
-    """When nodes may be started: inside a window, if there are any, and never in a freeze.
+    """When nodes may be started: in a window, if there is one, and never in a freeze.
 
     A node is started only if it is estimated to end inside. `wait`: wait for the next window
     instead of ending.
@@ -57,9 +57,9 @@ class HookPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """Firing alerts of Prometheus that keep nodes from starting; an empty `url` means none.
+    """Prometheus alerts that keep nodes from starting; an empty `url` means none.
 
-    `matchers` are label matchers of PromQL; an alert counts only if all of them match.
+    An alert counts only if all `matchers` (PromQL) match.
     """
 
     url: str = ""
@@ -68,9 +68,9 @@ class AlertPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HealthRule:
-    """An object that must be healthy, and the CEL expression that is true while it is.
+    """A CEL expression that is true while the object is healthy.
 
-    `resource` is written as `ObjectReference.parse` reads it.
+    `resource` is as for `ObjectReference.parse`.
     """
 
     resource: str

@@ -13,24 +13,24 @@ from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, Update
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
-# IDs in os-release. These systems always have update_engine, so that a missing one is a failure.
+# IDs in os-release. These systems always have update_engine: without it, the check has failed.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
-# The version that update_engine reports if it was restarted while an update was pending.
+# What update_engine reports if it was restarted while an update was pending.
 NO_VERSION = "0.0.0"
-# Kubelets are not trusted: an address must not be an option, a word of a shell or a template.
+# Kubelets are not trusted: an address must not become an option, a shell word or a template.
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
 def is_address(text: str) -> bool:
-    """Whether the text may be a host's address or name, and cannot be an option or a template."""
+    """Whether the text may be an address or a name, and not an option or a template."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def normalize_address(text: str) -> str:
-    """Return an address in its usual spelling, or a name in lower case without its final dot.
+    """Return the usual spelling of an address or host name.
 
-    Brackets are dropped, IPv6 is compressed, and an IPv4-mapped IPv6 address becomes IPv4. A zone
-    stays, because link-local addresses of two interfaces are two hosts.
+    An IPv4-mapped IPv6 address becomes IPv4. A zone stays, because link-local addresses of two
+    interfaces are two hosts.
     """
     bare = text.strip().removeprefix("[").removesuffix("]")
     try:
@@ -43,7 +43,7 @@ def normalize_address(text: str) -> str:
 
 
 def normalize_known_host(text: str) -> str:
-    """Return the usual spelling of a name in known_hosts, which may be `[ADDRESS]:PORT`."""
+    """Return the usual spelling of a name in known_hosts, such as `[ADDRESS]:PORT`."""
     if text.startswith("[") and "]:" in text:
         address, _, port = text.rpartition("]:")
         return f"[{normalize_address(address)}]:{port}"
@@ -51,7 +51,7 @@ def normalize_known_host(text: str) -> str:
 
 
 def port_of(text: str) -> int | None:
-    """Return the TCP port that the text names; None if it names none."""
+    """Return the TCP port in the text, or None."""
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(HIGHEST_PORT)):
         return None
     port = int(text)
@@ -60,10 +60,10 @@ def port_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What an OpenSSH configuration logs in with: private keys, and the agent's socket.
+    """The private keys and the agent's socket from an OpenSSH configuration.
 
-    `files` with only `none` disables the default files too. `agent` None is the usual agent, empty
-    is none. `only`: ignore other keys that the agent has.
+    The file `none` disables the default files. `agent` None is the usual agent, empty is none.
+    `only`: ignore the agent's other keys.
     """
 
     files: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Identities:
 
 
 class HostKeyChecking(StrEnum):
-    """What happens to a host with an unknown key. A host with a changed key is refused."""
+    """What happens to a host with an unknown key; a changed key is always refused."""
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
@@ -80,7 +80,7 @@ class HostKeyChecking(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostKeyFiles:
-    """Files of known host keys; new keys are written to the first of `own`."""
+    """Files of known host keys; new keys go to the first of `own`."""
 
     own: tuple[str, ...]
     system: tuple[str, ...] = ()
@@ -90,10 +90,9 @@ class HostKeyFiles:
 class Host:
     """How to reach one machine.
 
-    `name` is that of the inventory, or of the Node if the Nodes are the inventory. `proxy` is a
-    local command that carries the connection. `known_as` is the name of its host key if that is not
-    the address, and `known_hosts` the files to look in if they are not the defaults.
-    `connect_timeout` is in seconds.
+    `name` is from the inventory or the Node. `proxy` is a local command that carries the
+    connection. `known_as` is the name of its host key if not the address. `known_hosts` None means
+    the default files. `connect_timeout` is in seconds.
     """
 
     name: str
@@ -139,12 +138,11 @@ class EngineTrouble(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
-    """One answer of update_engine.
+    """An answer of update_engine.
 
-    `new_version` is empty if the engine does not say, as after a restart with a pending update.
-    `message` says how far a download is, or why the operation is unknown, and `trouble` which kind
-    of failure that is. `last_checked` is when the update server last answered, by the host's clock;
-    None if it has not since the engine started.
+    `new_version` is empty if unknown, as after a restart with a pending update. `message` is the
+    progress of a download, or why the operation is unknown. `last_checked` is when the update
+    server last answered, by the host's clock; None if it has not since the engine started.
     """
 
     operation: UpdateOperation
@@ -183,21 +181,14 @@ class LoggedInUser:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What one probe found on a host that answered.
+    """What a probe found on a host.
 
-    * `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group.
-    * `may_reboot`: the user may run `systemctl reboot`; else `reboot_refusal` says why not, and
-      `reboot_fix` what to do.
-    * `inhibited_by` says who blocks a shutdown and why, `shutdown_pending` which shutdown someone
-      has scheduled; empty if there is none.
-    * `zincati` is the strategy by which Zincati reboots the host, empty if it does not;
-      `reboots_itself` is what else does.
-    * `users` are logged in, apart from the one of the probe; None if the host does not say.
-    * `sources` are those that were asked; `signs` are their answers, except for that of
-      update_engine, which is in `update`. `shows` are sources that the host has and that were not
-      asked.
-    * `units` are update-engine and locksmithd, if the probe asked for them.
-    * `checks` is how the host looks for updates.
+    * `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal`
+    is why the user may not run `systemctl reboot`. `inhibited_by` is who blocks a shutdown, and
+    why. `zincati` is the strategy by which Zincati reboots the host. `users` omits the probe's
+    user; None if unknown. `signs` are the answers of `sources` except update_engine, whose answer
+    is `update`. `shows` are sources that the host has but that were not asked. `units` are
+    update-engine and locksmithd, if asked for.
     """
 
     host: Host
@@ -224,7 +215,7 @@ class HostFacts:
 
     @property
     def lacks_engine(self) -> bool:
-        """Whether update_engine was asked, and is not on the host."""
+        """Whether update_engine was asked and is missing."""
         return self.update.trouble is EngineTrouble.MISSING
 
     @property
@@ -238,7 +229,7 @@ class HostFacts:
 
     @property
     def image_sign(self) -> Sign | None:
-        """Return what bootc says about the host's images; None without an answer."""
+        """Return bootc's answer, or None."""
         signs = (sign for sign in self.signs if sign.source is Source.BOOTC and sign.current)
         return next(signs, None)
 
@@ -246,7 +237,7 @@ class HostFacts:
     def has_nothing_staged(self) -> bool:
         """Whether no source asks for a reboot, as far as is known.
 
-        A service that does not run cannot say, but neither does it stage anything.
+        A service that does not run cannot say, but it stages nothing either.
         """
         detection = self.detection
         is_known = not detection.unanswered or self.checks.state().is_off
@@ -284,10 +275,10 @@ class HostFacts:
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host gave no facts that can be used.
+    """Why a host could not be read.
 
-    `WRONG_HOST`: it is not the Node's machine, or not that of this Node alone. `UNREPORTED`: the
-    Node does not confirm that it is.
+    `WRONG_HOST`: it is not the Node's machine, or not only this Node's. `UNREPORTED`: the Node does
+    not confirm that it is.
     """
 
     UNREACHABLE = "unreachable"
@@ -302,9 +293,9 @@ class ProbeFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailure:
-    """A host that gave no facts, with the reason and a hint for the operator.
+    """A host that could not be read.
 
-    `summary` is the message without keys and addresses; empty if it has none.
+    `summary` is the message without keys and addresses, or empty.
     """
 
     host: Host
@@ -336,13 +327,11 @@ class UpdateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UpdateStanding:
-    """The state of a host without a staged update, with its details.
+    """The update state of a host without a staged update.
 
-    `newest_version` is the newest version that the cluster runs or has staged for hosts like this
-    one, empty if unknown. `rolled_back_from` and `rolled_back_at` (RFC 3339) are set only for a
-    rolled-back host. `behind`: it runs an older version than the newest, and has not staged one.
-    `checks` is whether `check_unit` looks for updates, and `last_checked` (RFC 3339) when it last
-    did, empty if unknown.
+    `newest_version` is what the cluster runs or has staged for similar hosts. `behind`: the host
+    runs an older version and has staged none. `last_checked` and `rolled_back_at` are RFC 3339.
+    Unknown values are empty.
     """
 
     state: UpdateState

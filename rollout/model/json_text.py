@@ -1,8 +1,7 @@
-"""JSON for terminals, files and annotations; the only place that writes it.
+"""JSON for terminals, files and annotations.
 
-Terminals obey characters that JSON does not escape: those of C1 (U+009B begins a sequence as ESC [
-does), and those that reverse the direction of text. Written as Unicode escapes they mean the same
-to programs, and nothing to terminals.
+Characters that control terminals (C1, bidirectional text) are escaped, which JSON itself does not
+require.
 """
 
 import json
@@ -14,7 +13,7 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# Decoding raises these if a text is not JSON or has another shape; deep nesting is RecursionError.
+# Decoding raises these for invalid JSON or another shape; deep nesting is RecursionError.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
@@ -26,7 +25,7 @@ def json_line(value: object, enc_hook: _Hook = None) -> bytes:
     line = msgspec.json.encode(value, enc_hook=enc_hook)
     if line.isascii() and b"\x7f" not in line:
         return line
-    # Such characters occur only inside strings, where JSON allows escapes.
+    # These characters occur only inside strings, where JSON allows escapes.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 
@@ -36,7 +35,7 @@ def json_document(value: object, enc_hook: _Hook = None) -> bytes:
 
 
 def read_json(text: str, kind: type[T]) -> T | None:
-    """Return the value that an annotation has in JSON; None if it is not of this kind."""
+    """Return the value of this kind that the JSON has; None if it is invalid."""
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_READ:

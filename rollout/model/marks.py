@@ -1,7 +1,6 @@
-"""The annotations, labels, taints and object names that rollout and other coordinators write.
+"""Annotations, labels, taints and object names of rollout and other coordinators.
 
-Those of rollout are an interface for other tools. Those of other coordinators are read, and written
-only if a setting says so.
+rollout's are an interface for other tools. Others' are read, and written only if a setting says so.
 """
 
 PREFIX = "node-rollout.dev/"
@@ -10,54 +9,53 @@ PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
 MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
-# Which sources reported the reboot, and what each must report after it, as JSON; absent if only
+# The sources that reported the reboot, and what each must report after it, as JSON; absent if only
 # update_engine did.
 DETECTED = PREFIX + "detected"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
-# On a node left for a run from elsewhere, because the last run's process was on it: an annotation
-# that says who left it and when, and a label, "true", which the affinity of pods can name.
+# The node waits for a run from elsewhere, because the last run's process was on it: an annotation
+# (who and when), and a label ("true") for the affinity of pods.
 DEFERRED = PREFIX + "deferred"
 # Who paused the node, when, why, and until when, as JSON.
 PAUSED_DETAILS = PREFIX + "paused-details"
 # The label, set by rollout, that requests checks around the reboot.
 HOOK_LABEL = PREFIX + "hook-label"
-# Which static and DaemonSet pods were ready on the node when it was started, as JSON. They must be
-# ready again after the reboot.
+# The static and DaemonSet pods that must be ready again after the reboot, as JSON.
 READY_BEFORE = PREFIX + "ready-before"
-# The boot ID that `reboot.rescue` was run for: it never runs twice for one reboot.
+# The boot ID that `reboot.rescue` ran for: it never runs twice for one reboot.
 RESCUED = PREFIX + "rescued"
 # On the record of a run.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
-# On the record of a rollout that ended because someone stopped it.
+# On the record of a rollout that someone stopped.
 STOPPED = PREFIX + "stopped"
 # "operate" if an unattended process started the run; absent if a person did.
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
-# On the lock: a unique word for the process that holds it, which is also in its journal.
+# On the lock: the unique ID of the process that holds it, which is also in its journal.
 PROCESS = PREFIX + "process"
 
-# These mark a Node as part of a run, already before its cordon.
+# These make a Node part of a run, even before its cordon.
 OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (
     *OF_RUN,
     *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE, RESCUED),
 )
-# "true" if a person requests a reboot of the node; removed after it.
+# "true" if a person requests a reboot; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"
-# Everything that this version writes or reads with its prefix; anything else is not understood.
+# All that this version knows with its prefix.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, REBOOT_NEEDED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, STOPPED, ORIGIN)
 
 # The key of the soft taint on pending nodes.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"
-# Kubernetes' own label: external load balancers leave out the nodes that have it.
+# External load balancers leave out the nodes that have this label.
 EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
@@ -77,36 +75,36 @@ MCO_DESIRED = MCO_PREFIX + "desiredConfig"
 MCO_AT_WORK = frozenset({"Working", "Rebooting"})
 # tuppr's annotation on the node that it upgrades.
 TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
-# The Kairos operator's annotation on a node that it has cordoned:
-# https://github.com/kairos-io/kairos-operator, internal/controller/nodeop_controller.go
+# The Kairos operator cordons with this annotation: https://github.com/kairos-io/kairos-operator,
+# internal/controller/nodeop_controller.go
 KAIROS_CORDONED = "operator.kairos.io/cordoned-by"
-# NodeWright's annotations, one for each of its objects, whose names follow:
-# https://github.com/NVIDIA/nodewright, operator/internal/wrapper/node.go
+# NodeWright: one annotation per object, whose name follows: https://github.com/NVIDIA/nodewright,
+# operator/internal/wrapper/node.go
 NODEWRIGHT_STATUS = "skyhook.nvidia.com/status_"
 NODEWRIGHT_AT_WORK = "in_progress"
-# NVSentinel's label, with the states in which it goes on by itself:
-# https://github.com/NVIDIA/NVSentinel, package statemanager
+# NVSentinel's label, and the states that it leaves by itself: https://github.com/NVIDIA/NVSentinel,
+# package statemanager
 NVSENTINEL_STATE = "dgxc.nvidia.com/nvsentinel-state"
 NVSENTINEL_AT_WORK = frozenset({"quarantined", "draining", "drain-succeeded", "remediating"})
-# The node-maintenance-orchestrator's label on a node of a plan:
+# The node-maintenance-orchestrator's label on a planned node:
 # https://github.com/Nils-Svensson/node-maintenance-orchestrator, api/v1alpha1/annotations.go
 ORCHESTRATOR_MAINTAINS = "maintenance.nmoo.io/in-maintenance"
-# The system-upgrade-controller's label on the pods that upgrade a node.
+# The system-upgrade-controller's label on its pods.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
-# FLUO's agent reports a host in annotations, which rollout reads, and in labels, which rollout can
-# keep up to date in its place.
+# FLUO's agent writes annotations, which rollout reads, and labels, which rollout can maintain in
+# its place.
 FLUO_STATUS = FLUO_PREFIX + "status"
 FLUO_NEW_VERSION = FLUO_PREFIX + "new-version"
 FLUO_ID = FLUO_PREFIX + "id"
 FLUO_GROUP = FLUO_PREFIX + "group"
 FLUO_VERSION = FLUO_PREFIX + "version"
 
-# Annotations that request a reboot. kured's do not: they stay after it, or report a running one.
+# These request a reboot. kured's do not: they stay after it, or report a running one.
 OTHERS_REQUESTS = (FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed")
 REQUESTS = (REBOOT_NEEDED, *OTHERS_REQUESTS)
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
-# FLUO and CLUO set these to "true", after their prefix, on a node that they work on.
+# Set to "true", after the prefix, on a node that FLUO or CLUO works on.
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
 

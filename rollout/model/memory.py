@@ -1,6 +1,6 @@
-"""What is remembered after a rollout: failures of nodes and versions, and pauses.
+"""What is remembered after a rollout: failures and pauses.
 
-It is stored in the cluster for later passes. Times are RFC 3339 in UTC by the API server's clock.
+It is stored in the cluster. Times are RFC 3339 in UTC by the API server's clock.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from datetime import datetime
 from rollout.model.text import excerpt, joined
 from rollout.model.timestamps import parse_timestamp
 
-# These limits keep the memory under 970 kB, because a ConfigMap holds 1 MiB. The latest versions
-# are kept, and older ones if they are held, with a few of their nodes.
+# These limits keep the memory under 970 kB, because a ConfigMap holds 1 MiB. Old versions are
+# dropped first, unless they are held.
 MOST_NODES = 1000
 MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
@@ -26,7 +26,7 @@ RIGHTS_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a node or all nodes, when and why; `until` is when it ends, empty for never."""
+    """Who paused a node or all nodes, when and why; `until` is empty for never."""
 
     by: str = ""
     at: str = ""
@@ -34,13 +34,13 @@ class Pause:
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
-        """Whether the pause has ended by itself; False if the time or its end is not known."""
+        """Whether the pause has ended by itself; False if unknown."""
         end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 
     @property
     def details(self) -> str:
-        """Return `by ada until 2026-11-23T06:00:00Z: no reboots during the sale`, in one line."""
+        """Return `by ada until 2026-11-23T06:00:00Z: no reboots during the sale`."""
         by = f"by {self.by}" if self.by else ""
         until = f"until {self.until}" if self.until else ""
         by_until = joined(" ", by, until)
@@ -53,7 +53,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class NodeFailures:
-    """How often a node failed since it last succeeded, and when and how it last did.
+    """A node's failures since it last succeeded; `at` and `outcome` are the last one's.
 
     `version` is the one that failed on it; empty if the version was not at fault.
     """
@@ -67,10 +67,10 @@ class NodeFailures:
 
 @dataclass(frozen=True, slots=True)
 class VersionFailures:
-    """The nodes on which a version failed, in that order, and when it last did.
+    """The nodes on which a version failed, in that order; `at` is the last failure.
 
-    `held_since` is empty if the version is not held. `held_by` is who has held it, with `rollout
-    hold` or a rollback; empty if its failures did.
+    `held_since` is empty if it is not held. `held_by` is who ran `rollout hold` or a rollback;
+    empty if its failures hold it.
     """
 
     nodes: tuple[str, ...]
@@ -81,7 +81,7 @@ class VersionFailures:
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """A forecast that misses `operate.finish-by`: the date, the forecast, and when this was found.
+    """A forecast that misses `operate.finish-by`.
 
     `finish` is empty if two years of windows are not enough.
     """
@@ -91,7 +91,7 @@ class Slip:
     since: str
 
     def __str__(self) -> str:
-        """Return `operate is not done by 2026-11-23T06:00Z: its forecast is …` as one line."""
+        """Return `operate is not done by 2026-11-23T06:00Z: its forecast is …`."""
         forecast = "no window of the next two years is enough"
         if self.finish:
             forecast = f"its forecast is {self.finish}"
@@ -100,13 +100,13 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered. `pause` is that of all nodes, None if there is none.
+    """What is remembered. `pause` is that of all nodes, or None.
 
-    `aborted` says who aborted a rollout, and which as its reason: no unattended pass starts another
-    by itself. `evidence` has, by version, when the latest evidence that counted was made. `slip` is
-    None while `operate` is in time. `waited_for` is the rollout of a person for which passes have
-    waited for a day. `problem` is why the memory cannot be read: then nothing starts. `denied`:
-    this user may not read it.
+    `aborted` says who aborted a rollout, and which as its reason: unattended passes then start
+    none. `evidence` is when the latest valid evidence was made, by version. `slip` is None while
+    `operate` is in time. `waited_for` is a person's rollout that passes have awaited for a day.
+    `problem` is why the memory is unreadable, so that nothing starts. `denied`: this user may not
+    read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Memory:
 
     @property
     def fix(self) -> str:
-        """Return what to do about the problem."""
+        """Return how to fix the problem."""
         if self.denied:
             return RIGHTS_FIX
         return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"

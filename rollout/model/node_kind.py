@@ -3,8 +3,8 @@
 from rollout.model.cluster import Node
 from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
-# Taints that announce the removal of the machine, and who sets them. The cluster autoscaler's
-# DeletionCandidateOfClusterAutoscaler is not one of them, because such nodes may stay.
+# Taints that announce a machine's removal, and who sets them. DeletionCandidateOfClusterAutoscaler
+# is not one of them, because such nodes may stay.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
@@ -17,7 +17,7 @@ _REMOVAL_TAINTS = {
 }
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 _LINUX = "linux"
-# Labels, annotations and taints of Nodes that a program registers without a host.
+# Of Nodes that a program registers without a host.
 _VIRTUAL_LABELS = {
     "type": ("virtual-kubelet", "kwok"),
     "liqo.io/type": ("virtual-node",),
@@ -30,7 +30,7 @@ _VIRTUAL_TAINTS = frozenset(
 
 
 def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
-    """Return why the node is about to be removed; None if no deletion or taint says so."""
+    """Return why the node is about to be removed, or None."""
     if node.deleting:
         return NodeDeleting()
     for taint in node.taints:
@@ -40,7 +40,7 @@ def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
 
 
 def why_unsupported(node: Node) -> VirtualNode | OtherSystem | None:
-    """Return why rollout cannot reboot the node's host; None for a Linux host."""
+    """Return why rollout cannot reboot the node's host, or None."""
     if _is_virtual(node):
         return VirtualNode()
     labels = [node.labels.get(label, "") for label in _OS_LABELS]

@@ -1,13 +1,12 @@
 """Kubernetes' conditions of nodes that are drained or maintained.
 
-https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/ describes them: writers use a
-stable reason, and remove a condition or set it to False when its state is over.
+https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# The reason of the conditions that rollout sets, by which it finds them again.
+# By this reason rollout finds its own conditions again.
 OUR_REASON = "NodeRollout"
 
 
@@ -20,13 +19,13 @@ class Lifecycle(StrEnum):
     MAINTENANCE_IN_PROGRESS = "MaintenanceInProgress"
 
 
-# A node with one of these is about to lose its pods, or has lost them.
+# A node with one of these is losing its pods, or has lost them.
 AT_WORK = frozenset({Lifecycle.DRAIN_IN_PROGRESS, Lifecycle.MAINTENANCE_IN_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleCondition:
-    """A condition of a node; `since` is its last transition (RFC 3339), which may be empty."""
+    """A condition of a node; `since` is RFC 3339, or empty."""
 
     type: Lifecycle
     is_true: bool

@@ -1,7 +1,7 @@
 """Reads annotations on a Node: rollout's own, pauses and requests for a reboot.
 
-Anyone who may change Nodes can write them, such as the node's kubelet or another version of
-rollout. A node with an annotation that is not understood is neither started nor returned.
+Anyone who may change Nodes can write them. A node with an invalid one is neither started nor
+returned.
 """
 
 import re
@@ -27,7 +27,7 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 
-# An annotation may hold the key of a label, which is up to 317 characters long.
+# An annotation may hold the key of a label, which has up to 317 characters.
 _MOST_MARK_CHARACTERS = 320
 _MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
@@ -50,7 +50,7 @@ def has_marks(node: Node) -> bool:
 
 
 def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
-    """Return the first annotation of rollout that is not understood; None if all are."""
+    """Return the first annotation of rollout that is not understood, or None."""
     for name in sorted(node.annotations):
         if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
             return UnknownMark(name)
@@ -69,17 +69,17 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return what the last rollout wrote about the node's end; empty if it cannot be read."""
+    """Return what the last rollout wrote about the node's end; empty if unknown."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
 def is_returned_by(node: Node, run: str) -> bool:
-    """Whether this rollout was the last one that started the node, and has returned it."""
+    """Whether this rollout was the last to start the node, and has returned it."""
     return marks.RUN not in node.annotations and last_result(node).get("run") == run
 
 
 def announced_version(node: Node) -> str:
-    """Return the staged version that FLUO's agent wrote on the Node; empty without one."""
+    """Return the staged version that FLUO's agent wrote on the Node, or empty."""
     if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
         return ""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
@@ -87,12 +87,12 @@ def announced_version(node: Node) -> str:
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:
-    """Return what each source must report after the reboot; empty if it cannot be read."""
+    """Return what each source must report after the reboot; empty if unreadable."""
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
 def ineffective_reboots(node: Node) -> int:
-    """Return how many reboots in a row the host asked for and kept its version."""
+    """Return how many reboots in a row left the host's version as it was."""
     count = last_result(node).get("unmoved", "")
     return int(count) if _COUNT.fullmatch(count) else 0
 
@@ -108,7 +108,7 @@ def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -
 
 
 def deferral(node: Node) -> Mapping[str, str]:
-    """Return who left the node for a run from elsewhere, and since when; empty if unknown."""
+    """Return who left the node for a run from elsewhere, and since when."""
     return _fields_of(node, marks.DEFERRED)
 
 
@@ -151,7 +151,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
 
 
 def pause_on(node: Node) -> Pause | None:
-    """Return the pause in the Node's annotations, even if it is over; None if there is none."""
+    """Return the pause in the Node's annotations, even if it is over, or None."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
@@ -175,7 +175,7 @@ def has_grant(node: Node) -> bool:
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what the reboot annotations say. Rollout's own must be true or false."""
+    """Return what the reboot annotations say; rollout's own must be true or false."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -196,19 +196,19 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Return the sources that the host or the Node has, and that were not asked."""
+    """Return the sources that the host or the Node has but that were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
         return (Source.ANNOTATION, *facts.shows)
     return facts.shows
 
 
 def detect_flag(*sources: Source) -> str:
-    """Return the flag that asks these sources, such as `--set detect.sources=rpm-ostree`."""
+    """Return the flag, such as `--set detect.sources=rpm-ostree`."""
     return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return how to ask a host that gave no response; empty if nothing is known to help."""
+    """Return how to ask a host that gave no response; empty if unknown."""
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:

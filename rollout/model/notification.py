@@ -1,7 +1,6 @@
 """Notifications, as webhooks get them in JSON.
 
-The published schema is made from `Note`: fields and types may be added within a major version.
-Times are RFC 3339 in UTC, durations are in seconds.
+The published schema is made from `Note`. Times are RFC 3339 in UTC, durations are in seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -45,7 +44,7 @@ class RolloutState(StrEnum):
 class Note:
     """One notification. `body` says what happened; `render_note` adds what to do next.
 
-    `event` is a `NotifyEvent`, or `test`. `state` is how the rollout ended, empty before its end.
+    `event` is a `NotifyEvent`, or `test`. `state` is empty before the rollout's end.
     """
 
     format_version: str = NOTIFICATION_VERSION
@@ -63,7 +62,7 @@ class Note:
 
 
 def render_note(note: Note) -> Note:
-    """Return the note as it is sent: with its cluster, rollout and next command in the text."""
+    """Return the note as it is sent, with its cluster, rollout and next command."""
     rollout = f", rollout {printable(note.run)}" if note.run else ""
     following = f"Next: {printable(note.next)}" if note.next else ""
     lines = filter(None, (note.body, following, f"Cluster {printable(note.cluster)}{rollout}"))

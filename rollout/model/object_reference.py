@@ -15,7 +15,7 @@ _WRITTEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """One object. `group` is empty for the core API, `namespace` for a cluster-scoped object."""
+    """An object. `group` is empty for the core API, `namespace` if cluster-scoped."""
 
     plural: str
     group: str
@@ -24,7 +24,7 @@ class ObjectReference:
 
     @classmethod
     def parse(cls, text: str) -> "ObjectReference":
-        """Return the object of PLURAL.GROUP/NAMESPACE/NAME; `UsageError` for any other text."""
+        """Return the object of PLURAL.GROUP/NAMESPACE/NAME, or raise `UsageError`."""
         match = _WRITTEN.fullmatch(text)
         if match is None:
             raise UsageError(

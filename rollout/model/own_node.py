@@ -1,11 +1,8 @@
-"""The node of this process, if it runs in a pod. It is never drained: that would evict this pod.
+"""The node of this process, which is never drained: that would evict its own pod.
 
-The plan excludes it as deferred, so that a process elsewhere reboots it:
-
-1. At its end, the rollout marks the node with the soft taint, and a label that the pod's affinity
-   can name. The scheduler then prefers other nodes for the next pod.
-2. `operate` then evicts its own pod, unless it ends anyway with `--once`.
-3. The pod that replaces it, or a person's next run from elsewhere, reboots the node.
+The plan defers the node to a process elsewhere. At its end, the rollout marks the node with the
+soft taint and a label, so that the next pod is scheduled elsewhere. `operate` then evicts its own
+pod; with `--once` it ends anyway. The next pod, or a person elsewhere, reboots the node.
 """
 
 from dataclasses import dataclass
@@ -17,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
-    """The pod of this process, as far as it knows.
+    """The pod of this process; unknown values are empty.
 
-    `node` is from the downward API. `boot_id` is the kernel's: that of the node, except in a
-    sandbox with its own kernel. `server` is the API server of the cluster that the pod is in.
+    `node` is from the downward API. `boot_id` is the node's, except in a sandbox with its own
+    kernel. `server` is the API server of the pod's cluster.
     """
 
     node: str = ""
@@ -31,7 +28,7 @@ class OwnPod:
 
     @property
     def key(self) -> str:
-        """Return `namespace/name`; empty if they are not known."""
+        """Return `namespace/name`, or empty."""
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else ""
 
 
@@ -56,5 +53,5 @@ class OwnNode:
 
     @property
     def marker(self) -> str:
-        """Return how the annotation of a deferred node names this process; empty without a pod."""
+        """Return this process's name for the deferral annotation; empty without a pod."""
         return f"pod {self.pod}" if self.pod else ""

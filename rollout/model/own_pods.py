@@ -1,7 +1,6 @@
 """The pods that belong to their node: static pods, and those of DaemonSets.
 
-An annotation stores which were ready before the drain, static pods by their own name and the others
-by that of their DaemonSet.
+An annotation stores which were ready before the drain.
 """
 
 import re
@@ -36,7 +35,7 @@ def _key(pod: Pod) -> str:
 
 
 def pods_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:
-    """Return the keys that the node should have: static pods, and DaemonSets that want the node."""
+    """Return the keys of static pods, and of DaemonSets that want the node."""
     wanted = {f"{_DAEMON}{owner.namespace}/{owner.name}" for owner in owners if owner.wants(node)}
     return sorted(key for key in keys if key in wanted or not key.startswith(_DAEMON))
 
@@ -47,15 +46,12 @@ def ready_text(ready: Mapping[str, str]) -> str:
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return the ready pods of the Node's annotation.
-
-    It may be that of an earlier rollout, in which the node failed.
-    """
+    """Return the ready pods in the Node's annotation, even from a failed earlier rollout."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return the ready pods of an annotation; None if rollout would not have written it."""
+    """Return the ready pods in an annotation; None if it is invalid."""
     ready = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
     if ready is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a pod may run: the demands of its specification and volumes on nodes and other pods."""
+"""Where a pod may run: what it requires of nodes and other pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
     time_added: str = ""
 
 
-# The scheduler treats a cordon as this taint: a pod that tolerates it may go to a cordoned node.
+# The scheduler treats a cordon as this taint, which pods may tolerate.
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
@@ -34,7 +34,7 @@ class Toleration:
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether it tolerates this taint."""
+        """Whether the toleration matches this taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -52,7 +52,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """A term of a node selector: all requirements must hold. Without any, no node matches."""
+    """A term of a node selector; without requirements it matches no node."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -71,9 +71,9 @@ class NodeTerm:
 class PodTerm:
     """A required term of pod affinity or anti-affinity.
 
-    It selects pods in `namespaces` and in those that `namespace_selector` matches; in the pod's own
-    namespace if neither is set. The selected pods must have the pod's own values for the labels of
-    `match_keys`, and other values for those of `mismatch_keys`.
+    It selects pods in `namespaces` and in those that `namespace_selector` matches, or in the pod's
+    own if neither is set. `match_keys` and `mismatch_keys` are labels whose values must equal, or
+    differ from, the pod's own.
     """
 
     topology: str
@@ -84,7 +84,7 @@ class PodTerm:
     mismatch_keys: tuple[str, ...] = ()
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the selector of the term on a pod with these labels."""
+        """Return the term's selector for a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
@@ -92,9 +92,9 @@ class PodTerm:
 class Spread:
     """A DoNotSchedule topology spread constraint.
 
-    With fewer domains than `min_domains`, the minimum counts as 0. Only nodes that match the pod's
-    node affinity count, unless `ignores_affinity`; nodes count whatever their taints, unless
-    `heeds_taints`.
+    With fewer domains than `min_domains`, the minimum counts as 0. `ignores_affinity`: nodes that
+    the pod's node affinity excludes count too. `heeds_taints`: nodes with taints that the pod does
+    not tolerate do not count.
     """
 
     topology: str
@@ -106,16 +106,16 @@ class Spread:
     heeds_taints: bool = False
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the selector of the constraint on a pod with these labels."""
+        """Return the constraint's selector for a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a pod demands besides its requests and node selector. `node_terms` None: any node.
+    """What a pod requires besides its requests and node selector.
 
-    No pod that `repulsions` select may be in the same topology domain; a pod that each of
-    `attractions` selects must be.
+    `node_terms` None means any node. No pod that `repulsions` select may be in the same topology
+    domain; a pod of each of `attractions` must be.
     """
 
     node_terms: tuple[NodeTerm, ...] | None = None
@@ -164,7 +164,7 @@ def narrow_selector(
     equal_keys: Iterable[str],
     unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
-    """Return the selector narrowed by a pod's own labels: matchLabelKeys and mismatchLabelKeys.
+    """Return the selector, narrowed by matchLabelKeys and mismatchLabelKeys.
 
     A label that the pod lacks adds nothing.
     """
@@ -184,9 +184,9 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """A bound volume; `claim` is namespace/name of its claim.
+    """A bound volume; `claim` is namespace/name.
 
-    It attaches only to nodes for which one of `node_terms` holds, or to any node without terms.
+    It attaches only to nodes that match one of `node_terms`, or to any node without terms.
     `is_shared`: several nodes can mount it at once.
     """
 

@@ -50,9 +50,7 @@ class ExclusionReason(StrEnum):
         return self not in _NO_TROUBLE
 
 
-# There is nothing to do, the host is not Linux or is being removed, an operator excluded, cordoned
-# or paused the node, the node failed and is not tried again yet, or another cluster must prove its
-# version first.
+# Nothing to do, excluded by an operator, failed recently, or unproven elsewhere.
 _NO_TROUBLE = frozenset(
     {
         ExclusionReason.DELETING,
@@ -107,16 +105,13 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to reboot, with its identity when the plan was made.
+    """A node to reboot, as it was when the plan was made.
 
-    `evict` and `leave` count its pods. `cordoned`: it was unschedulable already. `staged`: it needs
-    a reboot. `staged_version` is empty if no version is known. `arrivals` is how many pods of
-    earlier waves are expected to have moved here. `boot_id` and `machine_id` are what the host and
-    the Node agreed on, and identify the machine. `pool` is empty if there are no pools.
-    `detected_by` are the sources that report a reboot, empty if it is rebooted anyway; `detail` is
-    their reason. `wait` counts the pods that its drain waits for until they have completed, which
-    is estimated to take `wait_seconds`. `next_version` is the newest version of the cluster if the
-    staged one is older, so that the node will need another reboot; otherwise empty.
+    `evict`, `leave` and `wait` count its pods: to evict, to leave alone, and to wait for until they
+    complete, in about `wait_seconds`. `arrivals` is how many pods earlier waves are expected to
+    move here. `cordoned`: it was unschedulable already. `staged`: it needs a reboot, which
+    `detected_by` report because of `detail`. `next_version` is set if the staged version is older
+    than the cluster's newest. Unknown values are empty.
     """
 
     name: str
@@ -151,13 +146,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """How the nodes of a wave follow each other, in the order of the wave.
+    """How the nodes of a wave follow each other, at most `in_flight` at once.
 
-    At most `in_flight` are unavailable at once. `holds` is what each node takes until it is back:
-    budgets by namespace/name, owners by kind/namespace/name, `room:` of the cluster and `place:`
-    beside other pods. Nodes that take nothing, and resources that cannot run short, are absent.
-    `capacity` is how much of each there is. `begins` are the estimated seconds from the start of
-    the rollout, by node.
+    `begins` are estimated seconds from the rollout's start, by node. `holds` is what each node uses
+    until it is back, and `capacity` how much of it there is: budgets by namespace/name, owners by
+    kind/namespace/name, `room:` in the cluster, `place:` beside other pods. Whatever cannot run
+    short is absent.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -168,10 +162,10 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Nodes that are rebooted together, and why; or one after another, if `rolling` is set.
+    """Nodes that are rebooted together, and why; one after another if `rolling` is set.
 
-    `note` has the unexpected part of `because` in a few words, empty if there is none. `limit` is
-    the note without what the drains wait for.
+    `note` is the unexpected part of `because` in a few words, or empty. `limit` is the note without
+    what the drains wait for.
     """
 
     index: int
@@ -187,8 +181,7 @@ class Wave:
 class TimeEstimate:
     """How long the rollout is likely to take, in seconds; `basis` says in sentences why.
 
-    `usual_reboot` is the seconds of a reboot in past runs, `assumed_reboot` the assumed ones; 0 if
-    the estimate does not use it.
+    `usual_reboot` is from past runs, `assumed_reboot` is not; 0 if not used.
     """
 
     seconds: int = 0
@@ -201,9 +194,8 @@ class TimeEstimate:
 class Exclusion:
     """A selected node that is not part of the plan.
 
-    `pool` is empty if there are no pools. `update` is set for a node without a staged update.
-    `message` ends with `fix` in parentheses; `brief` is the message without the fix and without
-    details. `version` is the held version, empty for other reasons.
+    `message` ends with `fix` in parentheses; `brief` has neither fix nor details. `update` is set
+    for a node without a staged update. `version` is the held version, or empty.
     """
 
     node: str
@@ -220,8 +212,8 @@ class Exclusion:
 class Blocker:
     """Something that makes a node's drain fail, or prevents the start.
 
-    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` is `cause`
-    and `fix`, with a colon between them; plans of earlier versions have only the message.
+    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` joins `cause`
+    and `fix`, which are empty in plans of earlier versions.
     """
 
     node: str
@@ -234,7 +226,7 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class PlanWarning:
-    """Something that the operator should know and that prevents nothing."""
+    """Something that the operator should know, but that prevents nothing."""
 
     node: str
     object: str
@@ -244,10 +236,10 @@ class PlanWarning:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """Figures of the plan; no layout under the same rules has fewer waves than `waves_lower_bound`.
+    """Figures of the plan; no layout with its rules has fewer waves than `waves_lower_bound`.
 
-    `pods_to_move` are the pods on the planned nodes that must go. `expected_evictions` also counts
-    pods that are likely to be evicted again from another planned node.
+    `pods_to_move` must leave their nodes. `expected_evictions` adds pods that are likely to be
+    evicted again.
     """
 
     nodes: int
@@ -281,7 +273,7 @@ class RolloutPlan:
 
     @property
     def last_wave(self) -> int:
-        """Return the number of the last wave, 0 without waves.
+        """Return the number of the last wave; 0 without waves.
 
         A resumed rollout may start after wave 1.
         """

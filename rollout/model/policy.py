@@ -1,4 +1,4 @@
-"""The operator's decisions: which nodes, how many at once, how long to wait, what may be lost."""
+"""The operator's decisions."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -63,7 +63,7 @@ class CompletionFallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompletionPolicy:
-    """Which pods a drain waits for instead of evicting them: those that match a selector."""
+    """Which pods a drain waits for instead of evicting them."""
 
     selectors: tuple[str, ...] = ()
     timeout: Duration = Duration(3600)
@@ -76,7 +76,7 @@ class CompletionPolicy:
 
 
 class Restart(StrEnum):
-    """Whether a drain restarts Deployments whose budget allows no eviction of their pods."""
+    """Whether a drain restarts Deployments whose budget allows no eviction."""
 
     NEVER = "never"
     BLOCKED = "blocked"
@@ -86,9 +86,9 @@ class Restart(StrEnum):
 class DrainPolicy:
     """What a drain may do.
 
-    `grace_period` is in seconds; None means each pod's own. `pod_selector` is empty for all pods.
-    `skip_wait_for_delete_timeout`: do not wait for pods that are overdue by more than this many
-    seconds; 0 waits for all.
+    `grace_period` None means each pod's own. `pod_selector` is empty for all pods.
+    `skip_wait_for_delete_timeout`: do not wait for pods that are overdue by more than this; 0 waits
+    for all. All are in seconds.
     """
 
     timeout: Duration = Duration(600)
@@ -108,16 +108,16 @@ class DrainPolicy:
         return self.restart is Restart.BLOCKED and not self.disable_eviction
 
     def grace_of(self, pods_own: int) -> int:
-        """Return the seconds that a pod has to terminate, given its own grace period."""
+        """Return the seconds that a pod has to terminate."""
         return pods_own if self.grace_period is None else self.grace_period
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes with their own rules; None means the rule of the rollout.
+    """Nodes with their own rules; None means the rollout's rule.
 
-    A node belongs to the first pool whose selector matches it. `after` are pools that must finish
-    first. Its nodes start only inside both its `window` and the rollout's.
+    A node belongs to the first pool that selects it. `after` are pools that must finish first.
+    Nodes start only inside both this `window` and the rollout's.
     """
 
     name: str
@@ -139,16 +139,12 @@ class Pool:
 class Policy:
     """The rules of one rollout.
 
-    `own_reboot_command`: the operator's own command reboots hosts. It is stored in no plan and no
-    cluster, because what runs on hosts as root is never read from there.
-
-    `prefer_no_schedule_taint` is off if a document does not mention it, because its operator saw a
-    plan without it. `control_plane_selector` selects further control-plane nodes; empty for none.
-    `exclude_from_load_balancers` is how many seconds before its drain a node leaves them; 0 for not
-    at all. A node needs a reboot if any source in `detect` reports one.
-
-    `rollback`: the rollout takes the nodes that run this version back to their previous one; empty
-    if it reboots nodes for their updates.
+    `own_reboot_command`: the operator's command reboots hosts. The command itself is not stored:
+    what runs on hosts as root is never read from a plan or a cluster. `prefer_no_schedule_taint` is
+    off in documents that lack it, because their operator saw a plan without it.
+    `control_plane_selector` selects further control-plane nodes. `exclude_from_load_balancers` is
+    how many seconds before its drain a node leaves them; 0 for never. `rollback` is the version
+    that a rollback leaves; empty for updates.
     """
 
     max_unavailable: Count = Count(1)
@@ -178,7 +174,7 @@ class Policy:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Return what hosts are asked: `detect`, or what a rollback goes by."""
+        """Return the sources to ask."""
         return (Source.ROLLBACK,) if self.rollback else self.detect
 
     def failures_allowed(self, selected: int) -> int:

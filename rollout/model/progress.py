@@ -1,7 +1,6 @@
 """Events and results of a rollout.
 
-Events that are Structs are written as JSON lines, and read again from journals. docs/json.md
-explains their fields.
+Structs are the JSON lines of the journal; docs/json.md explains their fields.
 """
 
 from collections import Counter
@@ -35,7 +34,7 @@ class Phase(StrEnum):
 
 
 class Edge(StrEnum):
-    """A move of a node from one phase to another. `execution/node/transitions` has the table."""
+    """A move of a node to another phase, from the table in `execution/node/transitions`."""
 
     CORDONED = "cordoned"
     DRAIN_STARTED = "drain-started"
@@ -72,13 +71,13 @@ class Outcome(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the node failed; it did not if it was skipped or returned on request."""
+        """Whether the node failed, rather than was skipped or returned on request."""
         return self not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """One of a Node's conditions, as the API has it; `since` is its last transition (RFC 3339)."""
+    """A condition of a Node, as in the API; `since` is its last transition (RFC 3339)."""
 
     type: str
     status: str
@@ -89,10 +88,10 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDiagnosis:
-    """What was found on a node that failed; a field is empty if there is nothing to report.
+    """What was found on a node that failed; unknown values are empty.
 
-    `ssh_error` is why its host last did not respond. `conditions` are the Node's conditions that
-    are not healthy. `console` is where to find the machine's console.
+    `ssh_error` is why its host last did not respond. `conditions` are the unhealthy ones. `console`
+    is where to find the machine's console.
     """
 
     ssh_error: str = ""
@@ -102,16 +101,12 @@ class NodeDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """How a node ended. `phase` is the last one it reached; `message` may be empty on success.
+    """How a node ended; `phase` is the last one it reached.
 
-    * `left_cordoned`: rollout cordoned the node, and it must stay cordoned.
-    * `diagnosis` is empty unless the node failed.
-    * `reason` is the exclusion that a skipped node would have now, None if none matches, and
-      `finding` is why it was skipped, if that has a type.
-    * `is_refused`: it was refused right before its cordon, and will be tried again.
-    * `needed_drain_seconds` is the drain timeout with which the node's pods would have had time to
-      terminate; 0 if a longer one would not help.
-    * `edge` is the node's last move, None if its Node was left as it is.
+    `left_cordoned`: rollout cordoned the node, and it must stay cordoned. `reason` and `finding`
+    are why a skipped node would be left out now. `is_refused`: it was refused right before its
+    cordon, and will be retried. `needed_drain_seconds` is the drain timeout that would have been
+    enough; 0 if a longer one would not help. `edge` is None if the Node was left as it is.
     """
 
     node: str
@@ -132,7 +127,7 @@ class NodeResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the node is rebooted, proven and back in service."""
+        """Whether the node is rebooted, proved and back in service."""
         return self.outcome is Outcome.SUCCEEDED
 
 
@@ -140,8 +135,7 @@ class NodeResult:
 class NotStarted:
     """A planned node that was not rebooted and did not fail; `reason` as in `NodeResult`.
 
-    `was_begun`: rollout had already started it. `finding` is why it was not started, None if it
-    was.
+    `finding` is None if the node `was_begun`.
     """
 
     node: str
@@ -152,7 +146,7 @@ class NotStarted:
 
     @property
     def kind(self) -> str:
-        """Return the word for why the node was not started or was skipped; empty if none."""
+        """Return the word for why the node was not started or was skipped, or empty."""
         return self.finding.kind if self.finding else self.reason or ""
 
     @property
@@ -163,9 +157,9 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A selected node that this run did not start; `reason` is the word of an exclusion or outcome.
+    """A selected node that this run did not start.
 
-    `version` is the held version, empty for other reasons.
+    `reason` is the word of an exclusion or outcome. `version` is the held version, or empty.
     """
 
     node: str
@@ -176,16 +170,13 @@ class NotDone:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a rollout: each planned node is in exactly one of the first three fields.
+    """The end of a rollout; a planned node is in one of the first three fields.
 
-    * `excluded` are selected nodes that were not planned.
-    * `failed_before` are nodes that failed in an earlier process of this rollout.
-    * `left_over` were planned by an earlier process, and left out when this one continued.
-    * `held` are versions whose hold keeps nodes from starting; `newly_held` became held in this
-      process.
-    * `pods_to_move` had to leave the planned nodes; `evictions` were made in this process.
-    * `resumable`: its record is still in the cluster, so that it can be continued.
-    * `rollback` is the version that a rollback was to leave; empty for updates.
+    `excluded` were selected but not planned. `failed_before` failed in an earlier process of this
+    rollout. `left_over` were planned by one, and left out when this process continued. Holds of
+    `held` versions keep nodes from starting; `newly_held` are from this process, as are
+    `evictions`. `resumable`: its record is still in the cluster. `rollback` is the version that a
+    rollback leaves; empty for updates.
     """
 
     finished: tuple[NodeResult, ...]
@@ -213,7 +204,7 @@ class RunResult:
 
     @property
     def not_done(self) -> tuple[NotDone, ...]:
-        """Return the nodes that should have been rebooted and were kept from it."""
+        """Return the nodes that should have been rebooted but were not."""
         nodes = list(excluded_by_trouble(self.excluded))
         for skipped in self.skipped:
             if skipped.reason is None or skipped.reason.is_trouble:
@@ -226,12 +217,12 @@ class RunResult:
 
     @property
     def deferred(self) -> tuple[str, ...]:
-        """Return the nodes of `not_done` that the next run takes: this process runs on them."""
+        """Return the nodes that the next run takes, because this process runs on them."""
         return tuple(node.node for node in self.not_done if node.reason is ExclusionReason.DEFERRED)
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Return how many nodes had nothing to do or were held back, by the reason's word."""
+        """Return how many nodes were rightly left out, by the reason's word."""
         reasons = [exclusion.reason for exclusion in self.excluded]
         reasons += [node.reason for node in self.skipped if node.reason is not None]
         return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
@@ -243,7 +234,7 @@ class RunResult:
 
 
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
-    """Return the exclusions of nodes that should have been rebooted."""
+    """Return the nodes that should have been rebooted."""
     return tuple(
         NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
         for exclusion in excluded
@@ -293,7 +284,7 @@ class Activity(StrEnum):
 class NodeStep(JsonLine, frozen=True, tag="step"):
     """A node entered a phase by an `edge`, or something happened within its phase.
 
-    `awaited` are the pods that its drain waits for, unset if there are none.
+    `awaited` are the pods that its drain waits for; absent if there are none.
     """
 
     node: str
@@ -309,9 +300,9 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
-    At most one of `budget`, `webhook` and `admission_policy` is set. The last two denied the
-    eviction at admission, and then `message` is what they said. `budget` has all `budgets` in one
-    text. `controller` has to open the budget, such as that of a `Cluster db/shop`.
+    At most one of `budget`, `webhook` and `admission_policy` is set; `message` is what the last two
+    said. `budget` joins all `budgets`. `controller` has to open the budget, such as that of a
+    `Cluster db/shop`.
     """
 
     node: str
@@ -330,7 +321,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
     @property
     def holder(self) -> str:
-        """Return the name of the budget, webhook or policy; empty if there is none."""
+        """Return the name of the budget, webhook or policy, or empty."""
         return self.budget or self.webhook or self.admission_policy
 
     @property
@@ -355,8 +346,8 @@ class PodReleased(JsonLine, frozen=True, tag="released"):
 class EvictedPod(Struct, frozen=True):
     """A pod that was evicted or deleted.
 
-    `evicted_at` is when that was accepted; `seconds` is how long it then took until the pod was
-    gone, None if it was not gone when the drain ended.
+    `evicted_at` is when this was accepted; `seconds` is from then until the pod was gone, None if
+    it was not gone when the drain ended.
     """
 
     pod: str
@@ -378,8 +369,8 @@ class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
 class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
     """A node's run ended.
 
-    `ssh_error`, `conditions` and `console` are set only if it did not succeed. `edge` is the node's
-    last move, unset if its Node was left as it is.
+    `ssh_error`, `conditions` and `console` are set only if it did not succeed. `edge` is absent if
+    the Node was left as it is.
     """
 
     node: str
@@ -417,7 +408,7 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the node is rebooted, proven and back in service."""
+        """Whether the node is rebooted, proved and back in service."""
         return self.outcome is Outcome.SUCCEEDED
 
     @property
@@ -429,7 +420,7 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 class NodeRescued(JsonLine, frozen=True, tag="rescued"):
     """`reboot.rescue` has run for a host that did not come back.
 
-    `problem` is why the command did not exit with 0, empty if it did. `output` has its last lines.
+    `problem` is why the command did not exit with 0, or empty. `output` has its last lines.
     """
 
     node: str
@@ -438,13 +429,13 @@ class NodeRescued(JsonLine, frozen=True, tag="rescued"):
 
 
 class Notice(JsonLine, frozen=True, tag="notice"):
-    """A message about the whole run: an outage, a stop request, a protection that is lost."""
+    """A message about the whole run, such as an outage or a stop request."""
 
     message: str
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """No more nodes start with a version: it failed on as many `nodes` as may fail.
+    """No more nodes start with a version, because it failed on `nodes`.
 
     `nodes` is empty if someone holds it, as a rollback does.
     """

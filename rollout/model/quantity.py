@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rollout.errors import UsageError
 
-# In nanoseconds. Go accepts two characters that look like a mu; days are rollout's own unit.
+# In nanoseconds. Go accepts two characters that look like a mu; days are rollout's own.
 _UNITS = {
     "ns": 1,
     "us": 10**3,
@@ -26,7 +26,7 @@ _UNITS = {
 _SECOND = 10**9
 _PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
-# Parts of a second. A fraction is written in the first unit that it is a whole number of.
+# A fraction is written in the first unit that makes it whole.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
 # The longest duration of a Lease and the longest grace period, in seconds.
@@ -38,11 +38,11 @@ Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
 class Duration(float):
-    """Seconds, written as Go writes durations: `90s`, `10m`, `1h30m`; and in days: `2d`."""
+    """Seconds, written as in Go (`90s`, `1h30m`) or in days (`2d`)."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the duration that `text` writes. `UsageError` says what is wrong with it."""
+        """Return the duration in `text`, or raise `UsageError`."""
         if not _WHOLE.fullmatch(text.strip()):
             raise UsageError(
                 f"{text!r} is not a duration",
@@ -57,7 +57,7 @@ class Duration(float):
         return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads as the same duration, to the nanosecond."""
+        """Return the text that `parse` reads as the same duration."""
         if not self.is_integer():
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
@@ -86,7 +86,7 @@ class Count(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the count that `text` writes. `UsageError` says what is wrong with it."""
+        """Return the count in `text`, or raise `UsageError`."""
         match = _COUNT.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):  # noqa: PLR2004 - per cent
             raise UsageError(

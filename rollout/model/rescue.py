@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class RescueVariable(StrEnum):
-    """Environment variables of the command. None is the variable of a flag."""
+    """Environment variables of the command. None of them sets a flag."""
 
     RUN = "ROLLOUT_RESCUE_RUN"
     NODE = "ROLLOUT_RESCUE_NODE"

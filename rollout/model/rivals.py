@@ -29,7 +29,7 @@ class Rival(StrEnum):
 
 
 class SelfReboot(StrEnum):
-    """Software on a host that updates and reboots it on a timer; the name for flags."""
+    """Software that updates and reboots its host on a timer; the name for flags."""
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
@@ -63,7 +63,7 @@ SELF_REBOOTS = {
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """A kind of object that requests work from a coordinator, which does nothing without one."""
+    """A kind of object without which a coordinator does nothing."""
 
     plural: str
     group: str
@@ -92,7 +92,7 @@ REQUESTS = {
 
 @dataclass(frozen=True, slots=True)
 class LockAnnotation:
-    """kured's lock: an annotation of its DaemonSet, which up to `owners` nodes hold at a time."""
+    """kured's lock: an annotation of its DaemonSet, held by up to `owners` nodes."""
 
     name: str
     owners: int = 1
@@ -102,8 +102,8 @@ class LockAnnotation:
 class Coordinator:
     """Another coordinator that may reboot nodes. `rival` is the name for flags.
 
-    `holders` have its lock now: nodes, or whatever a person wrote into it. `locked`: the lock is
-    exclusive and does not expire. `lock` is the lock that a person can take to pause it, if any.
+    `holders` have its lock now: nodes, or a person's text. `locked`: the lock is exclusive and does
+    not expire. `lock` is what a person can take to pause it, or None.
     """
 
     rival: str

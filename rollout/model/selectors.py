@@ -1,8 +1,4 @@
-"""Label selectors: what they match, and how operators write them.
-
-`parse_selector` reads `app=web,tier!=x`, `app in (web, api)`, `!debug` and `x>1`, with the grammar
-and the rules of apimachinery's `labels.Parse`.
-"""
+"""Label selectors, with the grammar and rules of apimachinery's `labels.Parse`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +7,7 @@ from enum import StrEnum
 
 from rollout.errors import UsageError
 
-# Labels are at most 63 characters long.
+# Labels have at most 63 characters.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _WORD = r"[^ \t\r\n=!(),<>]+"
 _S = r"[ \t\r\n]"
@@ -33,7 +29,7 @@ _HINT = (
 
 
 class SelectorOperator(StrEnum):
-    """Operators of a requirement. Gt and Lt are for node selectors and written ones (`x>1`)."""
+    """Operators of a requirement; Gt and Lt occur in node selectors and in `x>1`."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -85,7 +81,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A label selector; one without requirements matches everything, as in policy/v1."""
+    """A label selector; without requirements it matches everything, as in policy/v1."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -95,12 +91,12 @@ class LabelSelector:
 
 
 def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> bool:
-    """Whether each of these keys has its value, as `nodeSelector` and `matchLabels` demand."""
+    """Whether each of these keys has its value."""
     return all(labels.get(key) == value for key, value in exact)
 
 
 def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement that names values, which can serve as the key of an index."""
+    """Return the first requirement that names values, as the key of an index."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement
@@ -108,7 +104,7 @@ def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None
 
 
 def compare_numbers(left: str, right: str) -> int:
-    """Return -1, 0 or 1, as two whole numbers compare; 0 if one of the texts is not a number."""
+    """Return -1, 0 or 1 as two whole numbers compare; 0 if one is not a number."""
     first = whole_number(left)
     second = whole_number(right)
     if first is None or second is None:
@@ -117,7 +113,7 @@ def compare_numbers(left: str, right: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number in a label, as Go's 64-bit ParseInt reads it; None if there is none."""
+    """Return the number in a label, as Go's 64-bit ParseInt reads it, or None."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -125,9 +121,9 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Return the selector that `text` writes. An empty text selects everything.
+    """Return the selector in `text`; an empty one selects everything.
 
-    Raises `UsageError` if the API server would not accept the text.
+    Raises `UsageError` if the API server would not accept it.
     """
     requirements = list[Requirement]()
     position = 0
@@ -180,7 +176,7 @@ def _selector_error(text: str, why: str) -> UsageError:
 
 
 def check_label_name(name: str) -> str:
-    """Return `name` if it is the name of a label. Raises `UsageError` if not."""
+    """Return `name` if it is the name of a label, or raise `UsageError`."""
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         hint = "Write it as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)

@@ -1,9 +1,6 @@
-"""The soft taint on pending nodes: schedulers prefer other nodes for pods.
+"""The soft taint on pending nodes, which makes schedulers prefer other nodes.
 
-Rollout's own taint is recognized by key, effect and an empty value.
-
-A node that is left for a run from elsewhere gets a label as well, so that the pod of the next run
-is placed elsewhere if possible.
+A deferred node gets a label as well, so that the next run's pod goes elsewhere if possible.
 """
 
 from collections.abc import Sequence
@@ -27,9 +24,9 @@ def has_soft_taint(node: Node) -> bool:
 
 
 def with_soft_taint(node: Node) -> Patch:
-    """Return the patch of the spec that adds the soft taint; empty if there is nothing to add.
+    """Return the patch of the spec that adds the soft taint, or empty.
 
-    If someone else's taint has the same key and effect, nothing is added, because the API rejects
+    If someone else's taint has its key and effect, nothing is added, because the API rejects
     duplicates.
     """
     identities = {(taint.key, taint.effect) for taint in node.taints}
@@ -39,7 +36,7 @@ def with_soft_taint(node: Node) -> Patch:
 
 
 def without_soft_taint(node: Node) -> Patch:
-    """Return the patch of the spec that removes the soft taint; empty if it is not there."""
+    """Return the patch of the spec that removes the soft taint, or empty."""
     if not has_soft_taint(node):
         return {}
     return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])

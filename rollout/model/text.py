@@ -1,7 +1,6 @@
-"""Text from hosts and webhooks made safe to show, and short texts for lists and names.
+"""Text that is safe to show, and short texts for lists and names.
 
-Messages, versions and addresses are whatever a host or a webhook wrote: they could move the cursor,
-rename the window or hide other text.
+What hosts and webhooks write could move the cursor, rename the window or hide other text.
 """
 
 import re
@@ -10,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-# Unicode categories of characters that a terminal obeys: controls, directions, line separators.
+# Unicode categories that a terminal obeys: controls, directions, line separators.
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 Key = TypeVar("Key")
@@ -35,7 +34,7 @@ def is_unsafe(character: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return one line that is safe to print: control characters become visible escapes."""
+    """Return one line that is safe to print, with control characters as escapes."""
     line = text.translate(_SPACES)
     if line.isascii() and line.isprintable():
         return line
@@ -64,9 +63,9 @@ def _in_dollar_quotes(character: str) -> str:
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """Return what a host or a tool wrote as one line of at most `limit` characters.
+    """Return a host's or tool's text as one line of at most `limit` characters.
 
-    Terminal escapes and characters that cannot be printed are left out.
+    Terminal escapes and unprintable characters are left out.
     """
     # Do not search megabytes of junk, of which at most `limit` characters are shown.
     plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
@@ -76,24 +75,24 @@ def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
 
 
 def name_excerpt(name: str) -> str:
-    """Return a name that another program wrote, such as a lock's holder, printable and short."""
+    """Return another program's name for something, printable and short."""
     line = printable(name[: _NAME_LIMIT + 1])
     return line if len(line) <= _NAME_LIMIT else line[: _NAME_LIMIT - 1] + "…"
 
 
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
-    """Return names in a row, with a number for the rest of a long list: `a, b and 3 more`."""
+    """Return names with a number for the rest: `a, b and 3 more`."""
     first = separator.join(printable(name) for name in names[:most])
     return joined(" ", first, _count_rest(names, most))
 
 
 def listed(sentences: Sequence[str], most: int) -> str:
-    """Return sentences in a row, with a number for the rest of a long list: `a; b; and 3 more`."""
+    """Return sentences with a number for the rest: `a; b; and 3 more`."""
     return joined("; ", *sentences[:most], _count_rest(sentences, most))
 
 
 def joined(separator: str, *parts: str) -> str:
-    """Return the parts that are not empty, in a row."""
+    """Join the parts that are not empty."""
     return separator.join(filter(None, parts))
 
 
@@ -117,7 +116,7 @@ def or_dash(text: str) -> str:
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """Return `3975.2.0 → 4081.2.1`, with a question mark for an unknown version.
 
-    If no source that asks for the reboot has versions, it names them: `22.04 (reboot-required)`.
+    If no asking source has versions, name the sources: `22.04 (reboot-required)`.
     """
     current = printable(running) or "?"
     if detected_by and not staged and _WITH_VERSIONS not in detected_by:
@@ -143,7 +142,7 @@ def ssh_path(path: str, *, tokens: bool = True) -> str:
 
 
 def escape_quotes(path: str, *, tokens: bool = True) -> str:
-    """Return a path as an option of ssh has it between quotes."""
+    """Return a path as between the quotes of an option of ssh."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -158,12 +157,12 @@ _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
 
 
 def capitalize(text: str) -> str:
-    """Return the text as a sentence begins; the rest of it, such as names, stays as it is."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the numbers in a version, in their order, for the comparison of similar versions."""
+    """Return the numbers in a version, for the comparison of similar versions."""
     return [int(number) for number in _VERSION_NUMBER.findall(version)]
 
 
@@ -178,7 +177,7 @@ def is_run_id(text: str) -> bool:
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the API server accepts the text as an object's name: a DNS subdomain."""
+    """Whether the API server accepts the text as an object's name."""
     return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def parse_timestamp(stamp: str) -> datetime | None:
-    """Return the time of an RFC 3339 timestamp, by default in UTC; None if it is invalid."""
+    """Return the time of an RFC 3339 timestamp, by default in UTC; None if invalid."""
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -15,10 +15,9 @@ def parse_timestamp(stamp: str) -> datetime | None:
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return how long ago a timestamp was, negative if it is in the future.
+    """Return how long ago a timestamp was; negative if it is in the future, 0 if unknown.
 
-    0 if the timestamp cannot be parsed or the time is not known. `now` must come from the clock
-    that wrote the timestamp.
+    `now` must come from the clock that wrote the timestamp.
     """
     then = parse_timestamp(stamp)
     if now is None or then is None:
@@ -32,7 +31,7 @@ def timestamp(at: datetime) -> str:
 
 
 def whole_second(at: datetime) -> str:
-    """Return the time as RFC 3339 in UTC, to the second, as Kubernetes writes its times."""
+    """Return the time as RFC 3339 in UTC, to the second, as in Kubernetes."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

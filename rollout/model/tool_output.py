@@ -1,7 +1,7 @@
 """The line of a tool's output that says why the tool failed.
 
-Tools print banners before the reason, so this takes the last line with a word in it. Warnings, and
-lines that are never a reason, count only if there is no other.
+It is the last one with a word in it, because tools print banners first. Warnings count only if
+there is nothing else.
 """
 
 import re
@@ -26,8 +26,7 @@ _NO_REASON = re.compile(
     r"|Killed by signal \d+"
     r"|.*: terminating, \d+ bad configuration options?$"
 )
-# Warnings of OpenSSH, Ansible, Python, shells, glog and structured logs; the last is how OpenSSH
-# frames its notices.
+# OpenSSH, Ansible, Python, shells, glog, structured logs, and OpenSSH's framed notices.
 _WARNING = re.compile(
     r"(?:\x1b\[[\d;]*m)?(?:"
     r"\W{0,4}(?:deprecation )?warning\b"
@@ -46,8 +45,8 @@ _WARNING = re.compile(
 class CommandEnd:
     """How a command of the operator's ended.
 
-    `problem` is why it did not exit with 0, empty if it did. `reason` is the line of its output
-    that says why, and `output` its last lines.
+    `problem` is why it did not exit with 0, or empty. `reason` is the line of its output that says
+    why; `output` are its last lines.
     """
 
     problem: str
@@ -56,7 +55,7 @@ class CommandEnd:
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last line that says something, safe to show; empty if no line does.
+    """Return the last line with a word in it, safe to show, or empty.
 
     A line that is too long loses its middle.
     """
@@ -69,7 +68,7 @@ def last_line(text: str, limit: int = _LIMIT) -> str:
 
 
 def last_lines(text: str, most: int) -> tuple[str, ...]:
-    """Return the last lines that say something, safe to show; one that is too long is shortened."""
+    """Return the last lines with a word in them, safe to show and shortened."""
     lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     return tuple(_fit(line, _LIMIT) for line in lines[-most:])
 
@@ -87,7 +86,7 @@ def _without_warnings(lines: Sequence[str]) -> list[str]:
 
 
 def _without_prefix(line: str) -> str:
-    """Drop a known prefix if what follows says something by itself."""
+    """Drop a known prefix if words follow."""
     rest = _GLOG.sub("", line, count=1)
     return rest if _WORD.search(rest) else line
 

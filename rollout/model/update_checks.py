@@ -37,11 +37,11 @@ def service_text(unit: str, state: CheckState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """A systemd unit; states are systemd's own words, empty if systemd did not report them.
+    """A systemd unit; states are systemd's words, or empty.
 
-    `wanted`: another unit starts it, such as the boot target. A distribution may link it in /usr,
-    and systemd then reports the unit as disabled. `problem` is why systemd cannot load it.
-    `since_boot` is how many seconds after the boot it became active, None if it did not.
+    `wanted`: another unit starts it, such as the boot target. systemd reports a unit as disabled if
+    the distribution links it in /usr. `problem` is why systemd cannot load it. `since_boot` is how
+    many seconds after the boot it became active, or None.
     """
 
     load: str = ""
@@ -53,12 +53,12 @@ class UnitState:
 
     @property
     def masked(self) -> bool:
-        """Whether the unit is masked, so that nothing can start it."""
+        """Whether nothing can start the unit."""
         return "masked" in (self.load, self.file) or self.file == "masked-runtime"
 
     @property
     def stays_masked(self) -> bool:
-        """Whether the unit is masked after the next boot too, which removes masks in /run."""
+        """Whether it stays masked after the next boot, which removes masks in /run."""
         return self.masked and self.file != "masked-runtime"
 
     @property
@@ -100,11 +100,10 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChecks:
-    """The service that looks for updates on a host, named by its `unit`, empty if unknown.
+    """The service that looks for updates on a host; `unit` is empty if unknown.
 
-    `last` is when it last reached the update server; None if it has not since it started, or does
-    not say. `silence` is how many seconds passed since then, or since it started, by the host's own
-    clock; None if unknown.
+    `last` is when it last reached the update server since it started, or None. `silence` is the
+    seconds since then, or since it started, by the host's own clock; None if unknown.
     """
 
     unit: str = ""
@@ -113,7 +112,7 @@ class UpdateChecks:
     silence: float | None = None
 
     def state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
-        """Return whether the host looks for updates; it may be silent for so many seconds."""
+        """Return whether the host looks for updates; `longest_silence` is in seconds."""
         state = self.service.check_state
         is_late = self.silence is not None and self.silence > longest_silence
         return CheckState.STALE if is_late and not state.is_off else state

@@ -51,7 +51,7 @@ class TerminatingLate(WarningFinding, frozen=True):
 
 
 class LongGrace(WarningFinding, frozen=True):
-    """The pod may take `grace` to terminate, which is all of the drain's `timeout` or more."""
+    """The pod's `grace` is not shorter than the drain's `timeout`."""
 
     kind = WarningKind.LONG_GRACE
     grace: Duration
@@ -60,19 +60,19 @@ class LongGrace(WarningFinding, frozen=True):
 
 
 class LonghornOpens(WarningFinding, frozen=True):
-    """Longhorn removes the budget in the course of the drain."""
+    """Longhorn removes the budget during the drain."""
 
     kind = WarningKind.BUDGET_WAITING
 
 
 class RookOpens(WarningFinding, frozen=True):
-    """Rook opens the budget in the course of the drain."""
+    """Rook opens the budget during the drain."""
 
     kind = WarningKind.BUDGET_WAITING
 
 
 class LongCompletion(WarningFinding, frozen=True):
-    """The pod is likely to run for another `left`, which is longer than the drain waits."""
+    """The pod is likely to run for another `left`, longer than the drain waits."""
 
     kind = WarningKind.LONG_COMPLETION
     left: Duration
@@ -89,9 +89,9 @@ class BudgetClosed(WarningFinding, frozen=True):
 
 
 class BudgetManaged(WarningFinding, frozen=True):
-    """The budget allows no eviction until the controller of its owner moves the pods.
+    """The budget allows no eviction until its owner's controller moves the pods.
 
-    `is_alone`: that controller has no other pod, to which it could switch.
+    `is_alone`: that controller has no other pod to switch to.
     """
 
     kind = WarningKind.BUDGET_MANAGED
@@ -101,7 +101,7 @@ class BudgetManaged(WarningFinding, frozen=True):
 
 
 class BudgetSurged(WarningFinding, frozen=True):
-    """The budget never allows an eviction, but a restart of the Deployment moves its pods."""
+    """The budget never allows an eviction, but a restart moves the Deployment's pods."""
 
     kind = WarningKind.BUDGET_RESTART
     deployment: str
@@ -115,7 +115,7 @@ class DownMeanwhile(WarningFinding, frozen=True):
 
 
 class BudgetCrowded(WarningFinding, frozen=True):
-    """The budget lets only `allowed` of the node's `pods` be unavailable, and not all fit."""
+    """The budget allows `allowed` of the node's `pods` to be unavailable, but not all fit."""
 
     kind = WarningKind.FITS_NOWHERE
     allowed: int
@@ -152,7 +152,7 @@ class UsersLoggedIn(WarningFinding, frozen=True):
 
 
 class MoreUpdates(WarningFinding, frozen=True):
-    """The node's `staged` version is older than the `newest` that the cluster has."""
+    """The node's `staged` version is older than the cluster's `newest`."""
 
     kind = WarningKind.MORE_UPDATES
     staged: str
@@ -173,7 +173,7 @@ class OtherAtWork(WarningFinding, frozen=True):
 
 
 class PlaceWarning(Struct, frozen=True):
-    """A warning about a pod or a budget, `subject`, while certain nodes are away."""
+    """A warning about the pod or budget `subject` while certain nodes are away."""
 
     subject: str
     finding: WarningFinding

@@ -14,10 +14,10 @@ class WaveStage(Enum):
 
 
 class WavePart(Struct, frozen=True):
-    """The nodes that a wave takes its own from.
+    """A group of nodes that a wave takes nodes from.
 
-    `pool` is empty if there are no pools. `step` is that of the ramp, 0 for none. `group` is the
-    label of --spread-by with its value, such as `zone=a`, empty without --spread-by.
+    `pool` is empty without pools. `step` is that of the ramp, or 0. `group` is the label of
+    --spread-by, such as `zone=a`, or empty.
     """
 
     pool: str = ""
@@ -27,27 +27,27 @@ class WavePart(Struct, frozen=True):
 
 
 class OneAtATime(Struct, frozen=True):
-    """Its nodes are canaries, of the control plane, or limited to one."""
+    """The nodes are canaries, control-plane nodes, or limited to one."""
 
 
 class NextOnReturn(Struct, frozen=True):
-    """Its nodes roll: at most `in_flight` are away."""
+    """The nodes roll: at most `in_flight` are away."""
 
     in_flight: int
 
 
 class FullWave(Struct, frozen=True):
-    """It has as many nodes as may go at once."""
+    """The wave has as many nodes as may go at once."""
 
     size: int
 
 
 class NoRoomForMore(Struct, frozen=True):
-    """The pods of more nodes would not fit on the others."""
+    """The pods of more nodes would not fit elsewhere."""
 
 
 class PoolsTogether(Struct, frozen=True):
-    """It has nodes of several pools."""
+    """The wave has nodes of several pools."""
 
 
 class RemainingNodes(Struct, frozen=True):
@@ -68,7 +68,7 @@ class ControllerBusy(Struct, frozen=True):
 
 
 class CopiesShort(Struct, frozen=True):
-    """With more nodes, stored data would lack healthy copies."""
+    """With more nodes, stored data would have too few healthy copies."""
 
     data: str
 
@@ -110,7 +110,7 @@ WaveLimit = (
 
 
 class BudgetDelay(Struct, frozen=True):
-    """The drains wait `seconds` for a budget; `permits` is 0 if it allows no evictions now."""
+    """Drains wait `seconds` for a budget; `permits` is 0 if it allows no evictions now."""
 
     budget: str
     permits: int

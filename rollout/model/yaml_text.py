@@ -1,4 +1,4 @@
-"""Reads YAML that users write. Every error in it is a `YAMLError`."""
+"""Reads YAML that users write."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the document. Any invalid value raises `yaml.YAMLError`.
+    """Return the document, or raise `yaml.YAMLError`.
 
     The message does not quote the text, which may be secret.
     """
