@@ -1,6 +1,7 @@
 """ssh is asked once about hosts that a configuration cannot tell apart, and it makes no difference."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,7 +47,16 @@ OPTIONS = (
     *("# Host worker-*", "CanonicalizeHostname no", "LocalCommand echo %h", "Include {more}"),
     "KnownHostsCommand /bin/echo %H",
 )
-LINES = st.lists(st.sampled_from((*BLOCKS, *OPTIONS)), max_size=7)
+# Most configurations have no line after which each host is asked about.
+SHARED_BLOCKS, SHARED_OPTIONS = (
+    [line for line in lines if host_patterns([line]) is not None] for lines in (BLOCKS, OPTIONS)
+)
+BLOCK = st.tuples(st.sampled_from(SHARED_BLOCKS), st.sampled_from(SHARED_OPTIONS))
+LINES = st.builds(
+    lambda blocks, others: [*chain.from_iterable(blocks), *others],
+    st.lists(BLOCK, max_size=4),
+    st.just([]) | st.just([]) | st.lists(st.sampled_from((*BLOCKS, *OPTIONS)), max_size=2),
+)
 
 
 def answers(text: str, folder: Path) -> Mapping[str, Host] | str:
@@ -63,6 +73,7 @@ def answers(text: str, folder: Path) -> Mapping[str, Host] | str:
 @given(LINES, LINES)
 @example(["Host worker-*", "Include {more}"], ["Host *-1", "Port 2222"])
 @example(["HostName 10.0.0.10", "User admin"], [])
+@example(["Host worker-1", "Port 2222"], [])
 @example(["HostName 10.1", "Match host 10.*", "User admin"], [])
 @example(["Match final host *.example", "Port 2222", "Host *", "HostName %h.example"], [])
 def test_each_host_gets_the_answer_that_ssh_has_for_it(
