@@ -1,11 +1,8 @@
 """How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
 
-`ssh -G` evaluates the configuration, one process (6 ms of CPU) for all hosts that it cannot tell
-apart. It resolves names and runs the commands of `Match exec`. Names that a shell could misread are
-refused first. Flags and the inventory take precedence.
-
-An option that rollout's own SSH does not support is refused if it would lead to another host or log
-in in another way. OpenSSH's client makes the connections to jump hosts.
+`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it cannot tell apart. Flags and the
+inventory take precedence. Options that rollout's own SSH does not support are refused if they
+change the host or the login. OpenSSH's client connects to jump hosts.
 """
 
 import getpass
@@ -41,7 +38,7 @@ from rollout.model.host import (
     is_address,
 )
 
-# If these were ignored, rollout would connect, log in or check host keys in another way than ssh.
+# If ignored, rollout would connect, log in or check host keys differently from ssh.
 _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
@@ -58,7 +55,7 @@ _UNSUPPORTED_HINT = (
     " --ssh-config FILE, or none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
-# These become words of a local command, and addresses come from the cluster.
+# Addresses come from the cluster, and become words of a local command.
 _SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
@@ -75,8 +72,7 @@ def with_ssh_config(
     """Return the hosts with their settings in the configuration.
 
     `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
-    `announce` gets a message before slow work, and when files are ignored. `InputError` if the
-    configuration cannot be read, or sets an unsupported option.
+    `announce` gets a message before slow work, and when files are ignored. Raises `InputError`.
     """
     files = config_files(path)
     unconfigured: dict[str, Host] = {}
@@ -107,7 +103,7 @@ def with_ssh_config(
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """The files to read: the named one or the user's own, and the system's, if they are used."""
+    """The named or the user's own file, and the system's, if they are used."""
 
     own: Path | None
     system: Path | None = None
@@ -121,9 +117,9 @@ class ConfigFiles:
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def text(self) -> str:
-        """Return the text of the files and rollout's default user; `InputError` if unreadable."""
+        """Return the files' text with rollout's default user, or raise `InputError`."""
         try:
-            # Copied, because ssh would check the permissions of an included file, unlike with -F.
+            # Copied, because ssh checks the permissions of an included file, unlike with -F.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
         except OSError as error:
             hint = "Name another file with --ssh-config."
@@ -133,9 +129,9 @@ class ConfigFiles:
 
 
 def config_files(path: Path | None) -> ConfigFiles | None:
-    """Return the named file, else the files that `ssh` reads; None if there are none.
+    """Return the named file, else those that `ssh` reads; None if there are none.
 
-    `ssh` takes the home of the account. If HOME is another folder, only the file there is used.
+    `ssh` takes the account's home. If HOME is another folder, only the file there is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
@@ -199,7 +195,7 @@ def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, 
     """
     # ssh is asked only about a name that it cannot take for an option.
     if is_address(host.name) and host.name != host.address:
-        # An error may be about this name only. Any other recurs below, for the address.
+        # An error about the address, too, recurs below.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
             if _differs(settings, defaults, host.name):
@@ -208,7 +204,7 @@ def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, 
 
 
 def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether a name's settings differ from the `defaults`: those of a name that no host has."""
+    """Whether settings differ from the `defaults` of a name that no host has."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
         expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]
@@ -251,9 +247,9 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
 
 
 def _known_hosts(settings: Settings) -> HostKeyFiles | None:
-    """Return the known_hosts files; None if the configuration does not name any.
+    """Return the known_hosts files; None if the configuration names none.
 
-    `ssh -G` has replaced their tokens, so that a remaining % is part of the name.
+    `ssh -G` has replaced their tokens, so a remaining % is part of the name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -285,7 +281,7 @@ def _file(text: str, tokens: Mapping[str, str]) -> str:
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     files = tuple(_file(file, tokens) for file in settings.get("identityfile", ()))
     return Identities(
-        # `none` alone stays in the list: then not even the default files are tried.
+        # `none` alone stays: then not even the default files are tried.
         files=tuple(file for file in files if file != NO_VALUE) or files[:1],
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_value(settings, "identitiesonly") in ("yes", "true"),

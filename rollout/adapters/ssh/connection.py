@@ -1,8 +1,7 @@
 """One SSH connection through paramiko, with one deadline for everything.
 
-paramiko's timeouts count each wait by itself, and none covers the answer to an exec request. Here
-the deadline belongs to the socket. The connection remembers what it is doing, so that the message
-of a failure can say when it happened.
+paramiko's timeouts count each wait by itself, and none covers the answer to an exec request. So the
+deadline belongs to the socket.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# What sshd may say when too many logins are in progress, and how ssh reports it from a jump host.
+# What sshd, and ssh about a jump host, may say when too many logins are in progress.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
@@ -53,19 +52,19 @@ _OUTPUT_LIMIT = 1 << 20
 _TOO_MUCH = f"the host printed more than {_OUTPUT_LIMIT} bytes"
 # Longer than any deadline, so that only the socket's deadline counts.
 _NEVER = 24 * 3600.0
-# Seconds to wait between attempts to open a second session.
+# Seconds between attempts to open a second session.
 _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-# Preferred because they are fast. paramiko's own order follows.
+# Fast, so preferred. paramiko's own order follows.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-# Names in the list of key exchanges that are protocol extensions.
+# Protocol extensions in the list of key exchanges.
 _EXTENSION = re.compile(r"^ext-info-|^kex-strict-")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class _TimerlessPacketizer(Packetizer):
-    """A packetizer without paramiko's timer thread: the socket has the deadline."""
+    """Has no timer thread, because the socket has the deadline."""
 
     def start_handshake(self, timeout: float) -> None:
         """Start no timer."""
@@ -74,14 +73,13 @@ class _TimerlessPacketizer(Packetizer):
 class _PromptHandler(AuthOnlyHandler):
     """Creates the event of an answer before it sends the request.
 
-    The parent creates it afterwards, and misses an answer that arrives at once.
+    Its parent would miss an answer that arrives at once.
     """
 
     _answer: threading.Event | None = None
 
     @property
     def auth_event(self) -> threading.Event | None:
-        """The event that the answer sets."""
         return self._answer
 
     @auth_event.setter
@@ -102,8 +100,8 @@ class _PromptHandler(AuthOnlyHandler):
 class _LoginTransport(ServiceRequestingTransport):
     """Requests the login service once per connection, and does not poll for the answer.
 
-    paramiko's plain transport requests it for each key, so some servers hang up. The parent of this
-    class polls every 0.1 s.
+    paramiko's plain transport requests it for each key, so some servers hang up. The parent class
+    polls every 0.1 s.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
@@ -121,7 +119,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unknown_offer(self) -> Offer | None:
-        """The first kind of algorithm without a match, with the host's offer; None if all match."""
+        """The host's offer of the first kind without a match; None if all match."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -169,8 +167,7 @@ class _LoginTransport(ServiceRequestingTransport):
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     """Connect, and close the connection at the end.
 
-    `deadline` is a time of `time.monotonic`. Whatever paramiko and the socket raise meanwhile
-    becomes an `SshError`.
+    `deadline` is a time of `time.monotonic`. Exceptions of paramiko and sockets become `SshError`.
     """
     started = time.monotonic()
     try:
@@ -200,14 +197,14 @@ class Connection:
             self._socket, self._relay = through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # paramiko logs tracebacks of exceptions that it raises as well.
+        # paramiko also logs tracebacks of exceptions that it raises.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = _NEVER
         self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Exchange keys, asking for host keys of these types first, and return the host's key.
+        """Exchange keys, with these types of host keys first; return the host's key.
 
         The caller must verify the key before it logs in.
         """
@@ -264,7 +261,7 @@ class Connection:
                 channel.close()
 
     def _session(self) -> paramiko.Channel:
-        """Return a new session whose window is as large as the output may be.
+        """Return a session whose window is the output limit.
 
         With `MaxSessions 1` sshd refuses it until it has closed the session before.
         """
@@ -324,7 +321,7 @@ class Connection:
         return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
 
     def _output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
-        """Read both streams to their end, together, because a full one would block the other."""
+        """Read both streams together, because a full one would block the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         stdout = bytearray()

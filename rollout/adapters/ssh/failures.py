@@ -1,4 +1,4 @@
-"""Translate exceptions of paramiko and sockets into errors for the operator. Pure."""
+"""Translates exceptions of paramiko and sockets into errors."""
 
 import errno
 import re
@@ -33,7 +33,7 @@ _OUTDATED = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
     " Update it, or allow them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
 )
-# Algorithms that OpenSSH has disabled by default, by parts of their names.
+# Parts of the names of algorithms that OpenSSH has disabled by default.
 _UNSAFE = re.compile(
     r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des"
     r"|blowfish|cast128|hmac-md5|umac-64"
@@ -42,7 +42,7 @@ _UNSAFE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The algorithms of one kind that a host offers, none of which rollout's own SSH has."""
+    """A host's algorithms of one kind, none of which rollout's own SSH has."""
 
     kind: str
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class OutputLimitError(SshError):
 
 
 class TurnedAwayError(SshUnreachableError):
-    """The host or its jump host has too many logins in progress. Nothing was sent to it."""
+    """Too many logins are in progress. Nothing was sent to the host."""
 
 
 def ssh_error(
@@ -71,11 +71,10 @@ def ssh_error(
     seconds_allowed: float | None,
     offer: Offer | None = None,
 ) -> SshError:
-    """Return the error for an exception that was raised while `doing` something.
+    """Return the error for an exception while `doing`, a phrase like "logging in".
 
-    `doing` is a phrase such as "logging in". `greeting` is the first that the host sent,
-    `complaint` the stderr of the proxy command. `seconds_allowed` is None
-    unless they have passed. `offer` has the host's algorithms, if rollout supports none of them.
+    `greeting` is what the host sent first, `complaint` the stderr of the proxy command.
+    `seconds_allowed` is None unless they have passed.
     """
     complaint = last_line(complaint)
     cause = f": {complaint!a}" if complaint else ""
@@ -129,7 +128,7 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
 
 
 def _ssh_cause(text: str, doing: str, sshd_hint: str, greeting: bytes) -> tuple[str, str]:
-    """Return message and hint for paramiko's other errors, which differ only by their `text`."""
+    """Return message and hint for paramiko's errors that differ only by their `text`."""
     if any(part in text for part in _NOT_SSH):
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint

@@ -1,7 +1,6 @@
-"""Scan the keys of hosts, and write those that are confirmed to a known_hosts file.
+"""Scans the keys of hosts, and writes confirmed ones to a known_hosts file.
 
-A scan alone proves nothing. A key counts if a file has it already, or if its fingerprint is one
-that the host prints on its console.
+A scan proves nothing. A fingerprint from the host's console confirms a key.
 """
 
 import base64
@@ -36,10 +35,7 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """A Node's host and its key, or the `error` of a host that did not respond.
-
-    `before` holds the host's keys on file.
-    """
+    """A Node's host with its key or an `error`. `before` are its keys on file."""
 
     node: str
     host: Host
@@ -65,7 +61,7 @@ def scan(
 ) -> tuple[ScannedHost, ...]:
     """Return each host with its key, in the order of `hosts`, which are by Node.
 
-    `InputError` if the file cannot be read.
+    Raises `InputError`.
     """
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
 
@@ -137,9 +133,9 @@ def _without_old_key(line: str, entry: ScannedHost) -> str | None:
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read fingerprints from a file, or from a folder's files, which are named after Nodes.
+    """Read fingerprints from a file, or from a folder's files, named after Nodes.
 
-    `InputError` if there is no fingerprint at all.
+    `InputError` if there is none at all.
     """
     texts: dict[str, str] = {}
     if place.is_dir():

@@ -1,10 +1,8 @@
-"""The keys to log in with: key files, which are decrypted once, certificates, and the agent's keys.
+"""The keys to log in with: key files, certificates, and the agent's keys.
 
 Without a named key file, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
-rollout never asks for a passphrase.
-
-paramiko's own agent client knows only `SSH_AUTH_SOCK`, leaks its socket when nobody answers, and
-offers a certificate of the agent as the bare key.
+paramiko's agent client knows only `SSH_AUTH_SOCK`, leaks its socket, and offers an agent's
+certificate as the bare key.
 """
 
 import base64
@@ -47,13 +45,13 @@ _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE = "-cert-v01@openssh.com"
-# Seconds for the agent. Someone may have to confirm the use of a key, or touch a token.
+# In seconds. Someone may have to confirm a key's use, or touch a token.
 _AGENT_SECONDS = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
 class KeyRing:
-    """Private keys by file. Safe to use from many threads. Each file is read once."""
+    """Private keys by file, each read once. For many threads."""
 
     def __init__(self, passphrase: str = "") -> None:
         self.passphrase = passphrase
@@ -61,7 +59,7 @@ class KeyRing:
         self._loaded: dict[str, paramiko.PKey | SshAuthError] = {}
 
     def load(self, file: str) -> paramiko.PKey:
-        """Return the key in a file; `SshAuthError` if it cannot be used."""
+        """Return the key in a file, or raise `SshAuthError`."""
         with self._lock:
             if file not in self._loaded:
                 try:
@@ -76,10 +74,9 @@ class KeyRing:
 
     @contextmanager
     def candidates(self, named: str | None, identities: Identities) -> Iterator[Keys]:
-        """Yield the keys to try, in order.
+        """Yield the keys to try: the named file's, else the identities', else the usual ones.
 
-        They are that of the named file, else those of the identities, else the agent's keys and
-        OpenSSH's default files. `SshAuthError` if there are files but none can be used.
+        `SshAuthError` if there are files but none can be used.
         """
         opened: Keys = ()
         if named:
@@ -87,7 +84,7 @@ class KeyRing:
             with suppress(SshAuthError):
                 opened = tuple(_with_certificate(self.load(named), named))
         if opened:
-            # No connection to the agent is needed.
+            # Needs no connection to the agent.
             yield opened
             return
         with _agent_keys(identities.agent) as agent_keys:
@@ -137,7 +134,7 @@ def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate beside its file, like `ssh`, then the bare key."""
     if isinstance(key, HeldKey):
-        # An agent's key cannot be copied: it looks its attributes up in another object.
+        # An agent's key cannot be copied, because it looks its attributes up in another object.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
@@ -188,12 +185,9 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
 def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
     """Load a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
 
-    paramiko alone reads neither PKCS#8 nor every file in OpenSSH's format.
-
-    Raises:
-        TypeError: The key is encrypted, and no passphrase is given.
-        ValueError: It is no key, or the passphrase is wrong.
-        UnsupportedAlgorithm: paramiko has no such keys.
+    paramiko alone reads not all of these. `TypeError` means that the key is encrypted and there is
+    no passphrase, `ValueError` that it is no key, or the passphrase is wrong. Also raises
+    `UnsupportedAlgorithm`.
     """
     is_openssh = data.lstrip().startswith(_OPENSSH_HEADER)
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -216,7 +210,7 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def describe(key: paramiko.PKey) -> str:
-    """Return a key for a message: its fingerprint, and the ID and expiry of its certificate."""
+    """Return a key's fingerprint, and the ID and expiry of its certificate."""
     key_type, blob = _public_part(key)
     with suppress(ValueError, UnsupportedAlgorithm):
         line = key_type.encode() + b" " + base64.b64encode(blob)
@@ -229,14 +223,14 @@ def describe(key: paramiko.PKey) -> str:
 
 
 def _is_too_open(file: Path) -> bool:
-    """Return whether OpenSSH would refuse a file of this user because others may access it."""
+    """Whether OpenSSH would refuse a file of this user because others may access it."""
     status = file.stat()
     ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
 
 
 def _unusable(file: Path, data: bytes) -> SshAuthError:
-    """Return the error for a file that is no usable private key, with a command that helps."""
+    """Return the error for a file that is no usable private key."""
     start = data.lstrip()
     name = shell_word(str(file))
     what = "it is not a private key"
@@ -256,7 +250,7 @@ def _unusable(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_on_token(data: bytes) -> bool:
-    """Return whether this is OpenSSH's format with a public key of a token's type (`sk-…`)."""
+    """Whether this is OpenSSH's format with a public key of a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
         return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
@@ -264,11 +258,11 @@ def _is_on_token(data: bytes) -> bool:
 
 
 class UnsignedError(paramiko.AuthenticationException):
-    """The agent does not sign with a key: its token is missing, or its use was not confirmed."""
+    """The agent's token is missing, or the use of the key was not confirmed."""
 
 
 class HeldKey(AgentKey):
-    """A key of the agent. If the agent does not sign with it, the next key is tried."""
+    """A key of the agent. If the agent does not sign, the next key is tried."""
 
     @override
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
@@ -288,9 +282,9 @@ class _AgentCertificate(HeldKey):
 
 @contextmanager
 def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none if it does not respond.
+    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none without an answer.
 
-    An agent answers one request at a time, so each SSH connection has its own socket to it.
+    An agent answers one request at a time, so each SSH connection has its own socket.
     """
     usual = os.environ.get(_AGENT_VARIABLE, "")
     address = usual if path is None else str(Path(path).expanduser())

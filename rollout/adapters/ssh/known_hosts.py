@@ -1,10 +1,8 @@
 """OpenSSH's known_hosts files, and whether to accept the key that a host presents.
 
-paramiko's own reader takes quadratic time, keeps one key per type and host, and knows neither
-patterns nor markers, so it would accept a revoked key. This one reads each file once.
-
-paramiko does not check host certificates. A host that only an authority vouches for is unknown in
-every mode. OpenSSH, through Ansible, can connect to it.
+paramiko's reader takes quadratic time, and knows neither patterns nor markers, so it would accept a
+revoked key. It does not check host certificates, so a host that only an authority vouches for is
+unknown in every mode.
 """
 
 import base64
@@ -48,7 +46,7 @@ _FEWEST_WORDS = 3
 class HostKey:
     """A public key: its type, such as `ssh-ed25519`, and its bytes.
 
-    `place` is the file and line it was read from, if any. It does not count for equality.
+    `place` is the file and line it was read from, if any.
     """
 
     type: str
@@ -83,7 +81,7 @@ class Names:
                 self._plain[normalize_known_host(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
-        """Return every key of this name, which is in lower case."""
+        """Return every key of this lower-case name."""
         # A hash or a pattern matches either spelling of an address.
         spellings = {name, normalize_known_host(name)}
         others = (key for is_named, key in self._others if any(map(is_named, spellings)))
@@ -91,10 +89,9 @@ class Names:
 
 
 class KnownHosts:
-    """The keys of some files, and the decision about a key that a host presents.
+    """The keys of some files, and the decision about a host's key. For many threads.
 
-    New keys are written to the operator's first file. Safe to use from many threads. The caller
-    adds the host to errors.
+    New keys are written to the operator's first file. The caller adds the host to errors.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
@@ -145,11 +142,11 @@ class KnownHosts:
         return ()
 
     def is_revoked(self, key: HostKey) -> bool:
-        """Return whether a file names the key as `@revoked`."""
+        """Whether a file names the key as `@revoked`."""
         return key.blob in self._revoked
 
     def verify(self, host: Host, key: HostKey) -> None:
-        """Accept the key or raise `HostKeyError`; with accept-new, write a new key to the file."""
+        """Accept the key or raise `HostKeyError`; accept-new writes a new key to the file."""
         with self._lock:
             self._decide(host, key)
 
@@ -162,7 +159,7 @@ class KnownHosts:
         names = _names(host)
         known = self._keys(names[0])
         without_port = self._keys(names[-1])
-        # Like `check_host_key` in OpenSSH's sshconnect.c: the address alone counts only if the
+        # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if the
         # address with its port is not on file.
         accepted = known or without_port
         if key in accepted:
@@ -244,7 +241,7 @@ def _append(path: Path, host: Host, key: HostKey) -> None:
 
 
 def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHosts:
-    """Read the files that a host's configuration names; `HostKeyError` if they cannot be read."""
+    """Read the files that a host's configuration names, or raise `HostKeyError`."""
     try:
         return KnownHosts(files, checking)
     except InputError as error:
@@ -272,10 +269,7 @@ def _listed(keys: tuple[HostKey, ...]) -> str:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Return whether OpenSSH's pattern list names a host: one pattern matches, and no `!` pattern.
-
-    Only `*` and `?` are special.
-    """
+    """Whether OpenSSH's pattern list names a host: a pattern matches, and no `!` pattern."""
     matching = [
         pattern
         for pattern in patterns.lower().split(",")
@@ -292,7 +286,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def vouches(text: str, *, by_authority: bool) -> bool:
-    """Return whether this content of known_hosts has a key for any host.
+    """Whether known_hosts text has a key for any host.
 
     The key of an authority counts only with `by_authority`.
     """
@@ -305,9 +299,9 @@ def vouches(text: str, *, by_authority: bool) -> bool:
 
 
 def text_of(file: Path) -> str:
-    """Return a file's text, which can be written back unchanged; empty if there is no file.
+    """Return a file's text, to be written back unchanged; empty without a file.
 
-    `InputError` if it cannot be read.
+    Raises `InputError`.
     """
     try:
         return read_input(file, trust=Trust.OWNER).decode("ascii", errors="surrogateescape")
@@ -318,7 +312,7 @@ def text_of(file: Path) -> str:
 
 
 def line_fields(line: str) -> tuple[str, str, HostKey | None]:
-    """Return marker, names and key; no key for a line that is empty, a comment or damaged."""
+    """Return marker, names and key, None for an empty line, a comment or a damaged one."""
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):
@@ -332,7 +326,7 @@ def line_fields(line: str) -> tuple[str, str, HostKey | None]:
 
 
 def _hashed(names: str) -> Callable[[str], bool]:
-    """Return the test for the name that was hashed; no name passes the test of a damaged line."""
+    """Return a test for the hashed name, which fails for a damaged line."""
     try:
         parts = names.removeprefix(_HASHED).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)

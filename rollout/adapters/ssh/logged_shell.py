@@ -1,6 +1,6 @@
-"""Log each command that runs on a host: its name, its outcome and its duration.
+"""Logs the name, outcome and duration of each command on a host.
 
-The command itself is not logged, because an operator's reboot command may hold a secret.
+The command itself may hold a secret.
 """
 
 import logging
@@ -30,7 +30,7 @@ T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Return the shell, with a log of its commands if debug messages are logged."""
+    """Return a shell that logs its commands, if debug messages are logged."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
@@ -64,7 +64,7 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts with the other shell; durations count from the start."""
+        """Run a command on all hosts; durations count from the start."""
         began = time.monotonic()
         name = _name(command)
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)

@@ -1,4 +1,4 @@
-"""Ask OpenSSH's client what its configuration sets for a host: `ssh -G`."""
+"""Asks OpenSSH's client what its configuration sets for a host: `ssh -G`."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ Settings = Mapping[str, tuple[str, ...]]
 
 PROGRAM = "ssh"
 NO_VALUE = "none"
-# With more dots than CanonicalizeHostname completes.
+# More dots than CanonicalizeHostname completes.
 NOBODY = "no.such.host.of.rollout.invalid"
 FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
@@ -33,7 +33,7 @@ _OF_NAME = ("host", "hostname")
 
 @dataclass
 class _SharedAnswer:
-    """What ssh has answered about one name of a kind; empty before it was asked."""
+    """ssh's answer about one name of a kind; empty before it was asked."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     name: str = ""
@@ -53,7 +53,7 @@ class _SharedAnswer:
 
 
 class Client:
-    """Runs `ssh -G`. Safe to use from many threads.
+    """Runs `ssh -G`. For many threads.
 
     Messages of ssh name `original` instead of the temporary `file`.
     """
@@ -71,9 +71,9 @@ class Client:
             self._defaults.pop(keyword, None)
 
     def learn_patterns(self, user: str, port: int) -> None:
-        """Find out which names the files treat alike. Before, ssh is asked about each name.
+        """Find out which names the files treat alike, to ask ssh less.
 
-        `InputError` as for `ask`.
+        Raises `InputError`.
         """
         done = self._run(NOBODY, user, port, str(self._file), "-v")
         texts = _texts_read(done.stderr.decode(errors="surrogateescape"), self._file)
@@ -84,9 +84,9 @@ class Client:
         return len({self._kind_of(name) for name in names})
 
     def ask(self, name: str, user: str, port: int) -> Settings:
-        """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed on.
+        """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed.
 
-        `InputError` with ssh's message if it cannot read them.
+        Raises `InputError` with ssh's message.
         """
         kind = self._kind_of(name)
         if kind == name:
@@ -144,7 +144,7 @@ def _settings(printed: str) -> Settings:
 
 
 def _texts_read(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of all files that ssh -v read; none if they are not known for certain."""
+    """Return the texts of all files that ssh -v read; none if they are uncertain."""
     names = dict.fromkeys(_READING.findall(messages))
     if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
         return ()

@@ -1,7 +1,6 @@
-"""Run commands on hosts through paramiko, with one connection per call.
+"""Runs commands on hosts through paramiko, with one connection per call.
 
-The host's key is verified before anything is sent to it. Nothing from the cluster becomes part of a
-command.
+The host's key is verified first. Nothing from the cluster becomes part of a command.
 """
 
 import random
@@ -26,16 +25,15 @@ from rollout.ports import CommandResult
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
-# Seconds to wait between attempts when a host hangs up because too many logins are in progress.
+# Seconds between attempts when too many logins are in progress.
 _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
-    """A `HostExecutor` over SSH. Safe to use from many threads.
+    """A `HostExecutor` over SSH.
 
-    `key_file` is for hosts that name none. Without either, the agent and OpenSSH's default keys are
-    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files.
-    Raises `InputError` if a file that is named here cannot be used.
+    Without a `key_file`, the agent and OpenSSH's default keys are tried. `known_hosts` None means
+    OpenSSH's own files. Raises `InputError` if a file cannot be used.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # It may be a public key whose private key only the agent has. Raises if neither works.
+            # It may be a public key whose private key only the agent has.
             try:
                 with self._keys.candidates(self._key_file, Identities()):
                     pass
@@ -65,15 +63,8 @@ class ParamikoShell:
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, log in, run the command and disconnect, all within `timeout` seconds.
 
-        The exit status is None if the connection ended after the command had started, as in a
-        reboot.
-
-        Raises:
-            SshUnreachableError: refused, no route, not SSH, or broken off.
-            SshTimeoutError: the deadline passed.
-            SshAuthError: user or key refused, or the key file cannot be used.
-            HostKeyError: the host's key is unknown, changed or revoked.
-            SshError: the output is too large.
+        Raises `SshError` or a subclass. The exit status is None if the connection ended after the
+        command had started, as in a reboot.
         """
         return self._connect_and_talk(
             host, lambda connection, deadline: connection.run(command, deadline), timeout
@@ -88,10 +79,7 @@ class ParamikoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `question`, then `command` on the same connection if `agreed` accepts the answer.
-
-        Returns None if it does not. Raises what `run` and `agreed` raise.
-        """
+        """Run `command` on the same connection if `agreed` accepts the answer to `question`."""
 
         def converse(connection: Connection, deadline: float) -> CommandResult | None:
             if not agreed(connection.run(question, deadline)):
@@ -128,7 +116,7 @@ class ParamikoShell:
     def _connect_and_talk(
         self, host: Host, talk: Callable[[Connection, float], T], timeout: float
     ) -> T:
-        """Verify the host, log in and talk. Retry if the host hangs up before it shows its key."""
+        """Retry if the host hangs up before it shows its key."""
         known_hosts = self._known_hosts_of(host)
         # Decrypting a key may take a second, which does not count.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:

@@ -1,7 +1,6 @@
-"""The byte streams under SSH, TCP or a local command, with a limit of time and of bytes.
+"""The byte streams under SSH, TCP or a local command, limited in time and bytes.
 
-paramiko reads as much as a host sends. Beyond the limits this socket reports the end of the stream,
-so that paramiko's thread ends and wakes everyone who waits for it.
+Beyond the limits the stream ends, so that paramiko's thread ends and wakes all waiters.
 """
 
 import contextlib
@@ -20,21 +19,21 @@ from typing_extensions import Buffer, override
 from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
-# When an attempt to connect begins beside the first one, and how often it is replaced, in seconds.
+# Seconds until an attempt to connect begins beside the first one, and is replaced.
 _FIRST_REPEAT = 1.0
 _REPEAT = 0.2
 # In bytes. Before a login there are a few kilobytes of keys and a banner.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING = 256
 _COMPLAINT = 4096
-# What getaddrinfo returns: family, type, protocol, canonical name and address.
+# What getaddrinfo returns.
 _Place = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
-    """A stream that ends at its deadline (of `time.monotonic`) or after its allowance (bytes).
+    """A stream that ends at its deadline (`time.monotonic`) or after its allowance (bytes).
 
-    `greeting` holds the first bytes that were received.
+    `greeting` are the first received bytes.
     """
 
     deadline: float
@@ -86,7 +85,7 @@ class DeadlineSocket(socket.socket):
 class Relay:
     """A local command whose input and output are a connection. `complaint` is its stderr.
 
-    It runs in a session of its own, without the operator's terminal and its interrupts.
+    Its own session keeps it from the terminal and its interrupts.
     """
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
@@ -114,7 +113,7 @@ class Relay:
 
 
 def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Relay]:
-    """Return a connection to the input and output of a local command, and the command."""
+    """Return a connection to a local command, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
@@ -128,14 +127,13 @@ def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Re
 
 
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
-    """Return a TCP connection to the first of the name's addresses that answers.
+    """Return a TCP connection to the name's first address that answers.
 
-    Each address gets its share of the remaining time, so that one that drops packets leaves time
-    for the next.
+    Each address gets its share of the time, because one may drop packets.
     """
     failure: OSError = TimeoutError("deadline")
     try:
-        # The system's resolver has timeouts of its own.
+        # The system's resolver has its own timeouts.
         places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
@@ -159,8 +157,8 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
 def _connect_to(place: _Place, end: float) -> DeadlineSocket:
     """Connect to one address until the `end`, a time of `time.monotonic`.
 
-    While a host boots, packets to it are lost. The kernel repeats the first one after 1, 3 and 7 s,
-    so a host that is back would wait for seconds. Therefore further attempts begin beside it.
+    The kernel repeats a lost first packet only after 1, 3 and 7 s, so more attempts run beside it
+    to find a booted host soon.
     """
     attempts = [_begin_to_connect(place)]
     try:

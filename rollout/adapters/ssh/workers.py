@@ -1,8 +1,7 @@
-"""Ask many hosts from several processes, because one interpreter uses one core.
+"""Asks many hosts from several processes, because one interpreter uses one core.
 
-A worker reads a pickled task from its input, writes one answer per host to its output, and ends
-when its input ends, so that it does not outlive its parent. A pool of `concurrent.futures` would
-wait for its processes after an interrupt.
+A worker reads a pickled task, writes an answer per host, and ends when its input ends. A pool of
+`concurrent.futures` would wait for its processes after an interrupt.
 """
 
 import math
@@ -25,23 +24,23 @@ from rollout.threads import in_background
 _HOSTS_A_WORKER = 250
 # Each takes about 40 MB.
 _MOST_WORKERS = 4
-# -P: modules in the current folder are ignored, because anyone may have put them there.
+# -P ignores modules in the current folder, which anyone may have put there.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.ssh.workers import work; work()")
 
 Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """Return how many processes ask this number of hosts; 1 means this process alone."""
+    """Return how many processes ask this number of hosts; 1 means this one alone."""
     return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
     ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Yield each host's answer or failure as it arrives; closing the generator ends the workers.
+    """Yield each host's answer or failure; closing the generator ends the workers.
 
-    Hosts whose worker ends early are asked by this process. `ask` is pickled, and writes no keys.
+    This process asks the hosts of a worker that ends early. `ask` is pickled.
     """
     missing = dict(hosts)
     running = workers
