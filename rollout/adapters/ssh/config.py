@@ -1,8 +1,8 @@
 """How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
 
 `ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it cannot tell apart. Flags and the
-inventory take precedence. Options that rollout's own SSH does not support are refused if they
-change the host or the login. OpenSSH's client connects to jump hosts.
+inventory take precedence. Unsupported options are refused if they change the host or the login.
+OpenSSH's client connects to jump hosts.
 """
 
 import getpass
@@ -38,7 +38,7 @@ from rollout.model.host import (
     is_address,
 )
 
-# If ignored, rollout would connect, log in or check host keys differently from ssh.
+# Ignoring them would change the connection, the login or the check of host keys.
 _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
@@ -69,10 +69,10 @@ NO_FILE = Path("none")
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """Return the hosts with their settings in the configuration.
+    """Return the hosts with their settings in the configuration, or raise `InputError`.
 
     `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
-    `announce` gets a message before slow work, and when files are ignored. Raises `InputError`.
+    `announce` gets a message before slow work, and when files are ignored.
     """
     files = config_files(path)
     unconfigured: dict[str, Host] = {}
@@ -103,7 +103,7 @@ def with_ssh_config(
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """The named or the user's own file, and the system's, if they are used."""
+    """The named or the user's own file, and the system's, if used."""
 
     own: Path | None
     system: Path | None = None
@@ -113,11 +113,11 @@ class ConfigFiles:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments that make `ssh` read the same files."""
+        """Arguments that make `ssh` read the same files."""
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def text(self) -> str:
-        """Return the files' text with rollout's default user, or raise `InputError`."""
+        """Return the text with rollout's default user, or raise `InputError`."""
         try:
             # Copied, because ssh checks the permissions of an included file, unlike with -F.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
@@ -131,7 +131,7 @@ class ConfigFiles:
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the named file, else those that `ssh` reads; None if there are none.
 
-    `ssh` takes the account's home. If HOME is another folder, only the file there is used.
+    `ssh` takes the account's home. If HOME is another, only its file is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
@@ -191,7 +191,7 @@ def _configure(
 def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
     """Return the name to use for a host, and its settings.
 
-    A block for the host's name takes precedence over one for its address.
+    A block for its name takes precedence over one for its address.
     """
     # ssh is asked only about a name that it cannot take for an option.
     if is_address(host.name) and host.name != host.address:
@@ -247,9 +247,9 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
 
 
 def _known_hosts(settings: Settings) -> HostKeyFiles | None:
-    """Return the known_hosts files; None if the configuration names none.
+    """Return None if the configuration names no files.
 
-    `ssh -G` has replaced their tokens, so a remaining % is part of the name.
+    `ssh -G` has replaced tokens, so a remaining % is part of the name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -289,7 +289,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
-    """Return the agent's socket; None for that of SSH_AUTH_SOCK, empty for no agent."""
+    """Return None for the agent of SSH_AUTH_SOCK, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
     if value == NO_VALUE:

@@ -1,7 +1,6 @@
-"""One SSH connection through paramiko, with one deadline for everything.
+"""One SSH connection through paramiko, whose socket has one deadline for everything.
 
-paramiko's timeouts count each wait by itself, and none covers the answer to an exec request. So the
-deadline belongs to the socket.
+paramiko's timeouts count each wait by itself, and none covers the answer to an exec request.
 """
 
 import contextlib
@@ -98,7 +97,7 @@ class _PromptHandler(AuthOnlyHandler):
 
 
 class _LoginTransport(ServiceRequestingTransport):
-    """Requests the login service once per connection, and does not poll for the answer.
+    """Requests the login service once per connection, and does not poll.
 
     paramiko's plain transport requests it for each key, so some servers hang up. The parent class
     polls every 0.1 s.
@@ -119,7 +118,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unknown_offer(self) -> Offer | None:
-        """The host's offer of the first kind without a match; None if all match."""
+        """The host's offer of the first kind without a match, or None."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -165,9 +164,9 @@ class _LoginTransport(ServiceRequestingTransport):
 
 @contextmanager
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
-    """Connect, and close the connection at the end.
+    """Connect, and close at the end.
 
-    `deadline` is a time of `time.monotonic`. Exceptions of paramiko and sockets become `SshError`.
+    `deadline` is a time of `time.monotonic`. Exceptions become `SshError`.
     """
     started = time.monotonic()
     try:
@@ -186,7 +185,7 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
 
 
 class Connection:
-    """An open connection; see `connected`."""
+    """See `connected`."""
 
     def __init__(self, host: Host, deadline: float) -> None:
         self._host = host
@@ -204,10 +203,7 @@ class Connection:
         self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Exchange keys, with these types of host keys first; return the host's key.
-
-        The caller must verify the key before it logs in.
-        """
+        """Exchange keys, these types first; return the host's key, which must be verified."""
         options = self._transport.get_security_options()
         options.kex = _with_first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
@@ -249,7 +245,7 @@ class Connection:
     def run(self, command: str, deadline: float) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
         self._doing = "running the command"
-        # Twice the limit, because the host may send as much again before the output is read.
+        # Twice the limit: the host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
         channel = self._session()
         try:
@@ -261,10 +257,7 @@ class Connection:
                 channel.close()
 
     def _session(self) -> paramiko.Channel:
-        """Return a session whose window is the output limit.
-
-        With `MaxSessions 1` sshd refuses it until it has closed the session before.
-        """
+        """With `MaxSessions 1` sshd refuses one until it has closed the one before."""
         pauses = _SESSION_PAUSES if self._had_session else ()
         for pause in pauses:
             with contextlib.suppress(paramiko.ChannelException):

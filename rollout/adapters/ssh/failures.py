@@ -58,7 +58,7 @@ class OutputLimitError(SshError):
 
 
 class TurnedAwayError(SshUnreachableError):
-    """Too many logins are in progress. Nothing was sent to the host."""
+    """Too many logins are in progress. Nothing was sent."""
 
 
 def ssh_error(
@@ -73,8 +73,8 @@ def ssh_error(
 ) -> SshError:
     """Return the error for an exception while `doing`, a phrase like "logging in".
 
-    `greeting` is what the host sent first, `complaint` the stderr of the proxy command.
-    `seconds_allowed` is None unless they have passed.
+    `greeting` is what the host sent first, `complaint` the proxy's stderr. `seconds_allowed` is
+    None unless they have passed.
     """
     complaint = last_line(complaint)
     cause = f": {complaint!a}" if complaint else ""
@@ -98,7 +98,7 @@ def ssh_error(
 def _cause(
     error: Exception, host: Host, doing: str, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
-    """Return the message and the hint."""
+    """Return message and hint."""
     if isinstance(error, socket.gaierror):
         return f"the name {host.address} does not resolve", "Give its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
@@ -128,7 +128,7 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
 
 
 def _ssh_cause(text: str, doing: str, sshd_hint: str, greeting: bytes) -> tuple[str, str]:
-    """Return message and hint for paramiko's errors that differ only by their `text`."""
+    """Return message and hint for paramiko's errors that differ only by `text`."""
     if any(part in text for part in _NOT_SSH):
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint

@@ -47,7 +47,7 @@ class ScannedHost:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether a fingerprint confirms a key that is not on file, so that nobody is asked."""
+        """Whether a fingerprint confirms a key that is not on file."""
         return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 
@@ -59,10 +59,7 @@ def scan(
     timeout: float,
     concurrency: int,
 ) -> tuple[ScannedHost, ...]:
-    """Return each host with its key, in the order of `hosts`, which are by Node.
-
-    Raises `InputError`.
-    """
+    """Return each host with its key, or raise `InputError`."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
 
     def ask(host: Host) -> HostKey:
@@ -104,7 +101,7 @@ def _compare(
 
 
 def with_keys(before: str, confirmed: Sequence[ScannedHost]) -> str:
-    """Return the file's text with these keys; a changed key replaces the host's old ones."""
+    """Return the file's text with these keys instead of changed ones."""
     lines = before.splitlines()
     for entry in confirmed:
         if entry.standing is KeyState.CHANGED:
@@ -118,10 +115,7 @@ def with_keys(before: str, confirmed: Sequence[ScannedHost]) -> str:
 
 
 def _without_old_key(line: str, entry: ScannedHost) -> str | None:
-    """Return a line without this host's old key; None if nothing is left.
-
-    Lines with markers stay.
-    """
+    """Return None if nothing is left. Lines with markers stay."""
     marker, names, key = line_fields(line)
     if key is None or key not in entry.before or marker:
         return line
@@ -133,9 +127,9 @@ def _without_old_key(line: str, entry: ScannedHost) -> str | None:
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read fingerprints from a file, or from a folder's files, named after Nodes.
+    """Read a file, or a folder's files, named after Nodes.
 
-    `InputError` if there is none at all.
+    `InputError` if there is no fingerprint at all.
     """
     texts: dict[str, str] = {}
     if place.is_dir():

@@ -1,8 +1,7 @@
-"""Which host names an OpenSSH configuration may treat differently, so that ssh is asked about few.
+"""Finds host names that an OpenSSH configuration treats alike, so that ssh is asked once.
 
-ssh decides what a line means. This module only finds names of which every line means the same: they
-match the same wildcards, and no line names them. A line that may depend on the name in any other
-way, or that is not understood, makes ssh be asked about every name.
+They match the same wildcards, and no line names them. A line that may depend on names in another
+way, or is not understood, makes ssh be asked about every name.
 """
 
 import re
@@ -11,31 +10,30 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain
 
-# Two names of the same kind get the same answer. A name that is its own kind is asked about alone.
+# Names of the same kind get the same answer. Some names are a kind of their own.
 Kind = str | tuple[bool, ...]
 
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
 _QUOTED = re.compile(r'"[^"]*"')
-# After these, and before the end of the line, a criterion of Match has one argument. Others, such
-# as exec, may depend on the host in any way.
+# One argument of Match follows these. Other criteria, such as exec, may depend on the host.
 _CRITERIA = {"localnetwork", "localuser", "sessiontype", "command", "tagged", "user", "version"}
 _HOST_CRITERIA = {"host", "originalhost"}
 _CRITERIA_ALONE = {"all", "canonical", "final"}
 _OFF = ("no", "none")
-# ssh -G prints these with their tokens. rollout expands the tokens of the first two by itself.
+# ssh -G prints these with their tokens. rollout itself expands those of the first two.
 _EXPANDED_HERE = {"identityfile", "proxycommand"}
 _EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
 _TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
-# ssh rewrites upper-case letters and numeric addresses, such as 10.1. These names stay as they are.
+# Other names are rewritten by ssh: upper-case letters, and numeric addresses such as 10.1.
 _NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
 _COMPATIBLE = "::"
-# What separates names in a value, such as user@host:22 or ssh://[::1]:22.
+# Separate names in a value, such as user@host:22 or ssh://[::1]:22.
 _SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
 
 
 @dataclass(frozen=True)
 class HostPatterns:
-    """The wildcards for names in a configuration, and all its `words` in lower case."""
+    """A configuration's wildcards for names, and all its `words` in lower case."""
 
     wildcards: tuple[re.Pattern[str], ...]
     words: frozenset[str]
@@ -48,7 +46,7 @@ class HostPatterns:
 
 
 def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
-    """Return what the texts of all files tell names apart by; None if every name may differ."""
+    """Return what the files tell names apart by; None if every name may differ."""
     patterns = dict[str, None]()
     for line in chain.from_iterable(text.split("\n") for text in texts):
         found = _patterns_of_line(line)
@@ -77,7 +75,7 @@ def _compiled(wildcard: str) -> re.Pattern[str]:
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return the patterns for names in a line; None if it may depend on names in another way."""
+    """Return None if the line may depend on names in another way."""
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -123,7 +121,7 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _patterns(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the words as patterns; None if quotes or backslashes may join or change them."""
+    """Return None if quotes or backslashes may join or change the words."""
     unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
     if any(character in word for word in unquoted for character in "\"'\\"):
         return None

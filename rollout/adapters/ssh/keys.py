@@ -1,6 +1,5 @@
 """The keys to log in with: key files, certificates, and the agent's keys.
 
-Without a named key file, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
 paramiko's agent client knows only `SSH_AUTH_SOCK`, leaks its socket, and offers an agent's
 certificate as the bare key.
 """
@@ -121,7 +120,7 @@ class KeyRing:
 
 
 def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key for a private key file, or for the public key beside it."""
+    """Return the agent's key for a private key file, or the public key beside it."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
@@ -134,7 +133,7 @@ def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate beside its file, like `ssh`, then the bare key."""
     if isinstance(key, HeldKey):
-        # An agent's key cannot be copied, because it looks its attributes up in another object.
+        # A copy of an agent's key would look its attributes up in another object.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
@@ -167,7 +166,7 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
     try:
         return _load(data, passphrase=None)
     except TypeError:
-        # The key is encrypted. It is loaded with the passphrase below.
+        # The key is encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_UNLOCK.format(file)) from None
@@ -185,9 +184,8 @@ def _parse(file: Path, passphrase: str) -> paramiko.PKey:
 def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
     """Load a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
 
-    paramiko alone reads not all of these. `TypeError` means that the key is encrypted and there is
-    no passphrase, `ValueError` that it is no key, or the passphrase is wrong. Also raises
-    `UnsupportedAlgorithm`.
+    paramiko alone does not read all of these. `TypeError` means a missing passphrase, `ValueError`
+    a wrong one or no key. Also raises `UnsupportedAlgorithm`.
     """
     is_openssh = data.lstrip().startswith(_OPENSSH_HEADER)
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -210,7 +208,7 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def describe(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint, and the ID and expiry of its certificate."""
+    """Return a key's fingerprint, and its certificate's ID and expiry."""
     key_type, blob = _public_part(key)
     with suppress(ValueError, UnsupportedAlgorithm):
         line = key_type.encode() + b" " + base64.b64encode(blob)
@@ -223,14 +221,13 @@ def describe(key: paramiko.PKey) -> str:
 
 
 def _is_too_open(file: Path) -> bool:
-    """Whether OpenSSH would refuse a file of this user because others may access it."""
+    """Whether OpenSSH would refuse the user's file because others may access it."""
     status = file.stat()
     ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
 
 
 def _unusable(file: Path, data: bytes) -> SshAuthError:
-    """Return the error for a file that is no usable private key."""
     start = data.lstrip()
     name = shell_word(str(file))
     what = "it is not a private key"
@@ -250,7 +247,7 @@ def _unusable(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_on_token(data: bytes) -> bool:
-    """Whether this is OpenSSH's format with a public key of a token's type (`sk-…`)."""
+    """Whether this is OpenSSH's format with a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
         return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
@@ -258,7 +255,7 @@ def _is_on_token(data: bytes) -> bool:
 
 
 class UnsignedError(paramiko.AuthenticationException):
-    """The agent's token is missing, or the use of the key was not confirmed."""
+    """The agent's token is missing, or nobody confirmed the key's use."""
 
 
 class HeldKey(AgentKey):
@@ -282,9 +279,9 @@ class _AgentCertificate(HeldKey):
 
 @contextmanager
 def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent at `path`, or of `SSH_AUTH_SOCK`; none without an answer.
+    """Yield the keys of the agent at `path` or `SSH_AUTH_SOCK`; none without an answer.
 
-    An agent answers one request at a time, so each SSH connection has its own socket.
+    Each SSH connection has its own socket, because an agent answers one request at a time.
     """
     usual = os.environ.get(_AGENT_VARIABLE, "")
     address = usual if path is None else str(Path(path).expanduser())

@@ -1,8 +1,7 @@
-"""OpenSSH's known_hosts files, and whether to accept the key that a host presents.
+"""OpenSSH's known_hosts files, and whether to accept a host's key.
 
-paramiko's reader takes quadratic time, and knows neither patterns nor markers, so it would accept a
-revoked key. It does not check host certificates, so a host that only an authority vouches for is
-unknown in every mode.
+paramiko's reader takes quadratic time, and ignores patterns and markers, so it would accept a
+revoked key. It checks no certificates, so a host that only an authority vouches for is unknown.
 """
 
 import base64
@@ -44,10 +43,7 @@ _FEWEST_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A public key: its type, such as `ssh-ed25519`, and its bytes.
-
-    `place` is the file and line it was read from, if any.
-    """
+    """A public key. `place` is the file and line it was read from, if any."""
 
     type: str
     blob: bytes
@@ -91,11 +87,11 @@ class Names:
 class KnownHosts:
     """The keys of some files, and the decision about a host's key. For many threads.
 
-    New keys are written to the operator's first file. The caller adds the host to errors.
+    New keys go to the operator's first file. The caller adds the host to errors.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
-        """Read these files, or OpenSSH's own; `InputError` if none of the given files exists."""
+        """`files` None means OpenSSH's own. `InputError` if none of the files exists."""
         self.checking = checking
         sources = files or USUAL_FILES
         own = [Path(file).expanduser() for file in sources.own]
@@ -130,11 +126,11 @@ class KnownHosts:
                 self._hosts.add(names, key)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
-        """Return every key on file for this address and port."""
+        """Return the keys on file for this address and port."""
         return self._keys(name_on_file(host))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Return the types of the keys on file, to ask the host for these first."""
+        """Return the types of the keys on file, to ask for these first."""
         for name in _names(host):
             keys = self._keys(name)
             if keys:
@@ -146,7 +142,7 @@ class KnownHosts:
         return key.blob in self._revoked
 
     def verify(self, host: Host, key: HostKey) -> None:
-        """Accept the key or raise `HostKeyError`; accept-new writes a new key to the file."""
+        """Accept the key or raise `HostKeyError`; accept-new writes a new key."""
         with self._lock:
             self._decide(host, key)
 
@@ -241,7 +237,7 @@ def _append(path: Path, host: Host, key: HostKey) -> None:
 
 
 def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHosts:
-    """Read the files that a host's configuration names, or raise `HostKeyError`."""
+    """Read a host's files, or raise `HostKeyError`."""
     try:
         return KnownHosts(files, checking)
     except InputError as error:
@@ -249,7 +245,7 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
 
 
 def name_on_file(host: Host) -> str:
-    """Return the host's name in known_hosts: its alias, or its address and port."""
+    """Return the host's alias, or its address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -257,7 +253,7 @@ def name_on_file(host: Host) -> str:
 
 
 def _names(host: Host) -> tuple[str, ...]:
-    """Return the names to look up: the name on file, then the address without its port."""
+    """Return the name on file, then the address without its port."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)
@@ -269,7 +265,7 @@ def _listed(keys: tuple[HostKey, ...]) -> str:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Whether OpenSSH's pattern list names a host: a pattern matches, and no `!` pattern."""
+    """Whether a pattern matches, and no `!` pattern."""
     matching = [
         pattern
         for pattern in patterns.lower().split(",")
@@ -299,7 +295,7 @@ def vouches(text: str, *, by_authority: bool) -> bool:
 
 
 def text_of(file: Path) -> str:
-    """Return a file's text, to be written back unchanged; empty without a file.
+    """Return text to be written back unchanged; empty without a file.
 
     Raises `InputError`.
     """
@@ -312,7 +308,7 @@ def text_of(file: Path) -> str:
 
 
 def line_fields(line: str) -> tuple[str, str, HostKey | None]:
-    """Return marker, names and key, None for an empty line, a comment or a damaged one."""
+    """Return marker, names and key; no key if the line is empty, a comment or damaged."""
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):

@@ -1,7 +1,4 @@
-"""Logs the name, outcome and duration of each command on a host.
-
-The command itself may hold a secret.
-"""
+"""Logs the name, outcome and duration of each command, which may itself hold a secret."""
 
 import logging
 import time
@@ -30,7 +27,7 @@ T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Return a shell that logs its commands, if debug messages are logged."""
+    """Return a shell with a log, if debug messages are logged."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
@@ -42,7 +39,7 @@ class LoggedShell:
         self.attending = shell.attending
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command with the other shell."""
+        """Run a command."""
         ask = partial(self.shell.run, host, command, timeout=timeout)
         return _log_answer(host, _name(command), ask)
 
@@ -55,7 +52,7 @@ class LoggedShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run a question, and perhaps a command, with the other shell."""
+        """Run a question, and perhaps a command."""
         name = f"{_name(question)}, then {_name(command)}"
         shell = self.shell
         ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
@@ -64,7 +61,7 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts; durations count from the start."""
+        """Run a command on all hosts. Durations count from the start."""
         began = time.monotonic()
         name = _name(command)
         answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)

@@ -55,7 +55,7 @@ class _SharedAnswer:
 class Client:
     """Runs `ssh -G`. For many threads.
 
-    Messages of ssh name `original` instead of the temporary `file`.
+    Messages name `original` instead of the temporary `file`.
     """
 
     def __init__(self, file: Path, original: str) -> None:
@@ -71,22 +71,19 @@ class Client:
             self._defaults.pop(keyword, None)
 
     def learn_patterns(self, user: str, port: int) -> None:
-        """Find out which names the files treat alike, to ask ssh less.
-
-        Raises `InputError`.
-        """
+        """Find out which names the files treat alike. Raises `InputError`."""
         done = self._run(NOBODY, user, port, str(self._file), "-v")
         texts = _texts_read(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
     def questions(self, names: Iterable[str]) -> int:
-        """Return how many processes it takes to ask about these names with the same login."""
+        """Return how many processes it takes to ask about these names."""
         return len({self._kind_of(name) for name in names})
 
     def ask(self, name: str, user: str, port: int) -> Settings:
-        """Return what the files set for `ssh NAME`; an empty user and port 0 are not passed.
+        """Return what the files set for `ssh NAME`, or raise `InputError`.
 
-        Raises `InputError` with ssh's message.
+        An empty user and port 0 are not passed.
         """
         kind = self._kind_of(name)
         if kind == name:
@@ -144,7 +141,7 @@ def _settings(printed: str) -> Settings:
 
 
 def _texts_read(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of all files that ssh -v read; none if they are uncertain."""
+    """Return the files that ssh -v read; none if they are uncertain."""
     names = dict.fromkeys(_READING.findall(messages))
     if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
         return ()

@@ -1,6 +1,6 @@
 """Runs commands on hosts through paramiko, with one connection per call.
 
-The host's key is verified first. Nothing from the cluster becomes part of a command.
+Nothing is sent before the host's key is verified.
 """
 
 import random
@@ -30,10 +30,9 @@ _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
-    """A `HostExecutor` over SSH.
+    """A `HostExecutor` over SSH, or `InputError` if a file cannot be used.
 
-    Without a `key_file`, the agent and OpenSSH's default keys are tried. `known_hosts` None means
-    OpenSSH's own files. Raises `InputError` if a file cannot be used.
+    `key_file` None means the agent and OpenSSH's default keys, `known_hosts` None OpenSSH's files.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class ParamikoShell:
                 raise InputError(error.message, hint=error.hint) from error
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Connect, log in, run the command and disconnect, all within `timeout` seconds.
+        """Connect, log in and run the command within `timeout` seconds.
 
         Raises `SshError` or a subclass. The exit status is None if the connection ended after the
         command had started, as in a reboot.
@@ -91,7 +90,7 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run a command on every host, in threads, and for many hosts in several processes."""
+        """Run a command on every host, in threads, or in processes if there are many."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
         # Only one process may write new keys to known_hosts.
@@ -100,7 +99,7 @@ class ParamikoShell:
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:
-        """Pickle the settings of a shell with strict checking, for a worker process."""
+        """Pickle a shell with strict checking for a worker process."""
         make = partial(
             ParamikoShell,
             known_hosts=self._known_hosts_file,
@@ -110,7 +109,7 @@ class ParamikoShell:
         return make, ()
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Do nothing: a connection serves one call, and must not outlive a boot."""
+        """Do nothing: a connection must not outlive a boot."""
         return nullcontext()
 
     def _connect_and_talk(

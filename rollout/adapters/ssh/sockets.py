@@ -1,6 +1,6 @@
 """The byte streams under SSH, TCP or a local command, limited in time and bytes.
 
-Beyond the limits the stream ends, so that paramiko's thread ends and wakes all waiters.
+At a limit the stream ends, so that paramiko's thread ends and wakes all waiters.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from typing_extensions import Buffer, override
 from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
-# Seconds until an attempt to connect begins beside the first one, and is replaced.
+# Seconds until another attempt to connect begins, and is replaced.
 _FIRST_REPEAT = 1.0
 _REPEAT = 0.2
-# In bytes. Before a login there are a few kilobytes of keys and a banner.
+# In bytes. Before a login there are a few kilobytes.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING = 256
 _COMPLAINT = 4096
@@ -31,7 +31,7 @@ _Place = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
-    """A stream that ends at its deadline (`time.monotonic`) or after its allowance (bytes).
+    """A stream with a `deadline` (`time.monotonic`) and an `allowance` in bytes.
 
     `greeting` are the first received bytes.
     """
@@ -47,18 +47,18 @@ class DeadlineSocket(socket.socket):
 
     @property
     def is_flooded(self) -> bool:
-        """Whether more bytes arrived than are allowed."""
+        """Whether more bytes arrived than allowed."""
         return self.allowance < 0
 
     def limit(self, deadline: float, allowance: int) -> None:
-        """Set the deadline and the number of bytes that may still be received."""
+        """Set the deadline and the allowance."""
         self.deadline = deadline
         self.allowance = allowance
         self.greeting = b""
 
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """Receive bytes; none after the deadline or beyond the allowance."""
+        """Receive bytes; none beyond the limits."""
         if not self.seconds_left or self.is_flooded:
             return b""
         data = super().recv(size, flags)
@@ -69,14 +69,14 @@ class DeadlineSocket(socket.socket):
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
-        """Send bytes; `EOFError` after the deadline, because paramiko would repeat a timeout."""
+        """Raise `EOFError` at the deadline, because paramiko would repeat a timeout."""
         if not self.seconds_left:
             raise EOFError("deadline")
         return super().send(data, flags)
 
     @override
     def close(self) -> None:
-        """Close the socket, and wake a thread that reads from it."""
+        """Close the socket, and wake its reader."""
         with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
         super().close()
@@ -85,7 +85,7 @@ class DeadlineSocket(socket.socket):
 class Relay:
     """A local command whose input and output are a connection. `complaint` is its stderr.
 
-    Its own session keeps it from the terminal and its interrupts.
+    Its own session keeps it from the terminal's interrupts.
     """
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
@@ -155,10 +155,10 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
 
 
 def _connect_to(place: _Place, end: float) -> DeadlineSocket:
-    """Connect to one address until the `end`, a time of `time.monotonic`.
+    """Connect to one address until `end` (`time.monotonic`).
 
-    The kernel repeats a lost first packet only after 1, 3 and 7 s, so more attempts run beside it
-    to find a booted host soon.
+    The kernel repeats a lost packet after 1, 3 and 7 s, so other attempts find a booted host
+    sooner.
     """
     attempts = [_begin_to_connect(place)]
     try:
@@ -166,7 +166,7 @@ def _connect_to(place: _Place, end: float) -> DeadlineSocket:
         while (left := end - time.monotonic()) > 0:
             if _await_any(attempts, min(left, pause)):
                 return _take_connected(attempts)
-            # The first one stays: it may be the only one that can reach a distant host.
+            # The first one stays: it alone may reach a distant host.
             for late in attempts[1:]:
                 late.close()
             attempts[1:] = [_begin_to_connect(place)]

@@ -1,7 +1,7 @@
 """Asks many hosts from several processes, because one interpreter uses one core.
 
-A worker reads a pickled task, writes an answer per host, and ends when its input ends. A pool of
-`concurrent.futures` would wait for its processes after an interrupt.
+A worker gets a pickled task, and ends when its input ends. A pool of `concurrent.futures` would
+wait for its processes after an interrupt.
 """
 
 import math
@@ -31,7 +31,7 @@ Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """Return how many processes ask this number of hosts; 1 means this one alone."""
+    """Return how many processes ask so many hosts; 1 means this one alone."""
     return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
 
 
@@ -77,7 +77,6 @@ def in_processes(
 def _collect(
     process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
 ) -> None:
-    # The caller asks the hosts that are missing when a worker ends early.
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
@@ -88,7 +87,7 @@ def _collect(
 
 
 def work() -> None:
-    """Run one task in a worker process, and end the process."""
+    """Run one task in a worker process, and end it."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in side_by_side(hosts, ask, concurrency=concurrency):
