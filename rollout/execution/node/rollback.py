@@ -60,10 +60,13 @@ def undoing_rollback(context: NodeContext, host: SshHost) -> Iterator[None]:
     except FencedError:
         # Another process may have the node now, and roll it back.
         raise
-    except RolloutError:
-        trouble = undo_rollback(host) if context.policy.rollback else ""
-        if trouble:
-            context.report.notice(f"warning: {context.name}: {trouble}")
+    except RolloutError as error:
+        # A host that is not back has left its old boot.
+        is_away = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
+        if context.policy.rollback and not is_away:
+            trouble = undo_rollback(host)
+            if trouble:
+                context.report.notice(f"warning: {context.name}: {trouble}")
         raise
 
 
