@@ -1,8 +1,4 @@
-"""Tables that fit their terminal, at any width.
-
-A table that is too wide wraps its note, then its lists. Then the note moves below its row, and then
-columns are left out in their stated order. No value is cut off.
-"""
+"""Tables that fit the terminal's width without cutting off values."""
 
 import re
 from collections.abc import Sequence
@@ -14,16 +10,14 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
-# The highest value of `Column.drop_order`.
 _LAST_STEP = 9
 _LEAST_LIST = 20
 _LEAST_NOTE = 32
 _INDENT = "    "
-# A command that users copy starts with one of these.
+# Commands that users copy start with one of these.
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
-# The sentence continues after its command.
 _CONTINUES = re.compile(r"[;,.] ")
-# Commands within a sentence: in quotes, or up to the next punctuation.
+# A command is in quotes, or ends at the next punctuation.
 _COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -31,9 +25,9 @@ Row = Sequence[str]
 
 
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
-    """Wrap each line at `width` columns and indent what follows by at least `hang`.
+    """Wrap each line at `width` columns; indent continuation lines by at least `hang`.
 
-    Commands are not broken. A command at the end of a sentence moves to a line of its own.
+    Commands are not broken. A command that ends a sentence moves to its own line.
     """
     if not width:
         return text
@@ -75,12 +69,10 @@ def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "")
 
 
 def _join_commands(text: str) -> str:
-    """Return the text with no-break spaces within its commands."""
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
 def _without_open_bracket(lead: str, command: str) -> str:
-    """Return the lead without the bracket that the command closes."""
     before, bracket, after = lead.rpartition(" (")
     return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
@@ -88,8 +80,8 @@ def _without_open_bracket(lead: str, command: str) -> str:
 class Column(NamedTuple):
     """A column of a table.
 
-    `drop_order` is when the column is left out for lack of room, from 1; 0 keeps it. A column
-    that `wraps` is broken between words. A `note`, the last column, may move below its row.
+    Columns are left out by ascending `drop_order`; 0 keeps a column. A `note` may move below its
+    row, and must be the last column.
     """
 
     title: str
@@ -108,7 +100,7 @@ def table_text(
 ) -> str:
     """Render a table without its empty columns.
 
-    The last line names the columns for which there is no room; `elsewhere` tells how to see them.
+    The last line names the columns that do not fit; `elsewhere` says how to see them.
     """
     table = _Table.without_empty_columns(columns, rows, width)
     places, widths = table.layout()
@@ -131,7 +123,7 @@ def table_text(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table to lay out. Places are indexes of columns; `width` is None for no limit."""
+    """Places are indexes of columns. A `width` of None means no limit."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -151,10 +143,9 @@ class _Table:
         return cls([columns[place] for place in used], used_cells, width)
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the places of the columns that have room, and their widths."""
+        """Return the places and the widths of the columns that fit."""
         places = list(range(len(self.columns)))
         without_note = [place for place in places if not self.columns[place].note]
-        # First all columns, then without the note, then also without each step's columns.
         layouts = [places, without_note]
         for step in range(1, _LAST_STEP + 1):
             layouts.append(
@@ -167,11 +158,10 @@ class _Table:
         return layouts[-1], self._widths(layouts[-1])
 
     def is_note_within(self, places: Sequence[int]) -> bool:
-        """Whether the note is in its row; also if the table has none."""
+        """Return True also for a table without a note."""
         return len(self.columns) - 1 in places or not self.columns[-1].note
 
     def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
-        """Render a row: several lines if a cell is wrapped."""
         cells = [_wrap(row[place], width) for place, width in zip(places, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
@@ -183,14 +173,12 @@ class _Table:
         return lines
 
     def _excess(self, widths: Sequence[int]) -> int:
-        """Return how much wider than the terminal columns of these widths are."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, places: Sequence[int]) -> list[int]:
         widths = [max(map(_line_width, self._texts(place))) for place in places]
-        # The last column, often the note, becomes narrower first.
         for index in reversed(range(len(places))):
             excess = self._excess(widths)
             column = self.columns[places[index]]

@@ -1,8 +1,4 @@
-"""A console with colors and progress, which many threads can use.
-
-Rich erases the board that was drawn before, so two threads must not write at once. Colors are added
-to text that says the same without them, and only to whole cells and the beginnings of lines.
-"""
+"""A console with colors and progress for many threads. Text says the same without colors."""
 
 import sys
 import threading
@@ -33,9 +29,9 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """Standard error or output, without markup. Hold `drawing_lock` to draw on it.
+    """Hold `drawing_lock` to draw, because rich erases the previous board.
 
-    Rich takes FORCE_COLOR for a terminal: it asks for colors, and nothing may move in a job's log.
+    Rich takes FORCE_COLOR for a terminal, but nothing may move in a job's log.
     """
 
     def __init__(self, *, stderr: bool) -> None:
@@ -52,7 +48,7 @@ class SharedConsole(Console):
         self.drawing_lock = threading.RLock()
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
-        """Leave the cursor visible, because a stopped or killed process could not restore it."""
+        """Leave the cursor visible: a killed process could not restore it."""
         return False
 
     def show(self, line: Text) -> None:
@@ -61,7 +57,7 @@ class SharedConsole(Console):
 
 
 class ReflowingRender(LiveRender):
-    """A live display that is erased completely even after the terminal became narrower."""
+    """A live display that is erased completely even if the terminal became narrower."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
@@ -96,14 +92,10 @@ class ReflowingRender(LiveRender):
 
 
 def share_console(live: Live) -> None:
-    """Let a live display share its console with lines printed above it. Call it first.
-
-    It is erased completely, even if the terminal's width changes.
-    """
+    """Let other threads print lines above a live display. Call this before it starts."""
     live._live_render = ReflowingRender(live)  # noqa: SLF001 - rich has no other way
     if isinstance(live.console, SharedConsole):
-        # With its own lock it could deadlock: a printed line locks the console before the display,
-        # and the display locks itself first.
+        # A separate lock could deadlock: printing locks the console first, the display itself.
         live._lock = live.console.drawing_lock  # noqa: SLF001 - rich has no other way
 
 
@@ -120,7 +112,7 @@ def moving_line(console: Console, activity: str) -> AbstractContextManager[Progr
 
 @contextmanager
 def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """Yield what to call after each host."""
+    """Yield a function to call after each host."""
     activity = "asking hosts"
     with _progress(console, TextColumn(activity), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(activity, total=total)
@@ -134,7 +126,6 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     return progress
 
 
-# A sign may stand before its word.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"
@@ -152,8 +143,6 @@ _BAD = "|".join(
 
 
 class StateHighlighter(RegexHighlighter):
-    """Colors states, signs, headings, and the words before a next step."""
-
     base_style = "rollout."
     highlights = (
         r"(?m)^(?P<heading> *[A-Z]{3,}(?: [A-Z]+)?(?:  +[A-Z]{2,}(?: [A-Z]+)?)*)$",

@@ -1,5 +1,3 @@
-"""Renders what `rollout doctor` found."""
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +14,7 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
-# Words with a digit, such as addresses, fingerprints, times and counts. Names of annotations are
-# kept, because they distinguish findings.
+# Words with a digit, such as addresses and counts, but no names of annotations.
 _VARYING = re.compile(
     r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*"
 )
@@ -38,7 +35,7 @@ def doctor_text(
     width: int | None = None,
     follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
-    """Render a line for each finding with its fix, the counts, and the next command.
+    """Render the findings with their fixes, the counts, and the next command.
 
     `every` also lists checks that passed, and groups nothing.
     """
@@ -65,7 +62,6 @@ def _counts_text(checks: Sequence[Check], *, every: bool) -> str:
 
 
 def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
-    """Yield the lines of one check, which several subjects may have."""
     if every:
         for check in checks:
             if check.verdict is Verdict.PASS:
@@ -78,13 +74,12 @@ def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
 
 
 def _groups_of_alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
-    """Group the findings that differ only in their subjects and in words with a digit."""
+    """Group findings that differ only in their subjects and in words with a digit."""
     shapes = [(_shape(check.message, check), _shape(check.fix, check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
 
 
 def _shape(text: str, check: Check) -> str:
-    """Return what findings that are alike have in common."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
@@ -115,14 +110,12 @@ def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Fix:
-    """A fix: a lead, and the commands below it."""
-
     lead: str
     commands: Sequence[str] = ()
 
     @classmethod
     def of(cls, text: str) -> "_Fix":
-        """Split a text after its last colon, if only commands follow."""
+        """Split a text after its last colon if only commands follow."""
         is_one_command = is_command(text) and ", or " not in text
         if is_one_command:
             return cls("", (text,))

@@ -1,7 +1,6 @@
-"""The JSON documents of commands that print one object each, a type each.
+"""JSON documents of commands that print one object. Times are RFC 3339 in UTC.
 
-The published schemas are made from these types. Fields may be added within a major version, and
-none may change. docs/json.md explains them. Times are RFC 3339 in UTC.
+The published schemas are made from these types, so no field may change.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Who holds FleetLock's slots, for people and for programs."""
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
@@ -34,7 +32,7 @@ _AWAITED = {
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """`server` is the one that holds the lock, or empty."""
+    """`server` holds the lock; empty if none does."""
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if server:
@@ -65,7 +63,7 @@ def _whole_second(stamp: str) -> str:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """Return the node's phase in the slot's run; empty without the Node."""
+    """Return an empty string without the Node."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run:

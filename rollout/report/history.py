@@ -1,4 +1,4 @@
-"""Runs that are over, as journals tell them: a row each, or one as a timeline."""
+"""Ended runs from their journals: a row for each, or the timeline of one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class RuleViolation:
 
 @dataclass(frozen=True, slots=True)
 class JournalCheck:
-    """What `--check` has verified of a journal."""
+    """The result of `--check` for a journal."""
 
     lines: int
     damaged: int
@@ -76,7 +76,7 @@ class HistoryReport:
     check: JournalCheck | None = None
 
 
-# Below the time and its gap.
+# As wide as a time with its gap.
 _INDENT = " " * 12
 COLUMNS = (
     Column("RUN"),
@@ -90,7 +90,7 @@ COLUMNS = (
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
-    """Render a row for each run. `here` is the address of the current cluster, or empty."""
+    """`here` is the address of the current cluster, or empty."""
     if not runs:
         return "No run is recorded here."
     is_wide = width is None
@@ -130,7 +130,7 @@ def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[Any
     log_filter = LogFilter()
     for line in entries(records):
         if line is None:
-            # This version does not know such a line.
+            # A newer version may have written the record.
             continue
         gets_line = log_filter.add(line, line.at.timestamp())
         if gets_line or details:
@@ -152,7 +152,7 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
 
 
 def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Yield the sentences, the first of a line with its time; and each day after the first."""
+    """Yield sentences, the first of a line with its time, and each new day."""
     last_day = ""
     for line in lines:
         at = line.at.astimezone()

@@ -1,5 +1,3 @@
-"""The host keys, as text to compare with the consoles, or as JSON."""
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +39,6 @@ class HostKeysReport:
 
 
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
-    """`width` in columns, None for no limit."""
     table_rows = list[list[str]]()
     for row in rows:
         cells = (row.node, row.host, row.type, row.fingerprint, row.standing, row.confirmed_by)

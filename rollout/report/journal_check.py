@@ -1,7 +1,6 @@
-"""Verifies a journal against the transition table and the safety rules that a journal shows.
+"""Verifies a journal against the transition table, and against safety rules on their own.
 
-The moves of a node are verified edge by edge. The safety rules are checked on their own, so that a
-wrong table is found as well. The journal of a killed process ends early, which is no violation.
+The journal of a killed process ends early, which is no violation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +36,6 @@ from rollout.report.lines import (
 
 
 class Rule(StrEnum):
-    """What a journal is checked for; enumerated values."""
-
     TRANSITION = "transition"
     LIMIT = "limit"
     DRAINED = "drained"
@@ -57,8 +54,7 @@ class Rule(StrEnum):
 class Violation:
     """A rule that the journal breaks at a line, counted from 1.
 
-    `phase` is where the node was, `edge` the move. `others` are further nodes that the rule is
-    about, `most` is the number that it allows, or that of the wave.
+    `others` are further nodes involved. `most` is the number that the rule allows, or the wave.
     """
 
     line: int
@@ -72,10 +68,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class CheckedJournal:
-    """What was verified: moves of nodes, and how many nodes were in flight at most.
-
-    `limit` is how many the last plan allowed, None if the journal does not say.
-    """
+    """`most_in_flight` counts nodes. `limit` is of the last plan, None if unknown."""
 
     processes: int
     nodes: int
@@ -104,9 +97,9 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node in one process. `passed` are its phases since it was started or taken up.
+    """`passed` are the phases in this process.
 
-    `is_start_pending`: it was taken up before its cordon, which then is no second start.
+    `is_start_pending`: the node was taken up before its cordon, which then is no second start.
     """
 
     phase: Phase = Phase.PENDING
@@ -119,7 +112,7 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """One process so far. `selected` is the base of percentages in nodes, None if unknown."""
+    """`selected` is the number of nodes that percentages refer to, None if unknown."""
 
     selected: int | None = None
     limit: AwayLimit | None = None
@@ -143,11 +136,10 @@ class _Process:
         return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
     def read_limits(self, plan: RolloutPlan | None) -> None:
-        """Take the limits of a plan, except a percentage of a number of nodes that is unknown."""
+        """Skip a percentage of an unknown number of nodes."""
         if plan is None:
             return
         policy = plan.policy
-        # Without it, only limits that are no percentage are computed, which do not use it.
         selected = self.selected or 0
         if self._can_compute(policy.max_unavailable):
             self.limit = AwayLimit.of(policy, selected, requested=requested_nodes(plan), nodes=())
@@ -159,8 +151,6 @@ class _Process:
 
 
 class _Check:
-    """Takes the lines in their order."""
-
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.process = _Process()
@@ -224,7 +214,7 @@ class _Check:
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
-        # Taken up as pending, the node starts once, although its cordon follows.
+        # A node taken up as pending starts once, although its cordon follows.
         if is_taken_up or (edge is Edge.CORDONED and not node.is_start_pending):
             self._start(number, line.node)
         node.is_start_pending = is_taken_up and line.phase is Phase.PENDING
@@ -243,7 +233,7 @@ class _Check:
         self.most_in_flight = max(self.most_in_flight, len(process.in_flight))
 
     def _check_start(self, number: int, name: str) -> None:
-        """Check what admits an untouched node. A node that is taken up is away already."""
+        """Check the limits for a new node. A node that is taken up is unavailable already."""
         process = self.process
         others = tuple(sorted(process.in_flight - {name}))
         if process.limit is not None and process.limit.why_full(name, others):
@@ -258,7 +248,6 @@ class _Check:
             self._add(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _check_move(self, number: int, name: str, edge: Edge) -> None:
-        """Check what has to come before a reboot and before a proof."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
@@ -282,14 +271,13 @@ class _Check:
             self._add(Violation(number, Rule.EVICTION, line.node, phase))
 
     def _finish(self, number: int, line: NodeFinished) -> None:
-        """Check that a node ends once, and as succeeded if and only if it was proven."""
+        """Check that a node ends once, and succeeds if and only if it was proven."""
         process = self.process
         node = process.node(line.node)
         # A node may end again only if it was taken up in between.
         if node.outcome is not None and line.node not in process.in_flight:
             self._add(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
-        # The last step of a node that is proven is to done.
         is_proven = node.phase is Phase.DONE
         ends_proven = edge is Edge.PROVEN
         if not (line.succeeded == ends_proven == is_proven):
@@ -327,8 +315,7 @@ class _Check:
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    """Whether the table has the move; if a node is taken up, from any phase."""
-    # Its annotation has the phase that it is taken up from, and the journal may not.
+    # The phase in the node's annotation may be newer than the one in the journal.
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

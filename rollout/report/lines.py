@@ -1,8 +1,6 @@
-"""The JSON lines of a run, as `apply -o json` and journals have them.
+"""JSON lines of a run in `apply -o json` and journals, besides the engine's events.
 
-Most are the engine's events (`model/progress`); here are the others. The published schema is made
-from these types. Fields and types may be added within a major version, and none may change.
-docs/json.md explains them. Times are RFC 3339 in UTC, durations seconds.
+The published schema is made from these types. Times are RFC 3339 in UTC, durations are seconds.
 """
 
 import threading
@@ -36,7 +34,7 @@ from rollout.model.progress import (
 from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
 
-# Other years come from clocks that are wrong.
+# Other years come from wrong clocks.
 _YEARS = range(2000, 9000)
 Command = Literal["apply", "resume", "operate", "fleetlock"]
 Record = Mapping[str, Any]
@@ -58,8 +56,6 @@ class ToldSummary(Struct, frozen=True):
 
 
 class ToldPlan(Struct, frozen=True):
-    """What readers of a run use of its plan."""
-
     plan_id: str = ""
     cluster: ClusterIdentity = ClusterIdentity("", "", "")
     policy: dict[str, Any] | None = None
@@ -122,7 +118,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
 
 class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
-    """A process begins to work on the rollout; the lines that it writes follow.
+    """A process begins to work on the rollout.
 
     Percentages of the policy are of the `selected` nodes.
     """
@@ -167,7 +163,6 @@ AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 
 def journal_record(line: AnyLine) -> Record:
-    """Return the object that a line is written as: times to the millisecond."""
     built = msgspec.to_builtins(line, builtin_types=(datetime,))
     return {
         name: timestamp(value) if isinstance(value, datetime) else value
@@ -176,12 +171,12 @@ def journal_record(line: AnyLine) -> Record:
 
 
 def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
-    """Yield the lines; None for a record that is not understood."""
+    """Yield None for a record that is not understood."""
     for record in records:
         try:
             entry = msgspec.convert(record, AnyLine)
             if isinstance(entry, PlanLine):
-                entry.document  # noqa: B018 - a plan that is not understood is none
+                entry.document  # noqa: B018 - this raises if the plan is not understood
         except (msgspec.ValidationError, OverflowError):
             yield None
         else:
@@ -189,7 +184,7 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
 
 
 class JsonLines:
-    """Writes the format version, then a line per event. Safe to use from many threads."""
+    """Writes JSON lines. Safe to use from many threads."""
 
     def __init__(self, stream: IO[str], at: datetime) -> None:
         self._stream = stream
@@ -207,7 +202,6 @@ class JsonLines:
 
 
 def line(event: StepEvent) -> EventLine:
-    """Return the line of an event; most events are lines themselves."""
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))

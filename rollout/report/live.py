@@ -1,4 +1,4 @@
-"""Shows a run on a terminal: the total, a row for each node in flight, ended nodes above."""
+"""Shows a running rollout on a terminal."""
 
 import threading
 import time
@@ -39,11 +39,10 @@ from rollout.report.sentences import (
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
-# The total, the count of nodes without room, and the cursor's line.
+# The total, the count of hidden nodes, and the cursor's line.
 _OTHER_LINES = 3
 _DETAIL_LINES = 2
 _LEAST_DETAIL = 20
-# On a narrow terminal.
 _STOPPING_LINES = 2
 _PHASE_WIDTH = max(map(len, Phase))
 _INDENT = "    "
@@ -54,7 +53,7 @@ _REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C aga
 
 
 class LiveProgress:
-    """Shows a run on a terminal while the context is open. Safe to call from many threads."""
+    """Draws while the context is open. Safe to call from many threads."""
 
     def __init__(
         self,
@@ -99,10 +98,9 @@ class LiveProgress:
             print_above(self._live, line)
 
     def _line_above(self, event: StepEvent) -> Text | None:
-        """Return the line that stays above the board; None for an event without one."""
         match event:
             case NodeFinished():
-                # One line is enough, because the end of the run reports a failure in full.
+                # The summary reports the failure in full.
                 style = "green" if event.succeeded else "red"
                 text = Text(no_wrap=True, overflow="ellipsis")
                 return text.append(f"{sign(event)} ", style).append(brief_result(event))
@@ -122,7 +120,7 @@ class LiveProgress:
             return Group(*lines)
 
     def _rows(self) -> list[Text]:
-        """Return the rows of nodes in flight: with two lines each, one line, or as many as fit."""
+        """Return as many rows as fit, if possible with two lines for each node."""
         nodes = self._view.in_flight
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)
@@ -130,7 +128,7 @@ class LiveProgress:
         if self._stop.is_due:
             other_lines += _STOPPING_LINES
         room = max(1, self._console.height - other_lines)
-        # Nodes whose pods are held come first, then the nodes that are longest in their phase.
+        # Blocked evictions first, then the nodes that are longest in their phase.
         most_urgent = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
         rows: dict[str, list[Text]] = {}
         for most in (_DETAIL_LINES, 1):
@@ -138,7 +136,7 @@ class LiveProgress:
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # The last line counts the nodes for which there is no room.
+        # The last line counts the nodes that do not fit.
         heights = accumulate(map(len, rows.values()))
         names = [name for name, height in zip(rows, heights, strict=True) if height < room]
         visible = names or [most_urgent[0].name]
@@ -148,7 +146,7 @@ class LiveProgress:
         return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
-        """Yield the node's line with its detail in `most` lines, and the evictions held back."""
+        """Yield the node's line, its detail in up to `most` lines, and its blocked evictions."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -180,7 +178,6 @@ class LiveProgress:
         return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
 
     def _total_line(self) -> Text:
-        """Return the wave and the counts; until there is a plan, the last step before it."""
         view = self._view
         if view.planned_at is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
@@ -224,10 +221,7 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return the run's seconds by the pace so far; 0 without an estimate.
-
-    Each node is worth an equal share of its wave's estimate.
-    """
+    """Return the run's seconds at the pace so far; 0 without an estimate."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     seconds_by_node = {}

@@ -1,7 +1,6 @@
 """Render a plan and a run as Markdown, for GitHub and GitLab.
 
-Text from a cluster or a host stands in code, unless it is a number, so that it is never a link,
-HTML, a mention or a reference to an issue.
+Text from a cluster or a host is code, so that it is never a link, HTML or a mention.
 """
 
 import re
@@ -17,7 +16,7 @@ from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ReportTable
 
 _BACKTICKS = re.compile("`+")
-# At most six digits in a row: more may be a commit, which becomes a link.
+# GitHub links longer numbers as commits.
 _FIGURE = re.compile(r"\d{1,6}(?:[:hms]\d{0,2}){0,3}(?: %| of \d{1,6}|, \d{1,6} failed)?")
 
 
@@ -31,34 +30,31 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Write a cell. Even within code, only an escaped | does not end it."""
+    """Write a table cell: | ends a cell even within code."""
     return _value(", ".join(text.splitlines())).replace("|", r"\|")
 
 
 def _value(text: str) -> str:
-    """Write a number as it is, and everything else as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
 def code(text: str) -> str:
-    """Write a text as code, whatever backticks it has."""
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line
     marks = "`" * (1 + max(map(len, _BACKTICKS.findall(line)), default=0))
-    # Markdown takes a backtick at the edge for a mark, and drops one space there.
+    # Markdown drops a space at each edge, and takes an edge backtick for a mark.
     padding = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{marks}{padding}{line}{padding}{marks}"
 
 
-# Rows of a table. A job's summary may have 1 MiB, a ticket 64 KiB.
+# A job's summary may have 1 MiB, a ticket 64 KiB.
 _MOST_ROWS = 25
-# Each evicted pod has a row: about 30 KiB in all.
+# About 30 KiB.
 _MOST_EVICTIONS = 250
 
 
 def run_markdown(report: RunReport) -> str:
-    """Write a short report, without a row for each node."""
     return "\n\n".join(_run_parts(report)) + "\n"
 
 

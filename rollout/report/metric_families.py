@@ -1,8 +1,4 @@
-"""All metrics with help texts and labels, as documents and alert rules name them.
-
-Units are base units. Labels have few values each. Each metric has the label `cluster` as well,
-which comes first.
-"""
+"""All metrics, in base units. `cluster` is the first label of each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +11,7 @@ from prometheus_client.registry import Collector
 
 from rollout.model.fleetlock import Slots, SlotState
 
-# Upper bounds, in seconds: drains are quick without budgets, and end at --drain-timeout (10m); a
-# reboot takes minutes.
+# Bounds in seconds: drains end at --drain-timeout (10m), and reboots take minutes.
 _DRAINS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _REBOOTS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
 
@@ -25,9 +20,9 @@ Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[Instrument]):
-    """A metric. `labels` exclude `cluster`; call it with their values to get a series.
+    """A metric. Call it with its labels' values, except `cluster`, to get a series.
 
-    A series is exposed from the first call on.
+    A series is exposed after the first call.
     """
 
     instrument: Instrument
@@ -44,14 +39,12 @@ class Family(Generic[Instrument]):
 def _family(
     cluster: str, make: Callable[..., Instrument], name: str, meaning: str, *labels: str
 ) -> Family[Instrument]:
-    """Make a metric whose first label is `cluster`, outside of the library's global registry."""
+    """Keep the metric out of the library's global registry."""
     instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
     return Family(instrument, cluster, labels)
 
 
 class ClusterFamilies:
-    """The metrics of a cluster and its hosts."""
-
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         self.build = gauge("build_info", "Version of rollout that wrote these metrics.", "version")
@@ -127,7 +120,7 @@ class RunFamilies:
 
 
 class PassFamilies:
-    """The metrics of the passes of `operate`; `apply` and `resume` are one pass each."""
+    """The metrics of `operate`'s passes; `apply` and `resume` are one pass each."""
 
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
@@ -157,8 +150,6 @@ class PassFamilies:
 
 
 class Families:
-    """The metrics of one cluster."""
-
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.cluster = ClusterFamilies(cluster)
@@ -172,7 +163,7 @@ class Families:
 
 
 class FleetLockMetrics(Collector):
-    """Counts answers, and reads the rest from the server. Many threads may count."""
+    """Counts answers; other values come from the server. Safe to use from many threads."""
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]

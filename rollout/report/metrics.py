@@ -1,4 +1,4 @@
-"""Turn events into Prometheus metrics, and write the exposition text."""
+"""Turns events into Prometheus metrics."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from rollout.report.run_view import NodeView, RunView
 
 
 class PassResult(StrEnum):
-    """How a pass ended: a word per exit code, or skipped if `operate` had nothing to do."""
+    """A word for each exit code, or `skipped` if `operate` had nothing to do."""
 
     OK = "ok"
     ERROR = "error"
@@ -46,7 +46,6 @@ class PassResult(StrEnum):
 
     @classmethod
     def of(cls, code: ExitCode) -> "PassResult":
-        """Return the word of an exit code; ERROR if it has none."""
         word = code.name.lower()
         return cls(word) if word in set(cls) else cls.ERROR
 
@@ -55,9 +54,9 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
 class Metrics(Collector):
-    """Observes events of one `cluster` and collects metrics. Safe to use from many threads.
+    """Collects metrics of one cluster. Safe to use from many threads.
 
-    `generation` grows with each change; it is 0 before there is anything to tell.
+    `generation` grows with each change; it is 0 before the first.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -87,9 +86,9 @@ class Metrics(Collector):
     def observe_hosts(
         self, observations: Mapping[str, HostObservation], *, among_others: bool = False
     ) -> None:
-        """Set which nodes need a reboot. Nodes for which this is unknown get no value.
+        """Set which nodes need a reboot, except where this is unknown.
 
-        Values of other nodes are kept only `among_others`.
+        Unless `among_others`, the values of all other nodes are removed.
         """
         with self._changing() as families:
             if not among_others:
@@ -99,7 +98,6 @@ class Metrics(Collector):
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
     def observe_updates(self, standings: Mapping[str, UpdateStanding]) -> None:
-        """Set when each host last looked for updates, and how many hosts are behind."""
         with self._changing() as families:
             families.cluster.last_check.clear()
             for node, standing in sorted(standings.items()):
@@ -122,21 +120,20 @@ class Metrics(Collector):
                     families.cluster.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
-        """Set the seconds by which the forecast exceeds the deadline; infinite for never."""
+        """`seconds` is by how much the forecast exceeds the deadline; infinite for never."""
         with self._changing() as families:
             families.passes.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
-        """Begin a pass, so that a pass that hangs is visible. This alone sends nothing."""
+        """Make a pass visible that hangs. This does not change `generation`."""
         with self._lock:
             self._families.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
-        """Note that the current pass does nothing, so that it does not count as a success."""
+        """Note that the current pass does nothing, so it does not count as a success."""
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
-        """End a pass; no rollout is in progress after it."""
         with self._changing() as families:
             skipped = self._is_skipped
             self._is_skipped = False
@@ -171,9 +168,9 @@ class Metrics(Collector):
                     self._view.apply(event)
 
     def _plan(self, event: PlanReady) -> None:
-        """Start over, but keep the nodes in flight of other plans, as FleetLock has them.
+        """Start over, but keep nodes in flight of other plans, which FleetLock has.
 
-        In `operate` there are none: the new plan takes up what an earlier pass has left.
+        In `operate` the new plan takes up the nodes of an earlier pass.
         """
         families = self._families
         plan = event.plan
@@ -225,7 +222,7 @@ class Metrics(Collector):
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _set_run(self) -> None:
-        """Set the values of the rollout. Zeros are set too, so that they can be compared."""
+        """Set the rollout's values, including zeros, so that they can be compared."""
         families = self._families
         view = self._view
         if not view.plans:
@@ -261,13 +258,12 @@ class Metrics(Collector):
 
     @property
     def is_ready(self) -> bool:
-        """Whether cluster and hosts were read, and the last pass did not end with an error."""
         return self.generation > 0 and self._last_pass is not PassResult.ERROR
 
     def remember(self, text: str) -> None:
-        """Take over the metrics of an earlier process, until newer values are known.
+        """Use the metrics of an earlier process until newer values are known.
 
-        `ValueError`, or another error of the parser, for what is no such text.
+        Raises `ValueError`, or another error of the parser, for an invalid text.
         """
         before = {family.name: family for family in text_string_to_metric_families(text)}
         for family in before.values():
@@ -281,7 +277,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return only the metric of the last success; empty before the first success."""
+        """Return no metric before the first success."""
         with self._lock:
             metric = self._or_before(self._families.passes.last_success)
         return [metric] if metric.samples else []
@@ -292,7 +288,6 @@ class Metrics(Collector):
             return [self._or_before(family) for family in self._families.all]
 
     def _or_before(self, family: Family[Any]) -> Metric:
-        """Return a metric, or that of an earlier process until this one knows a value."""
         metric: Metric = next(iter(family.instrument.collect()))
         is_known = self.is_whole and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
@@ -301,7 +296,7 @@ class Metrics(Collector):
 
 
 def _seconds(since: datetime, until: datetime) -> float:
-    """Return the time between both; 0 if a clock was set back in between."""
+    """Return 0 if a clock was set back in between."""
     return max(0.0, (until - since).total_seconds())
 
 

@@ -1,5 +1,3 @@
-"""Makes notifications of a run's events."""
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,10 +26,9 @@ _WATCH = "rollout status --run"
 
 @dataclass(slots=True)
 class NoteMaker:
-    """Makes a notification of each event of a run that is worth one. Not safe for several threads.
+    """Makes notifications of a run's events. Not safe for several threads.
 
-    `held_after` is in seconds. `cluster` is the cluster's name, empty for its server's address.
-    `has_begun`: a plan runs.
+    `held_after` is in seconds. An empty `cluster` means the address of its server.
     """
 
     plan: RolloutPlan
@@ -49,9 +46,9 @@ class NoteMaker:
             yield self._stamp(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """Yield at most one note. A lock that another rollout holds is not reported.
+        """Yield at most one note, and none for a lock that another rollout holds.
 
-        Nor is an unattended pass that was interrupted.
+        An interrupted unattended pass has no note, either.
         """
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
         if not self._is_over and not isinstance(error, ignored):
@@ -72,7 +69,7 @@ class NoteMaker:
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         self._view.apply(event)
         match event:
-            # A plan without waves begins nothing.
+            # A plan without waves starts nothing.
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
                 yield self._start_note()
@@ -131,7 +128,7 @@ class NoteMaker:
         )
 
     def _wave_end_notes(self, last: NodeFinished) -> Iterator[Note]:
-        """Yield a note if this node was the last of its wave."""
+        """Yield a note if `last` was the last node of its wave."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return
@@ -207,7 +204,7 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
-    """Whether nothing is wrong, and the nodes that are left may start later."""
+    """Whether nothing failed, and the remaining nodes may start later."""
     if result.failed or result.not_done or not result.not_started:
         return False
     return all(node.is_for_later for node in result.not_started)
@@ -237,9 +234,9 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Yield the first message and the nodes that are not done.
+    """Yield the first message, and the nodes that are not done.
 
-    Messages about nodes that were not started come before those of nodes that succeeded.
+    Messages about nodes that were not started come first.
     """
     messages = [node.message for node in result.not_started]
     messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]

@@ -1,7 +1,6 @@
-"""A run as plain lines, each with its time: for CI logs, pipes and dumb terminals.
+"""Writes a run as plain lines with times, for CI logs, pipes and dumb terminals.
 
-Only events that an operator wants to find later get a line, so that the log of thirty nodes stays
-readable. After a silence, one line says how far the run is.
+Only events that an operator looks for later get a line, so that the log stays readable.
 """
 
 import shutil
@@ -32,17 +31,14 @@ from rollout.report.sentences import progress_text, sentence
 DETAIL_SECONDS = 30.0
 _HELD_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
-# In these phases nothing has happened yet, or the end has a line of its own.
+# Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
-# The settings may ask for long waits in these phases.
+# The settings may ask for long waits here.
 _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
 class LogFilter:
-    """Decides which events get a line in the log of a run. Not safe for several threads.
-
-    `names_pods`: evicted pods get one.
-    """
+    """Decides which events are logged. Not safe for several threads."""
 
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
@@ -52,7 +48,7 @@ class LogFilter:
     def add(self, event: StepEvent | AnyLine, now: float) -> bool:
         """Add an event; return whether it gets a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
-            # Each host of a FleetLock server has a plan of its own, which counts from zero.
+            # Each host of a FleetLock server has its own plan.
             self.view = RunView()
         gets_line = True
         match event:
@@ -63,7 +59,7 @@ class LogFilter:
             case PodsEvicted():
                 gets_line = self._names_pods
             case PodReleased():
-                # Only if a line said that the pod was held.
+                # Only a pod that was reported as held is reported as released.
                 gets_line = self._reported_at.pop((event.node, event.pod), None) is not None
             case _:
                 pass
@@ -82,7 +78,6 @@ class LogFilter:
         return event.phase not in _SILENT_PHASES
 
     def _admit_again(self, key: tuple[str, str], now: float, every: float) -> bool:
-        """Admit events with this key once in `every` seconds."""
         if now - self._reported_at.get(key, float("-inf")) < every:
             return False
         self._reported_at[key] = now
@@ -90,7 +85,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Writes events as lines. Safe to use from many threads; as a context it also fills silence."""
+    """Safe to use from many threads. As a context, it also writes during silence."""
 
     def __init__(
         self,
@@ -145,5 +140,5 @@ class PlainLines:
     def _line(self, at: datetime, text: str) -> str:
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
-        # A terminal would break the line in the middle of a word.
+        # The terminal would break words.
         return wrap(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

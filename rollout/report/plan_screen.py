@@ -1,4 +1,4 @@
-"""Renders a plan: `plan`, its short form in `apply`, a dry run, the explanation of a node."""
+"""Renders plans, dry runs, and the explanation of a node."""
 
 import re
 from collections import Counter
@@ -50,12 +50,12 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
-# Nobody reads more rows or names than these one by one.
+# The most rows or names that are listed one by one.
 _MANY = 20
 _MOST_NAMED = 8
-# Notes of waves that share a row. If there are more, only -o wide shows them.
+# The most notes that waves in a row may have.
 _MOST_NOTES = 3
-# Nodes that are up to date need no word, and the others have a warning.
+# Up to date needs no word; the other states have a warning.
 _WITHOUT_WORD = (
     UpdateState.UP_TO_DATE,
     UpdateState.ROLLED_BACK,
@@ -65,7 +65,7 @@ _WITHOUT_WORD = (
 _SEE_DOCTOR = " → rollout doctor"
 # The table and the heading show these.
 _SHOWN_ELSEWHERE = ("--max-unavailable", "--rollback")
-# Findings that are shown of a plan that is too long for its terminal.
+# For a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
 
 
@@ -80,11 +80,11 @@ def plan_text(
     beside: str = "",
     next_step: str = "",
 ) -> str:
-    """Render a plan: its waves, findings, rules at `now`, estimate, and the next command.
+    """Render a plan and the next command.
 
-    `zones` are by Node name; `where` is the operators' name of the cluster. Without a `width`
-    there is every row and every column. `blocked` says that apply will not start, `beside` that
-    another rollout is not over.
+    `zones` are by node name. `where` is the operator's name of the cluster. Without a `width`, all
+    rows and columns are included. `blocked` says why apply will not start, `beside` that another
+    rollout is unfinished.
     """
     is_wide = width is None
     if beside:
@@ -106,7 +106,7 @@ def plan_text(
 
 
 def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
-    """Remove findings about nodes of another rollout, which have their own sentence."""
+    """Remove findings about nodes of another rollout, which is reported separately."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -129,10 +129,10 @@ def brief_text(
     whole_command: str = "",
     control_plane: Container[str] = (),
 ) -> str:
-    """Render a plan above a question, in at most `height` lines, or whole without a `width`.
+    """Render a plan above a question, in at most `height` lines.
 
-    If it is too long, waves share rows, but those of the `control_plane` have their own, and
-    `whole_command` shows everything. `next_step` is only shown if nothing is asked.
+    If it is too long, waves share rows, except control-plane waves with workers, and
+    `whole_command` shows the whole plan. `next_step` is shown only without a question.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
@@ -165,7 +165,6 @@ def _line_count(text: str) -> int:
 
 
 def consequence(plan: RolloutPlan) -> str:
-    """Say what happens after a yes."""
     most = max(_most_at_once(wave) for wave in plan.waves)
     at_once = f"at most {most} at once" if most > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -208,7 +207,6 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield the nodes in trouble, the updates in trouble, and the plan's warnings."""
     nodes_by_cause: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -241,7 +239,7 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Yield the nodes that are left out without trouble, in one line unless `is_wide`."""
+    """Yield the nodes that are left out as intended."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
@@ -276,9 +274,8 @@ def _wave_rows(
 ) -> Sequence[Row]:
     """Return the rows of the table. Without a `width`, each wave has a row.
 
-    Otherwise equal consecutive waves of one node share a row. If there are more rows than `most`,
-    waves of the same size share one. If there are still more, consecutive waves share one if all
-    have nodes of the `control_plane`, or none has.
+    If there are more rows than `most`, waves of the same size share one. If there are still too
+    many, consecutive waves share one, but not workers with the `control_plane`.
     """
     if width is None:
         return [_wide_row(wave, zones) for wave in plan.waves]
@@ -319,12 +316,11 @@ def _group_row(
     *,
     is_mixed: bool,
 ) -> Row:
-    """Return the row of waves that share one; `is_mixed`: the plan has several version changes."""
+    """`is_mixed`: the plan has several version changes."""
     nodes: list[PlannedNode] = []
     for wave in group:
         nodes += _in_order(wave)
     names = _zones_of(nodes, zones)
-    # One or two zones are named.
     has_all_zones = len(names) > 2 and all_zones == set(names)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
@@ -350,7 +346,7 @@ def _rough_time(seconds: float) -> str:
 
 
 def _equality_key(wave: Wave) -> tuple[object, ...]:
-    """Return what waves that share a row have in common."""
+    """Waves with the same key share a row."""
     # Only waves of one node can be equal.
     is_single = len(wave.nodes) == 1 and not wave.rolling
     return (
@@ -363,14 +359,13 @@ def _equality_key(wave: Wave) -> tuple[object, ...]:
 
 
 def _similarity_key(wave: Wave) -> tuple[object, ...]:
-    """Return what waves have in common that share a row of a long plan."""
-    # A rolling wave is similar to no other.
+    """Waves with the same key share a row of a long plan."""
     index = wave.index if wave.rolling else 0
     return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
 
 
 def _every_name(wave: Wave) -> str:
-    """Return all names, each with when it begins if the wave is rolling."""
+    """In a rolling wave, each name has its delay."""
     delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -381,7 +376,7 @@ def _every_name(wave: Wave) -> str:
 
 
 def _in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """Return the nodes by name, or in the order in which a rolling wave begins them."""
+    """A rolling wave starts its nodes in their order."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
@@ -443,7 +438,7 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Say that no node is planned; `Nothing to do` only if no node is left out by a problem."""
+    """Say that no node is planned; `Nothing to do` only if no problem excludes a node."""
     in_trouble = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
@@ -467,24 +462,20 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
 
 
 def planned_version(node: PlannedNode) -> str:
-    """Return from which version to which a node goes, or that it is only rebooted."""
     if not node.staged:
         return f"{or_dash(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
-# They prevent the start of any node, so leaving out nodes does not help.
+# Leaving out nodes does not resolve these blockers.
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "PDB"}
-# What a controller, such as a ReplicaSet, appends to its own name.
+# The suffix that a controller such as a ReplicaSet adds to its name.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:
-    """Say that apply refuses a plan with these blockers, and how to leave their nodes out.
-
-    Empty without blockers.
-    """
+    """Say that apply will not start, and how to skip the blocked nodes; empty without blockers."""
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
@@ -494,9 +485,9 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """Yield a line for each cause: its nodes, objects, cause and fix.
+    """Yield a line for each cause with its nodes, objects and fix.
 
-    A warning about several objects does not name the nodes, which drain like all others.
+    A warning about several objects does not name nodes.
     """
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
@@ -559,12 +550,11 @@ def _pod_row(fate: PodFate) -> Row:
 
 
 def _place_lines(explanation: Explanation) -> Iterable[str]:
-    """Yield why the node is in its wave, and why in none before it."""
     others = explanation.together_with
     company = f"with {shortened(others)}" if others else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"
     yield f"{place}: {printable(explanation.because)}"
-    # A plan may have hundreds of waves, most of them with the same reason.
+    # A plan may have hundreds of waves with the same reason.
     for because, alike in groupby(explanation.not_earlier, key=attrgetter("because")):
         numbers = [earlier.wave for earlier in alike]
         waves = f"wave {numbers[0]}"

@@ -1,4 +1,4 @@
-"""Render the rules of a plan or a recorded run in the words of the settings."""
+"""Renders the rules of a policy in the words of the settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield the rules that are not the default, the windows at `now`, and relaxed rules."""
+    """Yield the rules that are not the default, and the windows at `now`."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
     if changed:
@@ -45,12 +45,11 @@ def _window_lines(policy: WindowPolicy, now: datetime, whose: str = "") -> Itera
         if current_opening:
             state = f"open for another {_time_until(current_opening.end, now)}"
         yield f"Window: {whose}{printable('; '.join(policy.windows))}: {state}{waits}"
-        # A freeze need not say so again.
         waits = ""
     frozen = schedule.active_freezes(now)
     if frozen:
         state = "frozen"
-        # Beside windows, the line above says when the next one opens.
+        # The windows' line already says when the next one opens.
         if next_opening and not policy.windows:
             state = f"frozen; ends {when(next_opening.begin)}"
         yield f"Freeze: {shortened(frozen)}: {state}{waits}"
@@ -67,7 +66,7 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
-# The flag or key of the settings for each rule that does not have its name.
+# Rules whose flag or key has another name.
 _KEYS = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -104,26 +103,25 @@ _KEYS = {
     "courtesy.fluo_labels": "labels.fluo",
     "courtesy.conditions": "labels.conditions",
 }
-# A document that does not mention the taint is of a version without it.
+# A document without the taint is from a version that did not set it.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
-# What in a table says which nodes or pods it is for.
+# The keys that say which nodes or pods a table is for.
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
 def changed_rules(policy: Mapping[str, object]) -> str:
-    """Return the rules of a policy's document that are not the default; empty if all are."""
+    """Return the rules of a policy's document that differ from the defaults."""
     defaults = dict(flat_rules(policy_document(_DEFAULT_POLICY)))
     changed = []
     for flag, value in flat_rules(policy):
-        # As text, because earlier documents have counts as text.
+        # Earlier documents have counts as text.
         if str(defaults.get(flag)) != str(value):
             changed.append(_as_flag(flag, value))
     return printable(", ".join(changed))
 
 
 def value_text(value: object) -> str:
-    """Return a value as people write it; empty for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -138,7 +136,7 @@ def _as_flag(flag: str, value: object) -> str:
 
 
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each rule's flag and value; all rules of a table are one value."""
+    """Yield each rule's flag and value; a table is one value."""
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")
@@ -151,7 +149,6 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
 
 
 def _table_text(table: Mapping[str, object]) -> str:
-    """Return which nodes or pods the table is for, then its rules."""
     parts = [", ".join(str(table[key]) for key in _SUBJECT_KEYS if key in table)]
     for name, value in table.items():
         is_empty = value in (None, "", [], ())

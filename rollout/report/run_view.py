@@ -1,8 +1,4 @@
-"""A run as its events describe it, for the board, logs, history and reports.
-
-Events of the engine and lines of journals have the same types. Whatever is in progress when a
-process ends has ended with it.
-"""
+"""The state of a run, built from its events or from the lines of its journal."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -42,13 +38,10 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Str
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """A node's progress. `phase` is None if the node is not in progress.
+    """A node's progress. `phase` is None before its start and after its end.
 
-    `since` is when the phase began. `begun`, of the node, and `entered`, of the phase, are
-    monotonic times. `wave` counts the waves of the view from 1; `has_moved_pods`: pods were
-    evicted. `has_awaited_pods`: its drain waited until pods had completed.
-    `held` are evictions by pod, and `blocked_at` the monotonic times at which they were last
-    reported. `end` is None again if the node was taken up again.
+    `begun` (node), `entered` (phase) and `blocked_at` (by pod) are monotonic times. `wave` counts
+    from 1 across processes. `has_awaited_pods`: the drain waited for pods to complete.
     """
 
     name: str
@@ -68,7 +61,7 @@ class NodeView:
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, now: float) -> None:
-        """Take in a step, which may be in the same phase as the last."""
+        """The step may be in the same phase as the last."""
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun = now
@@ -82,14 +75,14 @@ class NodeView:
         self.detail = event.detail
         self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
-        # A drain has a detail once it evicts pods, or waits for pods that complete.
+        # A drain has a detail only while it evicts or waits for pods to complete.
         if event.phase is Phase.DRAINING and event.detail:
             self.has_moved_pods |= event.activity is not Activity.COMPLETION
         self.has_awaited_pods |= bool(event.awaited)
 
     def leave(self, at: datetime) -> None:
         if self.phase and self.since and self.phase in PART_OF:
-            # A clock may be set back, but no phase ends before it begins.
+            # The clock may have been set back.
             self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
         self.release_pods(at)
@@ -102,12 +95,11 @@ class NodeView:
 
 @dataclass(slots=True)
 class RunView:
-    """A run as its events describe it. Not safe for several threads.
+    """The state of a run. Not safe for several threads.
 
-    `last_at` is the latest time of an event. `planned_at` is the monotonic time of the last plan.
-    `settling` is what the run waits for now. `summary` is that of the last command, None if it has
-    not ended, `aborted` who undid the run since. `evictions` are of all commands. `pod_endings` are
-    the seconds that pods took to end, by owner. `misunderstood` counts records.
+    `planned_at` is the monotonic time of the last plan. `summary` is of the last command, None
+    until it ends. `evictions` are of all commands. `pod_endings` are seconds by owner.
+    `misunderstood` counts records.
     """
 
     begun_at: datetime | None = None
@@ -155,7 +147,7 @@ class RunView:
     def apply(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
-        """Take in an event; None is a record that is not understood. `now` is a monotonic time."""
+        """`event` is None for a record that is not understood; `now` is a monotonic time."""
         if event is None:
             self.misunderstood += 1
             return
@@ -212,7 +204,7 @@ class RunView:
             self.interruptions.append(Stretch(self.last_at, event.at))
 
     def _interrupt(self, at: datetime) -> None:
-        """End whatever is in progress: the process that did it has ended."""
+        """End everything in progress, because its process has ended."""
         for node in self.nodes.values():
             node.leave(at)
         self._end_settling(at)
@@ -228,7 +220,7 @@ class RunView:
             self.evictions += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """End the nodes in flight when the rollout is aborted. Failed nodes keep their end."""
+        """End the nodes that an abort returned. Failed nodes keep their end."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._node(name)
@@ -259,7 +251,7 @@ class RunView:
             self._node(name).wave = len(self.waves)
 
     def _estimate_of_wave(self, index: int) -> int | None:
-        """Return the last plan's seconds for the wave; None if it has no estimate, which is 0."""
+        """Return the wave's planned seconds; None without an estimate."""
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:

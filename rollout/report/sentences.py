@@ -1,4 +1,4 @@
-"""Returns each event as a sentence: the same words on a terminal and in a CI log."""
+"""Events as sentences, for terminals and logs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,10 +74,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
 
 
 def extent(plan: RolloutPlan) -> str:
-    """Return how large a plan is.
-
-    `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both if pools differ.
-    """
+    """Return `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both."""
     rolling = sum(wave.rolling is not None for wave in plan.waves)
     others = len(plan.waves) - rolling
     waves = counted(others, "wave") if others or not rolling else ""
@@ -121,17 +118,14 @@ def _after_comma(detail: str) -> str:
 
 
 def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
-    """Return what holds a pod, the time left `since` seconds after the event, and why.
-
-    The most important parts come first, because a line may be too short.
-    """
+    """Return what blocks an eviction, the time left `since` seconds after the event, and why."""
     left = elapsed(max(0.0, event.seconds_left - since))
     blocked = f"eviction blocked by {printable(event.held_by)}"
     return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_held(event)}"
 
 
 def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
-    """Return `blocked_text` within `width`: without less important parts, or in two lines."""
+    """Return `blocked_text` shortened to `width`, or in two lines."""
     left = elapsed(max(0.0, event.seconds_left - since))
     holder = printable(event.held_by)
     pod = printable(event.pod)
@@ -163,7 +157,7 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_held(event: PodBlocked) -> str:
-    """Return what a budget that refuses an eviction needs and has, and who has to act.
+    """Return what the budget needs and has, and who has to act.
 
     A budget that has more than it needs has not counted its last evictions yet.
     """
@@ -193,14 +187,13 @@ def _abort_text(result: NodeFinished) -> str:
 
 
 def sign(result: NodeFinished) -> str:
-    """Return a sign for the outcome. A node that was not touched has a neutral one."""
     if result.outcome is Outcome.SKIPPED:
         return "·"
     return "✔" if result.succeeded else "✘"
 
 
 def brief_result(result: NodeFinished) -> str:
-    """Return how a node ended, to stand beside its sign: `worker-1  on 4152.2.0  3m20s`."""
+    """Return `worker-1  on 4152.2.0  3m20s`, or why the node failed."""
     if result.outcome is Outcome.SKIPPED:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
@@ -227,7 +220,7 @@ def result_counts(result: RunResult) -> str:
 
 
 def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: int) -> str:
-    """Return `3 nodes succeeded, 1 failed`, without the counts that are 0."""
+    """Return `3 nodes succeeded, 1 failed`."""
     return joined(
         ", ",
         f"{succeeded} succeeded",
@@ -238,7 +231,6 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
-    """Return how many nodes cannot be rebooted and are left out, by reason; empty for none."""
     reasons = reason_counts(Counter(node.reason for node in not_done))
     cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
     return joined("; ", cannot, f"left out: {reason_counts(left_out)}" if left_out else "")
@@ -250,10 +242,7 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
 
 
 def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
-    """Yield the lines about a failed host: its SSH error, its Node's conditions, its console.
-
-    Conditions that differ only in their type share a line.
-    """
+    """Conditions that differ only in their type share a line."""
     if diagnosis.ssh_error:
         yield f"last SSH error: {printable(diagnosis.ssh_error)}"
     types_by_alike = grouped(

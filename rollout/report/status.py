@@ -1,4 +1,4 @@
-"""Renders `rollout status`: the nodes, what is remembered about them, and what to do next."""
+"""Renders `rollout status`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,16 +44,14 @@ _WIDE = (
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
 _CORDONED = (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
-# When to release a held version, if no failed node is named.
 AFTER_THE_CAUSE = "After fixing the cause"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A command with a lead that says what it does or when, such as `To go on without worker-2`.
+    """A command with a lead such as `To go on without worker-2`.
 
-    `is_ours`: it is a command of this program. `starts_nodes`: held versions have to be released
-    before it.
+    `is_ours`: it is a command of rollout. `starts_nodes`: release held versions first.
     """
 
     lead: str
@@ -66,9 +64,8 @@ class Way:
 class FollowUp:
     """A sentence below the nodes, and the command that continues.
 
-    `is_first`: nothing else can start before it. `lead` says when to run the command, such as
-    `After fixing worker-2`, empty for now. `ways` are all alternatives if there are several,
-    beginning with this one.
+    `is_first`: nothing can start before it. `lead` says when to run the command; empty for now.
+    `ways` are all alternatives, this one first.
     """
 
     sentence: str = ""
@@ -96,11 +93,10 @@ def status_text(
     closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Render a row for each node, the number of nodes by state, and what to do next.
+    """Render the nodes, their counts, and what to do next.
 
-    `width` is the terminal's; None shows all columns, within `room`. With `only_pending` only
-    pending nodes have rows, but all count. `asked` are `detect.sources`. `closed` says why no node
-    may be started now. `repeated` adds to a command the flags that select the same nodes.
+    Without a `width`, all columns are shown, within `room`. `asked` are `detect.sources`. `closed`
+    says why no node may start now. `repeated` adds flags to a command.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
@@ -155,12 +151,11 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """If all hosts are unreachable for one cause, nothing else is shown."""
-    # A note that most nodes share is one line below the table.
+    """If all hosts are unreachable for one cause, show nothing else."""
+    # A note that most nodes share moves below the table.
     common, number = _most_common(notes)
     if number < 2 or number * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
         common = ""
-    # If no version is known, the column is left out.
     versions = list(map(_version, statuses))
     if not any(version != "?" for version in versions):
         versions = [""] * len(versions)
@@ -225,7 +220,6 @@ def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) 
 
 
 def _counts(statuses: Sequence[NodeStatus]) -> str:
-    """Return how many nodes are in each state, or their versions if all are up to date."""
     nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
@@ -293,10 +287,7 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
-    """Return what the state does not say: progress, problem, and when the node is tried again.
-
-    A narrow table leaves out what a sentence below the table says.
-    """
+    """Return what the state does not say: progress, problems and retries."""
     if status.is_rebooting:
         return printable(status.progress)
     failures = memory.nodes.get(status.node) if status.retry_after else None
@@ -340,7 +331,7 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
         return message
     if status.deferred:
         return status.deferred
-    # The columns have what update_engine says.
+    # The columns already show update_engine's state.
     return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
 
 
@@ -353,7 +344,7 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
                 ago = f"{elapsed(seconds_since(update.rolled_back_at, now))} ago"
             return joined("; ", joined(", ", f"from {update.rolled_back_from}", ago), trouble)
         case UpdateState.BEHIND:
-            # What keeps the host from finding the update comes before the update.
+            # What keeps the host from finding the update comes first.
             newer = "" if update.checks.is_off else f"the cluster has {update.newest_version}"
             return joined("; ", newer, trouble)
         case UpdateState.CHECK_FAILED:
@@ -392,7 +383,7 @@ def _remembered(
             sentence = f"{printable(capitalize(cause(held)))}; staged on {staged} of these."
             release = f"rollout release {shell_word(version)}"
             if isinstance(held, HeldVersion) and held.by:
-                # Someone wants it held, so ending the hold is not the next step.
+                # Someone holds it on purpose, so releasing it is not the next step.
                 yield FollowUp(f"{sentence} To end the hold: {release}")
             else:
                 yield FollowUp(sentence, release, lead=AFTER_THE_CAUSE)

@@ -1,4 +1,4 @@
-"""Renders the end of a run: each node that is not done, its cause and fix, then what to do."""
+"""Renders the end of a run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -21,25 +21,24 @@ from rollout.report.sentences import absence_counts, what_failed
 
 _MOST_ROWS = 18
 _MOST_NOT_DONE = 5
-# The texts stand below each other, except those of longer names.
 _WIDEST_NAME = 18
 _INDENT = "    "
 
-# Leads of steps that are plain commands: the screen has `Next:` above them, or nothing.
+# Steps with these leads are printed as plain commands.
 _SEE = "see"
 _THEN = "then"
 _GO_ON = "go on"
 
 
 class _Step(NamedTuple):
-    """What to do next: a lead with its command, or a sentence without one."""
+    """A lead with its command, or a sentence without one."""
 
     lead: str
     command: str = ""
 
 
 class _FindingRow(NamedTuple):
-    """A row: `node` names the nodes, or says how many there are; `text` is what is wrong."""
+    """`node` names the nodes or counts them."""
 
     sign: str
     node: str
@@ -55,10 +54,10 @@ def summary_text(
     unattended: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Render the end of a run that took `took` seconds; `unattended`: the next pass continues.
+    """Render the end of a run that took `took` seconds.
 
-    Without a `width` every node has a row. `repeated` adds to a command the flags that select the
-    same cluster.
+    Without a `width`, every node has a row. If `unattended`, the next pass continues. `repeated`
+    adds the flags of the cluster to a command.
     """
     rows = (
         *_failures(result, width),
@@ -111,10 +110,7 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Findi
 
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    """Yield rows of planned nodes that were not started, or were left without a failure.
-
-    Nodes in the rows of `_not_done` are left out.
-    """
+    """Yield rows of the nodes that are not in the rows of `_not_done`."""
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
@@ -132,7 +128,7 @@ def _why_left(node: NotStarted, word: str) -> str:
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    """Yield each row, with its fix beside it if there is one that fits, else below."""
+    """Put a single fix beside its row if it fits, otherwise below."""
     widths = [len(row.node) for row in rows if len(row.node) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
@@ -194,14 +190,14 @@ def _next_pass(result: RunResult) -> Iterator[_Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
-    """A lost lock comes before everything else, and a held version before a failed node."""
+    """A lost lock comes first, then a held version, then failed nodes."""
     if _is_fenced(result):
         yield _Step(_SEE, "rollout status --run")
         yield _Step(_THEN, "rollout resume")
         return
     command = _continue_command(result)
     if result.deferred and _has_only_deferred_left(result):
-        # The process runs on a node that it cannot reboot.
+        # This process runs on a node that it cannot reboot.
         yield _Step("go on from another node", command)
         return
     is_trouble = _has_new_trouble(result)
@@ -225,7 +221,6 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
 
 
 def _has_only_deferred_left(result: RunResult) -> bool:
-    """Whether no node is left but those deferred and those that failed before."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
@@ -234,7 +229,7 @@ def _is_fenced(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Whether a node is not done for another reason than a held version or an earlier failure."""
+    """Whether a node is not done for a reason other than a hold or an earlier failure."""
     return any(
         node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
         for node in result.not_done
@@ -258,7 +253,7 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
 
 
 def _without_failed(result: RunResult) -> Iterator[_Step]:
-    """Yield how to continue without the failed nodes, because a dead host would fail forever."""
+    """Say how to continue without the failed nodes: a dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or _is_fenced(result):
         return
@@ -272,7 +267,7 @@ def _without_failed(result: RunResult) -> Iterator[_Step]:
 
 
 def _continue_command(result: RunResult) -> str:
-    # A stranded node goes on without a retry.
+    # A stranded node continues without a retry.
     has_failed = any(node.outcome is not Outcome.STRANDED for node in result.failed)
     if has_failed or result.failed_before:
         needed = max((node.needed_drain_seconds for node in result.failed), default=0)
@@ -285,13 +280,12 @@ def _continue_command(result: RunResult) -> str:
 
 
 def _start_command(result: RunResult) -> str:
-    """Return the command that starts such a rollout again."""
     version = result.rollback
     return f"rollout rollback {shell_word(version)}" if version else "rollout apply"
 
 
 def _release_command(result: RunResult) -> str:
-    """Return the command that releases every held version; empty if none is held."""
+    """Return the command that releases every held version; empty without one."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     words = [shell_word(version) for version in versions if version]

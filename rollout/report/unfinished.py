@@ -1,4 +1,4 @@
-"""Renders an unfinished run, as text and as what `status --run -o json` prints."""
+"""Renders an unfinished run as text and JSON."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, TypedDict
@@ -29,7 +29,7 @@ from rollout.report.status import Way
 from rollout.wording.words import rollout_name
 
 _MOST_LEFT = 20
-# Up to this many nodes in the same state have a line each.
+# The most nodes in one state that have a line each.
 _MOST_LINES = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value
@@ -47,7 +47,6 @@ _PASSES_STOPPED = (
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
-    """Return what is unfinished, as a clause."""
     if unfinished.is_only_taints:
         if unfinished.tainted:
             left = f"soft taint, on {_nodes(unfinished.tainted)}"
@@ -87,7 +86,7 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """Return what to do once the nodes that are left are Ready, and if they are gone for good."""
+    """Return what to do when the nodes that are left are Ready, and if they are gone for good."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -104,7 +103,7 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 
 
 def _wave_text(unfinished: Unfinished) -> str:
-    """Return ` in wave 1 of 3`, the last wave with a node in flight; empty without one."""
+    """Return ` in wave 1 of 3`, or an empty string without nodes in flight."""
     waves = _waves_by_node(unfinished)
     waves_in_flight = [
         waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
@@ -126,20 +125,19 @@ def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
 
 
 def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, UnderWay]:
-    """Return how far the rollout is with each node that is not done, by name.
+    """Return the progress of each node that is not done.
 
-    `waits` says by name how long a host has been down, or which pods a drain waits for. A failed
-    node that is in service again counts as failed. One that was rolled back has no phase here,
-    because its version shows that.
+    `waits` says by name what a node waits for. A failed node in service counts as failed. A node
+    that was rolled back has no phase, because its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.given_back.items():
         if outcome in _FAILED_IN_SERVICE:
             phases[name] = Phase.FAILED
-    # The marks on a node are newer than the outcome in the record.
+    # Marks on a node are newer than the record.
     for entry in unfinished.marked_nodes:
         phases[entry.node.name] = entry.phase
-    # The nodes that an ended rollout left over do not wait for it.
+    # Nodes left over from an ended rollout do not wait for it.
     if unfinished.blocks:
         for node in unfinished.untouched_nodes:
             phases[node.name] = Phase.PENDING
@@ -152,7 +150,6 @@ def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, 
 
 
 def ways_out(unfinished: Unfinished) -> str:
-    """Return the commands that continue or end it, as clauses."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -200,9 +197,9 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """Say what resume will do with each node in progress; its plan shows the `planned` nodes.
+    """Say what resume will do with each node in progress.
 
-    With `retry` failed nodes are tried again.
+    The plan on the screen already shows the `planned` nodes.
     """
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
@@ -257,7 +254,7 @@ def _undo_text(marked: MarkedNode, wait: float) -> str:
 
 
 def aborted_text(aborted: Aborted, again: str) -> str:
-    """Say what an abort has undone, and what to do about the rest; `again` is its command."""
+    """`again` is the command that repeats the abort."""
     left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
     lines = []
     if aborted.reverted:
@@ -295,10 +292,7 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
 def run_text(
     unfinished: Unfinished, lock: LeaseSnapshot, waits: Mapping[str, str], *, alive: bool | None
 ) -> str:
-    """Render the run, whether a process works on it, and its nodes in progress or failed.
-
-    `waits` is as in `under_way`.
-    """
+    """`waits` is as in `under_way`."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name
@@ -313,7 +307,7 @@ def run_text(
 def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    """Yield the heading, the lock, and the nodes; `states` says of each by name how it is."""
+    """`states` has each node's state by name."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:

@@ -1,8 +1,4 @@
-"""Whether a host without a slot gets one: whatever keeps its node out of a rollout denies it.
-
-The cheapest checks come first. The limits are checked again when the slot is written. A host whose
-drain could never end gets no slot.
-"""
+"""Decides whether a host without a slot gets one."""
 
 import secrets
 import threading
@@ -50,12 +46,12 @@ from rollout.wording import text
 from rollout.wording.words import rollout_name
 
 _MOST_NAMES = 3
-# Seconds for which what was read is fresh enough for a denial.
+# Cached documents up to this old, in seconds, may deny a slot.
 _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
-# The share of the time that reading the cluster for a forecast may take: 30,000 pods take 4 s.
+# Reading 30,000 pods takes 4 s, so forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
 # Every other reason is NODE_EXCLUDED.
@@ -74,7 +70,7 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """The limits that a new slot has to keep. `nodes` by name; `now` is the API server's time."""
+    """`now` is the API server's time."""
 
     nodes: Mapping[str, Node]
     selection: Selection
@@ -92,13 +88,12 @@ class SlotLimits:
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 
     def _group_size(self, rules: GroupRules) -> int:
-        """Return how many nodes the group has, which a percentage of slots refers to."""
         selector = parse_selector(rules.selector)
         nodes = select_nodes(self.nodes.values(), self.selection)
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """`Denied` if the node may not be unavailable together with those that are."""
+        """Raise `Denied` if `node` would make too many nodes unavailable."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -109,7 +104,6 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        """`Denied` if the node may not be under way together with another."""
         # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -117,7 +111,7 @@ class SlotLimits:
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} is under way",
             )
-        # The nodes under way are as the nodes of one wave: they share one value of the label.
+        # Nodes in flight share one value of this label, like the nodes of a wave.
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
             there = other.labels.get(label, "none")
@@ -129,7 +123,7 @@ class SlotLimits:
 
 
 def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Add this slot, unless its node holds one already; `Denied` if the limits are reached."""
+    """Raises `Denied` if a limit is reached."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -138,7 +132,7 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 
 
 class SlotAdmission:
-    """Decides whether hosts get a slot. For many threads."""
+    """Safe to use from many threads."""
 
     def __init__(self, context: ServerContext) -> None:
         self._settings = settings = context.settings
@@ -164,14 +158,12 @@ class SlotAdmission:
             clock,
             _FORECAST_SHARE,
         )
-        # A forecast changes the state of the forecaster while it runs.
         self._forecasting = threading.Lock()
 
     def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
-        """Write a slot for the host's node, unless the node holds one by now; or raise `Denied`.
+        """Write a slot for the host's node unless it holds one, or raise `Denied`.
 
-        What the watch and the caches show may deny a slot. Everything is read again before the slot
-        is written.
+        Cached state may deny a slot. Everything is read again before the slot is written.
         """
         self._check_caches(request, cached_node, rules)
         self._memory.forget()
@@ -237,7 +229,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _eligible_candidate(self, node: Node) -> Candidate:
-        """Return the node as a candidate for a reboot; `Denied` if a rollout would exclude it."""
+        """Raises `Denied` if a rollout would exclude the node."""
         policy = self._settings.policy
         facts = facts_of(node)
         inputs = EligibilityInputs(
@@ -251,7 +243,7 @@ class SlotAdmission:
         candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), inputs)
         objection = why_excluded(candidate)
         if objection is None and not facts.update.new_version:
-            # Nothing announces the version that the host would boot: it may be a held one.
+            # The version that the host would boot is unknown, so it may be a held one.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
             kind = _KIND_OF_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
@@ -259,7 +251,7 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        # The marks of other hosts' slots are no unfinished rollout.
+        # Other hosts' slots are not unfinished rollouts.
         without_slot_marks = (
             node
             for node in nodes.values()
@@ -277,7 +269,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{found[0].object} {found[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """`Denied` if the drain could never end. Hosts that ask together share one forecaster."""
+        """Raise `Denied` if the drain could never end."""
         forecaster = self._forecaster.now()
         with self._forecasting:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers

@@ -1,7 +1,6 @@
-"""The listening socket, and limits on connections: in total, and per address.
+"""The listening socket, and limits on connections in total and per address.
 
-Connections count from when they are accepted, because the server needs file descriptors for the API
-server, too. At the limit, a new connection closes the one that is silent for longest.
+At the limit, a new connection closes the one that was silent longest.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ from rollout.model.host import normalize_address
 # Seconds for which a connection may be silent.
 IDLE_SECONDS = 15.0
 _MOST = 1024
-# Half of the file descriptors are left for everything but connections of hosts.
+# The other half of the file descriptors is for the API server and files.
 _SHARE_OF_HOSTS = 0.5
-# One address may have half of the connections: hosts behind a load balancer share an address.
+# Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
-# asyncio would wait for a minute for the handshake of TLS.
+# asyncio's default is a minute.
 _HANDSHAKE_SECONDS = 10.0
 _RELOAD_SECONDS = 10.0
 _BACKLOG = 256
@@ -35,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to serve; with a certificate, HTTPS."""
+    """Where to serve; HTTPS if there is a certificate."""
 
     host: str
     port: int
@@ -43,7 +42,7 @@ class Listening:
     key: Path | None = None
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context, None without a certificate. Raises `InputError`."""
+        """Return None without a certificate. Raises `InputError`."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -79,8 +78,7 @@ class Listening:
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # `tls` raises if the certificate does not fit its key: loading it would break the
-                # current one.
+                # Loading a certificate that does not fit its key would break the current one.
                 if self.tls() and self.certificate:
                     served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
@@ -91,19 +89,19 @@ class Listening:
 
 
 class OpenConnections:
-    """The open connections, at most `most`. Used only in the server's event loop."""
+    """Used only in the server's event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # Since when each is silent, by the loop's time; the one that is silent for longest first.
+        # By the loop's time, oldest first.
         self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
         self._silent_since[handler] = self._now
-        # Many are accepted at once: the addresses of the earlier ones are known in the next cycle.
+        # The addresses of connections accepted together are known only in the next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
@@ -127,7 +125,7 @@ class OpenConnections:
 
     def _forget_closed(self) -> None:
         for handler, since in list(self._silent_since.items()):
-            # A connection has no transport during its TLS handshake, either.
+            # A connection has no transport during its TLS handshake.
             if handler.transport is None and self._now - since > _HANDSHAKE_SECONDS:
                 del self._silent_since[handler]
 
@@ -139,7 +137,7 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
-            # It becomes the last in the order of silence.
+            # Insert it again as the newest.
             if self._silent_since.pop(handler, None) is not None:
                 self._silent_since[handler] = self._now
 
@@ -158,7 +156,7 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def raise_connection_limit() -> int:
-    """Raise the limit on file descriptors; return how many connections may be open."""
+    """Return how many connections may be open."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
         return _MOST

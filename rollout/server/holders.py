@@ -1,11 +1,7 @@
-"""Answers to hosts that hold a slot: to their requests for a reboot, and to their reports.
+"""Answers reboot requests and steady-state reports of hosts that hold a slot.
 
-A grant must be safe while another server may return the same node. So a grant is written on the
-Node before the slot and the Lease are checked. A server that returns a node closes the slot before
-it reads the Node's phase. So one of the two sees the other.
-
-A host that reports steady state is released once the server with the Lease has proven the reboot
-and returned its node. The slot is freed later, when the cluster has settled and soaked.
+A grant is written on the Node before the slot and the Lease are checked. A server that returns a
+node closes the slot before it reads the Node's phase. So one of the two sees the other.
 """
 
 from functools import partial
@@ -36,27 +32,24 @@ from rollout.server.state import ServerContext
 from rollout.threads import in_background
 from rollout.wording import text
 
-# REBOOTING: a host whose answer was lost asks again.
+# A host in REBOOTING asks again if it did not get the answer.
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
-# How long an answer may wait for the proof.
+# How long an answer may wait for proof of the reboot.
 _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
-    """Grant the reboot, or raise `Denied`. `detail` is the drain's progress; empty if unknown.
+    """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
-    1. Check the node, its slot, its ID and its version. A denial here leaves no grant that other
-       servers must wait for.
-    2. Write the grant on the Node.
-    3. Check the node and its version again.
-    4. Confirm the slot and the Lease. Raises `ApiError` or `FencedError` if that is not possible.
+    `detail` is the drain's progress, or empty. The first checks avoid a grant that other servers
+    would have to wait for.
     """
     api = context.hurried_api
     node = read_node(api, slot.node)
     _check_run(slot, node)
     if node.boot_id != slot.boot_id:
-        # A host that asks for its next reboot has reached steady state after the last.
+        # A host asks for its next reboot only after it reached steady state.
         _record_request_after_reboot(context, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -79,11 +72,8 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 
 def _valid_until(context: ServerContext, slot: Slot) -> float:
-    """Return until when the slot and the Lease are held, in seconds of the clock.
-
-    Both are read at the same time, so that the answer waits for one request only.
-    """
-    # Taken before the checks: they hold from when they start.
+    """Return until when the slot and the Lease are held, by the monotonic clock."""
+    # The checks hold from when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
     stored = context.book.read().of_run(slot.run)
@@ -96,8 +86,8 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
 def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again.
 
-    If that denies the reboot, the grant stays on the Node, and the worker acts on it: it drains the
-    node again, or gives it up.
+    If the second check raises `Denied`, the grant stays on the Node. The worker drains the node
+    again or gives it up.
     """
     cluster = context.hurried_cluster
     task = context.task(slot, node, cluster, context.leadership.require_server)
@@ -108,13 +98,13 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
     node = task.node(cluster.deadline())
     if not has_grant(node):
-        # The worker had found pods that arrived, and has moved them meanwhile.
+        # The worker has moved newly arrived pods meanwhile.
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
     _check_version(context, slot, node)
 
 
 def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
-    """`Denied` if the version that the node would boot into is held."""
+    """Raise `Denied` if the version that the node would boot is held."""
     settings = context.settings
     memory = read_memory(context.hurried_api, settings.namespace)
     try:
@@ -171,7 +161,7 @@ def _is_ending(slot: Slot) -> bool:
 
 
 def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
-    """Record that the host has reported steady state; return its slot, None if it holds none."""
+    """Return the host's slot, or None if it holds none."""
     slot = _slot_of_host(context, request)
     if slot is None:
         return None
@@ -182,7 +172,7 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Answer that the node is returned, or its slot free; `Denied` if it is not in some seconds."""
+    """Wait until the node is returned or its slot is free; raise `Denied` after some seconds."""
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.by_name.get(slot.node)
@@ -200,19 +190,19 @@ def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-        # No Node has the host's ID, or several have it; but its slot has it, too.
+        # The slot may still identify the host.
         return context.book.recent().of_id(request.id)
     slot = _slot_of(context.book.recent(), request, node.name)
     if slot is None:
-        # A known host without a slot is told that it is free, so the slots have to be fresh.
+        # Only fresh slots can show that a host holds none.
         slot = _slot_of(context.book.read(), request, node.name)
     return slot or _leftover_slot(context, request, node)
 
 
 def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
-    """Return the slot of the host that reports as the Node `name`.
+    """Return the slot of the Node `name`, or another slot with the host's ID.
 
-    Two slots may have the host's ID, because a moved disk takes it along: the Node's goes first.
+    A disk moved to another machine takes the ID along, so two slots may have it.
     """
     slot = slots.of_node(name)
     if slot is not None and slot.id == request.id:
@@ -223,8 +213,8 @@ def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
 def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
-    It counts towards no limit, and never grants a reboot. None without such marks. `Denied` if the
-    node holds a slot for another machine.
+    It counts toward no limit and never grants a reboot. Returns None without such marks. Raises
+    `Denied` if the node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -243,7 +233,7 @@ def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: N
         state=SlotState.ABSENT,
         is_given_up=True,
     )
-    # Another server may have added one meanwhile, which stays.
+    # A slot that another server added meanwhile stays.
     stored = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
@@ -261,7 +251,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     if node.annotations.get(marks.RUN) == slot.run:
         phase = node.annotations.get(marks.PHASE, "")
     if node.boot_id == slot.boot_id and phase in UNGRANTED:
-        # The host goes on without the reboot that it asked for.
+        # The host reached steady state without its reboot.
         change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
         change = Slots.report_absent

@@ -1,4 +1,4 @@
-"""FleetLock over HTTP: requests are limited in size, time and number; every answer is JSON."""
+"""The HTTP side of FleetLock: limits on requests, and JSON answers."""
 
 import asyncio
 import logging
@@ -35,24 +35,22 @@ from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Requests at once: each uses a thread while the cluster is read. Hosts retry after five minutes.
+# Each request uses a thread. Denied hosts retry after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
-# Seconds for requests under way to finish after a stop is requested.
+# How long requests may take to finish after a stop is requested.
 _STOP_SECONDS = 3.0
 
 _LOGGER = logging.getLogger(__name__)
-# Clients that hang up or do not speak HTTP are not logged.
+# aiohttp logs every client that hangs up or does not speak HTTP.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
 Answerer = Callable[[HostRequest], FleetLockAnswer]
-# The connection is closed after these answers, because the rest of the body is not read.
+# The rest of the body is not read, so the connection cannot be used again.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Handlers:
-    """Answer HTTP requests, within limits on those that are under way."""
-
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
@@ -79,13 +77,12 @@ class _Handlers:
     async def _answer_host(
         self, name: str, answerer: Answerer, request: web.Request
     ) -> web.Response:
-        """Answer a request; `name` is the one that the metrics count."""
+        """`name` is the request's name in metrics."""
         try:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
-        # This process may have been suspended meanwhile: nothing slow may follow until the answer
-        # is sent.
+        # The process may have been suspended: nothing slow may follow this check.
         answer = answer.valid_at(self._service.context.clock.monotonic())
         self._service.context.count(name, answer.kind)
         return _json(answer)
@@ -93,10 +90,7 @@ class _Handlers:
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
     ) -> FleetLockAnswer:
-        """Answer a request, within the limits on all requests and on those of one address.
-
-        A request counts once its body has arrived.
-        """
+        """A request counts toward the limits once its body has arrived."""
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
@@ -112,7 +106,7 @@ class _Handlers:
                 )
             self._under_way[address] += 1
             try:
-                # The process does not wait for this thread when it ends.
+                # A thread in the background does not delay the end of the process.
                 return await asyncio.wrap_future(
                     in_background(lambda: answerer(host_request), "request")
                 )
@@ -202,7 +196,7 @@ async def serve(
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=_STOP_SECONDS,
-        # No client needs compression, and no library limits the size of the decompressed body.
+        # Nothing limits the size of a decompressed body.
         auto_decompress=False,
     )
     await runner.setup()

@@ -1,8 +1,7 @@
-"""The node of a host that asks, by the ID that Zincati derives from its machine ID; and its plan.
+"""Finds the Node of a host by its Zincati ID, and plans the node's run.
 
-Some cloud controllers delete the Node of a machine that is down. Its kubelet registers a Node with
-another UID when it starts, so the host keeps its slot until then. If it stays away, the machine was
-removed: that is no failure, and its slot is freed.
+Some cloud controllers delete the Node of a machine that is down. The host keeps its slot until the
+kubelet registers a new Node, or the machine counts as removed.
 """
 
 import re
@@ -37,17 +36,16 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
-# The cluster of a plan that nobody sees.
+# Such a plan is never shown.
 _NOWHERE = ClusterIdentity("", "", "")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
-# The waits during which the host may be down.
 IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
-# The phases in which a host has not been granted its reboot.
+# Phases before the reboot is granted.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    """Return the version in the name of the node's OS image, or the whole name without one."""
+    """Return the version in the name of the OS image, or the whole name."""
     match = _VERSION.search(node.os_image)
     return match[0] if match else node.os_image
 
@@ -64,7 +62,7 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
 
 
 def node_of(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the slot's Node; None if it was deleted, even if another has its name."""
+    """Return None if the Node was deleted, even if a new Node has its name."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -73,7 +71,7 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
-    """Return the node whose host has this ID; `Denied` if not exactly one has it."""
+    """Raises `Denied` unless exactly one node has this ID."""
     nodes = tuple(nodes)
     matching = []
     if host_id:
@@ -90,7 +88,6 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
 
 def _unknown_id(nodes: Iterable[Node]) -> Denied:
     message = "no Node has the machine ID that this ID is made of"
-    # A machine ID that several Nodes share may be why.
     ambiguities = tuple(ambiguous_machine_ids(nodes))
     for ambiguity in ambiguities:
         message += f"; {ambiguity.cause}"
@@ -100,7 +97,7 @@ def _unknown_id(nodes: Iterable[Node]) -> Denied:
 
 
 class WatchedNodes:
-    """All nodes, kept current by a watch, which `follow` runs in a thread."""
+    """All nodes, kept current by a watch. `follow` runs in a thread of its own."""
 
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
@@ -119,7 +116,7 @@ class WatchedNodes:
 
     @property
     def by_name(self) -> Mapping[str, Node]:
-        """All nodes. Raises `Denied` before they are known."""
+        """All nodes by name. Raises `Denied` before they are known."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
@@ -138,8 +135,7 @@ def await_reregistration(
 ) -> Node:
     """Return the Node that the slot's machine registers after another boot.
 
-    Raises `NodeRemovedError` if none is registered in time, and `NodeFailure` if the machine
-    registers from its old boot.
+    Raises `NodeRemovedError` on timeout, and `NodeFailure` if the machine has not rebooted.
     """
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
@@ -155,7 +151,7 @@ def await_reregistration(
 
 
 def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the Node of the slot's name, if the slot's machine has registered it."""
+    """Return None until the slot's machine has registered the Node."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -164,7 +160,7 @@ def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return what the Node says of its host, which asks by itself and is never probed."""
+    """Return the host's facts from its Node. The host itself is not probed."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
@@ -179,12 +175,12 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Plan the node as it was before the slot's run: a run that has begun has marked this on it."""
+    """Plan the node as it was before the slot's run, which marked these values on it."""
     was_cordoned = node.unschedulable
     machine_id = node.machine_id
     if node.annotations.get(marks.RUN) == slot.run:
         was_cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
-        # A host that was reinstalled since is another machine, and proves nothing about this one.
+        # A host that was reinstalled is another machine.
         machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
     return PlannedNode(
         name=node.name,
@@ -209,7 +205,6 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = _NOWHERE,
 ) -> RolloutPlan:
-    """Plan one wave with one node."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

@@ -1,4 +1,4 @@
-"""Requests and answers of the FleetLock protocol. 200 is a yes; else the client tries again."""
+"""Requests and answers of the FleetLock protocol. Status 200 is a yes; otherwise clients retry."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _UNAVAILABLE = 503
 
 
 class AnswerKind(StrEnum):
-    """The `kind` in an answer's body, with its HTTP status, by default 423 Locked."""
+    """The `kind` in an answer's body, with its HTTP status."""
 
     _value_: str
     status: int
@@ -32,7 +32,7 @@ class AnswerKind(StrEnum):
         return kind
 
     GRANTED = "granted", _YES
-    # The node is returned to service. Its slot is freed later.
+    # The node is in service. Its slot is freed later.
     RELEASED = "released", _YES
     NOT_HELD = "not_held", _YES
     NOT_FOUND = "not_found", 404
@@ -72,14 +72,14 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetLockAnswer:
-    """One answer; `value` is a sentence. It holds until `until`, by the monotonic clock."""
+    """An answer that holds until `until`, by the monotonic clock."""
 
     kind: AnswerKind
     value: str
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
-        """Return the answer if it still holds at this moment, by the monotonic clock; else a no."""
+        """Return this answer, or a no if it does not hold any more."""
         if moment <= self.until:
             return self
         message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"
@@ -90,8 +90,6 @@ INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
-    """The answer is no."""
-
     def __init__(self, kind: AnswerKind, value: str) -> None:
         super().__init__(value)
         self.answer = FleetLockAnswer(kind, value)
@@ -99,7 +97,7 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class HostRequest:
-    """A request: the host's ID, in lower case without dashes, and its group."""
+    """`id` is in lower case without dashes."""
 
     id: str
     group: str
@@ -110,7 +108,7 @@ class _RequestBody(msgspec.Struct):
 
 
 def check_request(method: str, header: str | None) -> None:
-    """`Denied` if the request does not follow the protocol."""
+    """Raises `Denied`."""
     if method != "POST":
         raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
     if (header or "").strip().lower() != "true":

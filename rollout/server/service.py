@@ -1,4 +1,4 @@
-"""The FleetLock server: answers both requests of the protocol, and runs the background threads."""
+"""The FleetLock server: answers requests, and runs the background threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
 
-# Answers that any client can cause, with any ID or group.
+# Any client can cause these answers.
 _TO_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
-# Logged once an hour, because they are no news of one host.
+# These answers are frequent and rarely about one host.
 _LOGGED_HOURLY = _TO_STRANGERS | {
     AnswerKind.SEMAPHORE_FULL,
     AnswerKind.MAX_UNAVAILABLE,
@@ -34,18 +34,15 @@ _LOGGED_HOURLY = _TO_STRANGERS | {
 }
 _HOUR = 3600.0
 
-# The server is ready if the slots were read within this time: they are read every few seconds.
+# The slots are read every few seconds.
 _READY_SECONDS = 10.0
-# A thread that hangs is left behind: another server continues from the state in the cluster.
+# A thread that hangs is left behind: another server continues.
 _STOP_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class AnswerLog:
-    """Passes new answers to `notice`, not repeated ones.
-
-    `node_name` returns the node of a host's ID, or raises `Denied`.
-    """
+    """`node_name` returns the node of a host's ID, or raises `Denied`."""
 
     clock: Clock
     notice: Callable[[str], None]
@@ -65,13 +62,12 @@ class AnswerLog:
         self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
-        """Remember the answer; return whether it has to be logged."""
         if answer.kind not in _LOGGED_HOURLY:
             previous = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
             return previous is not answer.kind
         now = self.clock.monotonic()
-        # All strangers share one line an hour, so that nobody can fill the log.
+        # Strangers share one line an hour, so that nobody can fill the log.
         key = answer.kind if answer.kind in _TO_STRANGERS else answer.value
         self._logged_at = {key: at for key, at in self._logged_at.items() if now - at < _HOUR}
         is_new = key not in self._logged_at
@@ -96,11 +92,11 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # A report needs no line in the log, because the run of the node reports its end.
+        # The run of the node reports its own end.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
-        """Return why this server cannot answer hosts; empty if it can."""
+        """Return an empty string if this server can answer hosts."""
         try:
             _ = self.context.nodes.by_name
         except Denied as denied:
@@ -171,7 +167,6 @@ class Service:
 
 @contextmanager
 def running_service(context: ServerContext) -> Iterator[Service]:
-    """Run a service and its threads."""
     stop = StopRequest()
     service = Service(context, stop)
     threads = (

@@ -32,19 +32,19 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# Seconds, while a host waits: for one answer of the API server, and for repeating requests to it.
+# Limits while a host waits: for one API call, and for its retries.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
-# Seconds for which slots and the Lease, once read, are fresh enough for a denial.
+# Up to this age, in seconds, cached state may deny a request.
 _SLOTS_FRESH = 1.0
 _LEASE_FRESH = 2.0
-# An answer is sent milliseconds after its last check. After this many seconds it does not hold.
+# Answers are sent milliseconds after the last check.
 _MOST_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The settings of a server. `holder` is its identity in the Lease.
+    """`holder` is the server's identity in the Lease.
 
     `slot_timeout` limits how long a host may take to ask again after its drain, and to come back
     after its grant.
@@ -64,7 +64,7 @@ class ServerSettings:
 
 @dataclass(slots=True)
 class SlotBook:
-    """Reads and changes the stored slots, and caches them. For many threads.
+    """Caches the stored slots. Safe to use from many threads.
 
     Raises `ApiError` if the slots cannot be read, written or decoded.
     """
@@ -78,19 +78,18 @@ class SlotBook:
     _problem: str = "the slots have not been read yet"
 
     def recent(self) -> Slots:
-        """Return slots read a moment ago: they may deny, but never grant."""
+        """Return slots that may deny a request, but never grant one."""
         with self._lock:
             if self.clock.monotonic() - self._read_at <= _SLOTS_FRESH:
                 return self._last_slots
         return self.read()
 
     def latest_of(self, slot: Slot) -> Slot:
-        """Return the slot as last read; as it is given if it is gone."""
+        """Return the slot as last read, or `slot` if it is gone."""
         return self.latest.of_run(slot.run) or slot
 
     @property
     def latest(self) -> Slots:
-        """The slots as last read or written."""
         with self._lock:
             return self._last_slots
 
@@ -105,20 +104,19 @@ class SlotBook:
         return self._keep(slots, began)
 
     def why_stale(self, fresh_seconds: float) -> str:
-        """Return why the slots have not been read for so long; empty if they have."""
+        """Return an empty string if the slots were read in the last `fresh_seconds`."""
         if self._problem:
             return self._problem
         age = self.clock.monotonic() - self._read_at
         return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
-        """Apply `change` to the current slots; if it raises, nothing is written."""
+        """Write the changed slots, or nothing if `change` raises."""
         changed = change_slots(self.api, self.namespace, change)
-        # Slots that another thread read meanwhile may be older than this change.
+        # Slots read meanwhile by another thread may be older than this change.
         return self._keep(changed, self.clock.monotonic())
 
     def _keep(self, slots: Slots, read_at: float) -> Slots:
-        """Cache the slots, unless newer ones are cached."""
         with self._lock:
             if read_at >= self._read_at:
                 self._last_slots = slots
@@ -128,9 +126,9 @@ class SlotBook:
 
 @dataclass(slots=True)
 class Leadership:
-    """The Lease as last read. For many threads.
+    """The Lease as last read. Safe to use from many threads.
 
-    `own_lock` is this server's lock while it holds the Lease.
+    `own_lock` is set while this server holds the Lease.
     """
 
     api: ClusterApi
@@ -143,12 +141,8 @@ class Leadership:
     _read_at: float = float("-inf")
 
     def holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Return the holder's state, read at most so many seconds before now. Raises `ApiError`.
-
-        A thread that waited while another read the Lease uses that result, if the read began after
-        this call.
-        """
-        # Taken before the lock, because the wait for it may be long.
+        """Read the Lease if the last read is older than `fresh_seconds`. Raises `ApiError`."""
+        # Taken before the lock, because threads that wait share one read.
         oldest = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
             if self._read_at < oldest:
@@ -158,7 +152,7 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return the holder with its run, if it is a rollout that may be alive; else empty."""
+        """Return the holder and its run if a rollout that may be alive holds the Lease, or ""."""
         is_free = self.holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if is_free or is_fleetlock_run(self._lease.run):
             return ""
@@ -167,18 +161,15 @@ class Leadership:
 
     @property
     def safe_until(self) -> float:
-        """Until when a check that starts now holds, in seconds of the monotonic clock.
+        """Until when a check that starts now holds, by the monotonic clock.
 
-        After that another server could have taken the Lease and freed the slot. It takes the Lease
-        of a dead holder after two renewals at the earliest, and one may have been under way.
+        Another server takes the Lease of a dead holder after two renewals at the earliest, and one
+        may have been under way.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
     def require_server(self) -> None:
-        """Raise `FencedError` unless this or another live server holds the Lease.
-
-        The Lease is read again, because the clock alone does not show that it was taken by force.
-        """
+        """Raise `FencedError` unless a live FleetLock server holds the Lease."""
         self._read_again()
         own_lock = self.own_lock
         if own_lock is not None and self._lease.holder == self.holder:
@@ -186,7 +177,6 @@ class Leadership:
             return
         state = self.watch.state
         if state is HolderState.UNKNOWN:
-            # A watch that has just started waits for the next renewal.
             state = await_sign(self.watch, self._read_again, lambda _message: None)
         if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run):
             raise FencedError("no FleetLock server is known to hold the Lease")
@@ -217,8 +207,8 @@ class Troubles:
 class ServerContext:
     """The settings, ports and shared state of a server.
 
-    `observers_of` yields the observers of one node's run. `count` counts an answer, by its request
-    (`pre-reboot` or `steady-state`) and its kind.
+    `observers_of` yields the observers of one run. `count` takes the request (`pre-reboot` or
+    `steady-state`) and the answer's kind.
     """
 
     settings: ServerSettings
@@ -267,10 +257,10 @@ class ServerContext:
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """The API while a host waits: each call may take some seconds, and is made once."""
+        """The API while a host waits: short timeouts and no retries."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def hurried_cluster(self) -> PatientApi:
-        """`hurried_api`, with calls that are repeated for some seconds."""
+        """`hurried_api` with retries for some seconds."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

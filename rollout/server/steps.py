@@ -1,11 +1,8 @@
 """The steps of a node whose host asks FleetLock for its reboot.
 
-The phases and transitions are those of a rollout over SSH. The proof is what the kubelet reports:
-another boot ID of the same machine, and Ready.
-
-* drained: any replica may grant the host its reboot.
-* rebooting: a replica has granted it. The steps watch the boot ID.
-* ready: the kubelet of the new boot reports Ready. The host has yet to report steady state.
+Proof of the reboot is that the kubelet of the same machine reports a new boot ID and Ready. A node
+in DRAINED may be granted its reboot by any replica, which moves it to REBOOTING. In READY, the host
+has yet to report steady state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,19 +56,15 @@ from rollout.server.nodes import (
 from rollout.server.state import SlotBook
 
 _PAUSE_SECONDS = 1.0
-# How often to check a drained node for new pods, and how long that check may take.
 _CHECK_SECONDS = 5.0
 _MOST_DRAINS = 3
-# A host that was granted its reboot a moment ago gets this long to go down.
+# A host that was just granted its reboot gets this long to go down.
 _LAST_GRANT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHost:
-    """The host of a slot, which asks by itself: a `HostAccess`, and the steps of its node.
-
-    `planned` is the node at the start of this run. Writing the slot raises `ApiError`.
-    """
+    """`planned` is the node at the start of this run. Writing the slot raises `ApiError`."""
 
     slot: Slot
     planned: PlannedNode
@@ -85,16 +78,13 @@ class SlotHost:
 
     @property
     def error(self) -> None:
-        """None: no session with the host exists that could fail."""
+        """No session with the host exists that could fail."""
 
     def boot_now(self) -> None:
         """Return None: the host cannot be asked."""
 
     def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted, or that FLUO's agent announced.
-
-        None if the Node was deleted: another Node may have its name by now.
-        """
+        """Return the node with the version that it booted or announced; None if it was deleted."""
         planned = self.planned
         try:
             node = node_of(self.api, self.latest)
@@ -109,7 +99,7 @@ class SlotHost:
 
     @property
     def latest(self) -> Slot:
-        """The slot as last read. If it is gone, the slot at the start: `check_may_act` raises."""
+        """The slot as last read, or as it was at the start if it is gone."""
         return self.book.latest_of(self.slot)
 
     def close(self) -> None:
@@ -119,7 +109,7 @@ class SlotHost:
         self.book.change(partial(Slots.reopen, run=self.slot.run))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return for how many seconds servers have waited for this. The first call starts it."""
+        """Return how long servers have waited for this. The first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(Slots.wait, run=self.slot.run, awaited=awaited, at=timestamp(now))
         slots = context.cluster.ask(lambda _api: self.book.change(change))
@@ -140,22 +130,18 @@ class SlotHost:
         }
 
     def _drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node, and mark it drained once a check has found it empty.
-
-        The check comes before the mark, because a drained node may be granted its reboot.
-        """
+        """Drain the node, and mark it drained only when it is empty: the mark permits a reboot."""
         context_of_drain = replace(context, spent=self._seconds_spent_on_drain(context))
         drain_node(context_of_drain)
         is_first_drain = progress.drains == 0
         if is_first_drain:
             delay_reboot(context)
-        # Pods may have arrived during the delay.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return how long earlier servers have drained the node; 0 if it was drained before."""
+        """Return 0 if the node was drained before."""
         if self.latest.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
@@ -163,8 +149,7 @@ class SlotHost:
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step during which a reboot may be granted.
 
-        If the step fails, close the slot before the Node is read and returned: from then on no
-        reboot is granted. A grant that was written earlier stands, and its reboot is awaited.
+        On failure, close the slot before the Node is read, so that no reboot is granted afterwards.
         """
         try:
             return step(context, progress)
@@ -179,10 +164,9 @@ class SlotHost:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Await the boot if the reboot was granted, or the host took it; else raise the error."""
+        """Await the boot if the reboot was granted or has happened; otherwise raise `error`."""
         node = self._read_node(context)
         if has_grant(node):
-            # The server that wrote it has marked the phase, too.
             self.reopen()
             return progress.move(Edge.REBOOT_REQUESTED)
         if _is_back(context.planned, node):
@@ -194,10 +178,9 @@ class SlotHost:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Wait for the boot again if the host reboots after all; else raise the error.
+        """Await the boot again if the host reboots after all; otherwise raise `error`.
 
-        A host that is up, or whose slot was released, may have been granted its reboot a moment
-        ago. Its grant stands, so it gets some time to go down.
+        The host may have been granted its reboot a moment ago.
         """
         node = self._read_node(context)
         if self._is_up_or_given_up(node):
@@ -219,10 +202,9 @@ class SlotHost:
         return node.is_ready or self.latest.is_given_up
 
     def _await_last_grant(self, context: NodeContext) -> Node:
-        """Return the Node once a host that was granted its reboot has had time to go down.
+        """Return the Node after a host with a fresh grant has had time to go down.
 
-        The slot records the start of the wait, so that a restarted server continues it. If an
-        operator has released the slot, a host that is down does not end the wait.
+        If an operator has released the slot, a host that is down does not end the wait.
         """
         for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
             if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
@@ -230,9 +212,9 @@ class SlotHost:
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node again and again, until servers have waited so long for what is awaited.
+        """Yield the Node until all servers together have waited `seconds`.
 
-        The wait starts only after the first Node, which may end it.
+        The wait starts after the first Node, which may end it.
         """
         deadline: Deadline | None = None
         while True:
@@ -263,7 +245,7 @@ class SlotHost:
         )
         ready_before = mark_before(context, marks.READY_BEFORE)
         mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
-        # The mark comes first: a server that continues from here finds the node by either.
+        # A server that continues finds the node by the mark or by the slot.
         change = partial(Slots.move, run=slot.run, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.node()
@@ -314,8 +296,7 @@ class SlotHost:
             if self.latest.is_given_up or has_reported_old_boot:
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.latest.closing:
-                # An earlier process closed the slot after a failure, and ended before it returned
-                # the node.
+                # An earlier server closed the slot and ended before it returned the node.
                 raise _not_rebooted(node, self.timeout)
             if node.is_ready:
                 try:
@@ -323,7 +304,7 @@ class SlotHost:
                 except RefilledError as error:
                     return self._drain_again(context, progress, error)
                 except DrainError as error:
-                    # The grant stands, so the boot is awaited all the same.
+                    # The grant stands, so the boot is awaited.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted(node, self.timeout)
 
@@ -335,7 +316,7 @@ class SlotHost:
         return draining
 
     def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait until the kubelet of a new boot reports Ready; the host may reboot several times."""
+        """Wait for Ready from a new boot. The host may reboot several times."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and _is_back(context.planned, node):
@@ -352,7 +333,7 @@ class SlotHost:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Node once its host has reported, or after --slot-timeout: it must be Ready."""
+        """Return the Node, which is Ready, when its host has reported or after --slot-timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break
@@ -377,7 +358,6 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(context: NodeContext) -> None:
-    """Check that the drained node is empty; drain it again if pods have arrived."""
     for _ in range(_MOST_DRAINS - 1):
         try:
             last_look(context)
@@ -424,19 +404,13 @@ def _is_same_machine(planned: PlannedNode, node: Node) -> bool:
 
 @dataclass(slots=True)
 class _DrainedCheck:
-    """Checks a drained node at intervals. It ignores an API server that does not respond."""
+    """Checks a drained node at intervals. Ignores failing API calls."""
 
     context: NodeContext
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """Check whether the node may still be rebooted.
-
-        Raises:
-            RefilledError: pods have arrived.
-            DrainError: the node is not this run's to drain any more.
-            WithheldError: the version that it would boot is held by now.
-        """
+        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node may not reboot now."""
         if self.next_check is not None and not self.next_check.expired:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)

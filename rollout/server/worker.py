@@ -1,8 +1,7 @@
-"""The replica that holds the Lease runs the nodes of all slots.
+"""Runs the nodes of all slots on the replica that holds the Lease.
 
-The Lease is taken with the first slot, and released with the last one. If its holder dies, another
-replica takes it, and continues each node from its marks. A slot is a plan of one node, which the
-rollout's engine runs.
+The Lease is held while there are slots. If its holder dies, another replica takes it and continues
+each node from its marks.
 """
 
 import threading
@@ -45,7 +44,7 @@ from rollout.threads import in_background
 from rollout.wording import text
 from rollout.wording.words import defect
 
-# Between two reads of the slots: while there is work, and while there is none.
+# Pauses between reads of the slots.
 _BUSY_SECONDS = 1.0
 _IDLE_SECONDS = 3.0
 _STOP_SECONDS = 2.0
@@ -55,7 +54,7 @@ _SLOTS = "the slots of FleetLock"
 
 @dataclass
 class SlotRunner:
-    """Runs slots, each in its own thread. `details` is the last step's detail by node."""
+    """Runs slots, each in its own thread. `details` has each node's last detail."""
 
     context: ServerContext
     server_stop: StopRequest
@@ -71,10 +70,7 @@ class SlotRunner:
         return read_identity(self.context.api)
 
     def run(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
-        """Return the node's result; None if nothing is left to do, and the slot may be freed.
-
-        Raises `ApiError`.
-        """
+        """Return None if nothing is left to do. Raises `ApiError`."""
         node = node_of(self.context.api, slot)
         if node is None and slot.awaited in IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
@@ -150,7 +146,7 @@ class SlotRunner:
         )
 
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
-        """Return the Node that the slot's machine registers, with this run's marks; None if none.
+        """Return the Node that the slot's machine registers, with this run's marks, or None.
 
         An earlier server ended while the Node was gone.
         """
@@ -186,7 +182,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # Nobody knows how healthy the cluster was before a run that is taken up.
+        # The health before a run that is taken up is unknown.
         health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
@@ -211,7 +207,6 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
-        """Wait until the cluster is as healthy as before, then for the soak time."""
         others_away = self.context.book.latest.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
@@ -229,20 +224,16 @@ class SlotRunner:
 
 @dataclass(frozen=True, slots=True)
 class SlotRun:
-    """The run of a slot in its own thread, and the request to return its node."""
-
     future: Future[None]
     give_up: StopRequest
 
 
 class Worker:
-    """Works on slots until it is stopped. `wake` has it look at once.
+    """Works on slots until it is stopped. `wake` ends a pause early.
 
-    Three requests end runs of slots:
-
-    * `server_stop`: this server ends. Another server continues its runs.
-    * `lead_end`: the Lease is lost or released. Another server continues its runs.
-    * `SlotRun.give_up`: an operator has released the slot. Its run returns the node.
+    Three requests end runs. After `server_stop` (this server ends) and `lead_end` (the Lease is
+    gone), another server continues. `SlotRun.give_up` (an operator released the slot) returns the
+    node.
     """
 
     def __init__(self, context: ServerContext, server_stop: StopRequest) -> None:
@@ -253,7 +244,7 @@ class Worker:
         self._woken = threading.Event()
         self._runs: dict[str, SlotRun] = {}
         self._slots = Slots()
-        # By run that has failed unexpectedly: when it is retried.
+        # By run that failed unexpectedly.
         self._retries: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
         self._runner = SlotRunner(context, server_stop)
@@ -299,18 +290,18 @@ class Worker:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
-        """Whether the Node is known to be gone; False if it cannot be read now."""
+        """Return False if the Node cannot be read."""
         try:
             node = self._context.nodes.by_name.get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
-            # The watch may be late, so the Node is read again.
+            # The watch may be late.
             return node_of(self._context.api, slot) is None
         except (ApiError, Denied):
             return False
 
     def _try_to_lead(self, run: str) -> None:
-        """Take the Lease if nobody holds it or its holder died; then work on all slots.
+        """Take the Lease if its holder is gone, and work on all slots.
 
         `run` is written on the Lease.
         """
@@ -358,7 +349,7 @@ class Worker:
         give_up = StopRequest(revert=True)
 
         def check_may_act() -> None:
-            # A run may outlive its lock without noticing, so `lead_end` is checked as well.
+            # A run may outlive its lock, so `lead_end` is checked as well.
             if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
@@ -394,7 +385,7 @@ class Worker:
         self._troubles.report(slot.node, why)
 
     def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:
-        """Free the slot if its node is back or gone; keep it if the node stays cordoned."""
+        """Free the slot unless its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
@@ -403,6 +394,6 @@ class Worker:
         if node is None:
             self._context.book.change(partial(Slots.free, run=slot.run))
             return
-        # A node is absent if its kubelet has stopped reporting; one that reports NotReady is not.
+        # A node is absent if its kubelet stopped reporting; one that reports NotReady is not.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
         self._context.book.change(partial(Slots.fail, run=slot.run, state=state))

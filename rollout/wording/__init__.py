@@ -1,9 +1,6 @@
-"""Make sentences of findings, for screens, JSON, annotations and Events.
+"""Sentences for findings. Each kind is registered in one of these modules."""
 
-The modules beside `words` register the sentences of each kind.
-"""
-
-# These modules register their sentences.
+# Importing these modules registers their sentences.
 from rollout.wording import blockers, drain, nodes, starts, warnings  # noqa: F401
 from rollout.wording.nodes import rescue_text
 from rollout.wording.words import brief, cause, fix, note, text

@@ -1,4 +1,4 @@
-"""Why a drain fails, or a plan does not start, in words."""
+"""Words for why a drain fails or a plan does not start."""
 
 from collections.abc import Sequence
 
@@ -114,7 +114,7 @@ def _(finding: findings.CoordinatorActive) -> Words:
         cause = "lets hosts reboot by themselves"
     if coordinator.rival in _DRAINING_ON_REQUEST:
         cause = "has requests to cordon and drain nodes"
-    # Nothing of the machine-config-operator's own Deployments says that its pools are paused.
+    # The machine-config-operator's Deployments do not show that its pools are paused.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
     return Words(cause, f"{_how_to_stop(coordinator)}, {ignore}")
@@ -135,10 +135,7 @@ def _how_to_stop(coordinator: Coordinator) -> str:
 
 
 def _annotation_taking_lock(lock: LockAnnotation) -> str:
-    """Return the NAME=JSON for `kubectl annotate` that takes every place of kured's lock.
-
-    One place has another format than several.
-    """
+    """Return the NAME=JSON for `kubectl annotate` that takes every place of kured's lock."""
     name = shell_word(lock.name)
     if lock.owners == 1:
         return f"""{name}='{{"nodeID":"manual"}}'"""
@@ -160,7 +157,7 @@ def _(finding: findings.StuckTerminating) -> Words:
 
 
 def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
-    """Return the clause about a pod whose grace period ended `overdue` ago."""
+    """Return a clause about a pod whose grace period ended `overdue` ago."""
     held = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
     return f"is stuck terminating: its grace period ended {overdue} ago{held}"
 
@@ -257,14 +254,13 @@ def _(finding: findings.FitsNowhere) -> Words:
 
 
 def rule_of(budget: Budget) -> str:
-    """Return the budget's rule, such as `minAvailable 2`."""
+    """Return a rule such as `minAvailable 2`."""
     if budget.max_unavailable:
         return f"maxUnavailable {budget.max_unavailable}"
     return f"minAvailable {budget.min_available or '1'}"
 
 
 def _fixes(*clauses: str) -> str:
-    """Join the clauses that are not empty, and the last resort."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]
@@ -273,7 +269,7 @@ def _fixes(*clauses: str) -> str:
 
 
 def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
-    """Return how to let so many of the healthy pods be away."""
+    """Return how to let `away` of the healthy pods be unavailable."""
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
     field = "min-available" if budget.critical else "minAvailable"

@@ -1,4 +1,4 @@
-"""Why a drain leaves or refuses a pod, and why a pod fits on no other node, in words."""
+"""Words for why a drain leaves a pod, and why a pod fits on no other node."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -59,12 +59,12 @@ def _(_finding: findings.UnmanagedPod) -> Words:
 
 
 def refusal(reasons: Sequence[findings.PodFinding]) -> str:
-    """Return why a pod is left or refused; empty if it is neither."""
+    """Return an empty string if the pod may be evicted."""
     return "; ".join(text(reason) for reason in reasons)
 
 
 def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
-    """Return `waits for 2 jobs to finish (ml/train-7, 34m so far)`, which names the first."""
+    """Return text such as `waits for 2 jobs to finish (ml/train-7, 34m so far)`."""
     number = len({pod.name for pod in pods})
     noun = "job" if all(pod.job for pod in pods) else "pod"
     first = pods[0]
@@ -84,7 +84,7 @@ def _(finding: StillRunning) -> Words:
 
 @words.register
 def _(finding: findings.Restarting) -> Words:
-    """These are the words of `kubectl rollout status`."""
+    """The words are those of `kubectl rollout status`."""
     name = f"Deployment {finding.deployment}"
     progress = finding.progress
     available = f"{progress.available} of {progress.updated} updated replicas are available"
@@ -149,7 +149,7 @@ def _amount(resource: str, amount: int) -> str:
         case "memory":
             return f"{amount >> 20}Mi memory"
         case _ if resource.startswith(HOST_PORT):
-            # It names one port in full, so it has no number.
+            # Each host port is a resource of its own.
             return resource
         case _:
             return f"{amount} {resource}"

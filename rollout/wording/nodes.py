@@ -1,4 +1,4 @@
-"""Why a node is left out of a plan or finds no updates, and what reboot.rescue did, in words."""
+"""Words for why a node is left out of a plan or finds no updates."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,6 @@ from rollout.model.timestamps import elapsed, seconds_since
 from rollout.model.update_checks import CheckState, service_text
 from rollout.wording.words import Words, words
 
-# Nodes of a held version that are listed, and characters of an invalid mark.
 _MOST_NODES = 3
 _MOST_CHARACTERS = 60
 _DAY = 86_400
@@ -230,9 +229,9 @@ def _(finding: findings.NodeResting) -> Words:
 
 
 def trouble(failures: NodeFailures, when: str = "") -> str:
-    """Return what makes a node rest, as a clause after its name; `when` replaces the time.
+    """Return a clause such as `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
 
-    For example: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+    `when` replaces the time.
     """
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
     when = when or f"at {failures.at}"
@@ -265,7 +264,6 @@ def _(finding: findings.ShutdownScheduled) -> Words:
     return Words(finding.schedule, "`shutdown -c` on the host cancels it")
 
 
-# What the mark of another coordinator on a Node means.
 _MEANING_OF_MARK = {
     Rival.FLUO: "another reboot coordinator (FLUO) is handling it",
     Rival.CLUO: "another reboot coordinator (CLUO) is handling it",
@@ -335,7 +333,7 @@ def _(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return why the host finds no updates; empty if it looks for them, or does not say."""
+    """Return why the host finds no updates; empty if it does, or if that is unknown."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED:
             return service_text(update.check_unit, update.checks)
@@ -358,5 +356,5 @@ def _last_check(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def rescue_text(problem: str, output: Sequence[str]) -> str:
-    """Return how the command ended; `problem` and `output` as in `CommandEnd`."""
+    """`problem` and `output` are those of `CommandEnd`."""
     return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

@@ -1,10 +1,9 @@
-"""Why rollout does not begin a planned node, or goes no further, in words."""
+"""Words for why rollout does not start a planned node, or stops."""
 
 from rollout.model import finding as findings
 from rollout.model.text import shortened
 from rollout.wording.words import Words, words
 
-# How many are named.
 _MOST_FREEZES = 2
 _MOST_PODS = 3
 _MOST_ALERTS = 3

@@ -1,4 +1,4 @@
-"""What a plan warns of, in words."""
+"""Words for the warnings of a plan."""
 
 from typing import assert_never
 

@@ -1,4 +1,4 @@
-"""Why a wave is as it is, in words."""
+"""Words for why a wave is as it is."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -12,13 +12,12 @@ from rollout.wording.words import Words, cause
 
 
 def because(reason: findings.WaveReason) -> str:
-    """Return why the wave is as it is, in full."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay(reason.delay).cause)
 
 
 def note(reason: findings.WaveReason) -> str:
-    """Return why for a row of a table; empty for a wave as usual."""
+    """Return the reason for a row of a table; empty for an ordinary wave."""
     return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
 
 
@@ -106,7 +105,7 @@ def _delay(delay: findings.BudgetDelay | None) -> Words:
 
 
 def _budget(key: str) -> str:
-    """Return the budget's name; only one of the cluster is a PDB."""
+    """Only a budget of the cluster is a PDB."""
     return key if key.startswith(CRITICAL) else f"PDB {key}"
 
 

@@ -1,7 +1,4 @@
-"""How a finding becomes a sentence: each kind registers its own words.
-
-Nothing reads these sentences: what decides is the finding.
-"""
+"""Turns findings into sentences. No code reads these sentences."""
 
 from dataclasses import dataclass
 from functools import singledispatch
@@ -12,11 +9,11 @@ from rollout.model.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How one finding reads.
+    """The words for one finding.
 
-    `cause` is a clause without its subject. `fix` is what to do, empty if nothing helps. `brief` is
-    the cause without particulars, such as host keys. `note` is what a state in a table does not
-    say: `paused` is followed by who paused the node. Both are None if they are the cause.
+    `cause` is a clause without its subject. `fix` is what to do, or empty. `brief` is the cause
+    without particulars such as host keys, `note` what a table's state does not say. Both default to
+    the cause.
     """
 
     cause: str
@@ -40,7 +37,7 @@ def brief(finding: Finding) -> str:
 
 
 def note(finding: Finding) -> str:
-    """Return the brief cause as it follows the node's state; empty if the state says it all."""
+    """Return the words beside the node's state in a table; empty if the state is enough."""
     phrase = words(finding)
     return brief(finding) if phrase.note is None else phrase.note
 

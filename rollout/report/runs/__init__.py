@@ -1,1 +1,1 @@
-"""One run as a report: read from its journal, told as JSON, Markdown and a page."""
+"""The report of one run, from its journal."""

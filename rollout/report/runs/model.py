@@ -1,4 +1,4 @@
-"""What a report says of a run. The names of its fields are those of its JSON."""
+"""The report of a run. Field names are those of its JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ from rollout.report.lines import ToldSummary
 
 
 class Ending(StrEnum):
-    """How far the run came, as its journal has it; enumerated values.
+    """How far the run came.
 
-    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was
-    interrupted, and nobody can tell which.
+    `incomplete`: nodes failed or could not be taken. `open`: running or interrupted, which is
+    unknown.
     """
 
     COMPLETED = "completed"
@@ -34,7 +34,7 @@ class Ending(StrEnum):
 
 
 class Part(StrEnum):
-    """Where time goes; enumerated values. The last three are spent while no node is in flight."""
+    """Where time goes. No node is in flight during the last three."""
 
     PREPARE = "prepare"
     DRAIN = "drain"
@@ -68,7 +68,7 @@ PART_OF: Mapping[Phase, Part] = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of time, up to and without its end."""
+    """A span of time, without its end."""
 
     begin: datetime
     end: datetime
@@ -80,8 +80,6 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PhaseReport:
-    """A phase that a node was in."""
-
     phase: Phase
     begin: datetime
     end: datetime
@@ -89,10 +87,9 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node that was planned or begun; `outcome` is its last, empty where it has none.
+    """A node that was planned or started. `outcome` is its last, or empty.
 
-    `wave` is its place among `waves`, from 1, 0 where it was not begun; `seconds` is how long it
-    was worked on.
+    `wave` is the place in `waves` from 1, 0 if it was not started; `seconds` is how long it took.
     """
 
     node: str
@@ -110,9 +107,10 @@ class NodeReport:
 
 @dataclass(slots=True)
 class WaveReport:
-    """A started wave. `ended_at` is the end of its last node, `settle_seconds` the time after it.
+    """A started wave.
 
-    `waited_for` is what had to settle; `estimate_seconds` is None where the plan had none.
+    `ended_at` is the end of its last node, `settle_seconds` the time after it. `waited_for` is what
+    had to settle; `estimate_seconds` is None without an estimate.
     """
 
     index: int
@@ -133,10 +131,10 @@ class WaveReport:
 
 @dataclass(slots=True)
 class BlockedEviction:
-    """An eviction that was not allowed for a while, as it was last told of.
+    """An eviction that was refused for a while, as last reported.
 
-    `until` is when it was last known to be held; `released` is False where its node went on or
-    ended before.
+    `until` is when it was last known to be refused. `released` is False if its node continued or
+    ended without it.
     """
 
     event: PodBlocked
@@ -161,7 +159,7 @@ class EvictionReport:
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
-    """A process of the run; `version` and `format_version` are empty for an abort."""
+    """A process of the run. An abort has no `version` and `format_version`."""
 
     command: str
     by: str
@@ -172,10 +170,9 @@ class CommandReport:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """A part of the run's time. If nodes did several things at once, each gets its share.
+    """A part of the run's time. Concurrent work of several nodes shares the time.
 
-    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty for what no node
-    does.
+    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty if none does it.
     """
 
     part: Part
@@ -187,14 +184,13 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A whole run, as far as its journal tells.
+    """A whole run, as far as its journal shows.
 
-    `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last
-    record. `seconds` are from the first record to the last; `openings` are those of the windows in
-    that time, and `interruptions` when no process worked on it. `planned` and `estimate` are of the
-    first plan, which does not count waits for windows; 0 and empty where it did not say.
-    `not_done`, `not_started` and `skipped` are reasons by node: of nodes that could not be taken,
-    whose turn did not come, and that were left out on purpose. `left_out` are counts by reason.
+    `gaps` are sentences about what the journal lacks; `heard_at` is the time of its last record.
+    `seconds` are from the first record to the last. `openings` are of windows; no process worked on
+    the run in `interruptions`. `planned` and `estimate` are of the first plan, without waits for
+    windows. `not_done`, `not_started` and `skipped` are reasons by node, `left_out` counts by
+    reason.
     """
 
     format_version: str

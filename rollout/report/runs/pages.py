@@ -1,8 +1,6 @@
-"""Render a run as a page: one file without scripts or links to other files.
+"""Renders a run as an HTML page without scripts or links to other files.
 
-Every text is escaped, and its control and direction characters are made visible. The page's policy
-forbids every source but its one style. The timeline's positions are percentages of its width. It
-begins with the first node and ends with the last.
+All text is escaped, and the page's policy allows only its own style.
 """
 
 import base64
@@ -33,9 +31,9 @@ from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
 from rollout.report.sentences import sentence, wave_title
 
 MOST_ROWS = 60
-# A browser shows as many rows at once without delay.
+# As many rows as a browser shows without delay.
 _MOST_EVICTIONS = 2000
-# In percent: what can still be seen.
+# The least visible width, in percent.
 _LEAST = 0.25
 _TICKS = 5
 _HOUR = 3600
@@ -46,14 +44,14 @@ _POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action
 
 
 class Page(NamedTuple):
-    """A page and its Content-Security-Policy."""
+    """`policy` is its Content-Security-Policy."""
 
     html: str
     policy: str
 
 
 class PastRun(NamedTuple):
-    """A row of the history, and the ID of its run; empty if the run has no page."""
+    """A row of the history. `run` is empty if the run has no page."""
 
     run: str
     cells: Sequence[str]
@@ -61,11 +59,11 @@ class PastRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a live page has besides its run.
+    """What a live page shows besides its run.
 
-    `status` are lines about the rollout in the cluster, empty if it was not read. `refresh` is the
-    number of seconds until the browser loads the page again, 0 for never. `is_latest`: the page
-    is that of the latest run, whichever it is.
+    `status` are lines about the rollout in the cluster, empty if it was not read. The browser
+    reloads the page after `refresh` seconds, or never for 0. `is_latest`: the page always shows the
+    latest run.
     """
 
     at: datetime
@@ -77,7 +75,7 @@ class Beside:
 
 
 class Bar(NamedTuple):
-    """Something that lasts: from `x` on, `width` long, both in percent; `kind` is its colour."""
+    """`x` and `width` are percentages of the timeline; `kind` is the color."""
 
     x: float
     width: float
@@ -85,7 +83,7 @@ class Bar(NamedTuple):
 
 
 class TimelineRow(NamedTuple):
-    """A node on the timeline; `mark` is where it failed."""
+    """`mark` is where the node failed."""
 
     label: str
     remark: str
@@ -95,7 +93,7 @@ class TimelineRow(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Rows of a timeline, by wave. `ticks` are positions and times, `shades` open windows."""
+    """A timeline by wave. `ticks` are positions and times, `shades` open windows."""
 
     title: str
     span: str
@@ -108,7 +106,6 @@ def timeline(report: RunReport) -> Chart:
     begun = [node for node in report.nodes if node.phases]
 
     def rank(node: NodeReport) -> tuple[bool, float]:
-        """Failed nodes come first, then those that took longest."""
         is_well = node.outcome in ("", Outcome.SUCCEEDED)
         return is_well, -node.seconds
 
@@ -184,7 +181,7 @@ def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> 
 
 
 def _visible(value: object) -> object:
-    """Make control characters of foreign text visible. Markup is the templates' own."""
+    """Make control characters in foreign text visible."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -216,12 +213,10 @@ _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "w
 
 
 def run_page(report: RunReport) -> str:
-    """Return the page as a file for anyone."""
     return _render("run.html.jinja", **_content(report)).html
 
 
 def live_page(report: RunReport | None, beside: Beside) -> Page:
-    """Return the page of a run that a server shows; without a run, what is beside it."""
     content: Mapping[str, Any] = {"title": "No rollout is recorded on this machine", "report": None}
     if report is not None:
         content = _content(report)

@@ -1,7 +1,6 @@
-"""Make a report of a run from the records of its journal, and durations for the forecast.
+"""Makes a report of a run, and durations for forecasts, from journals.
 
-Times are those of a wall clock, which may be changed. A span in which it was changed is not used as
-a duration.
+A span in which the wall clock was changed is not used as a duration.
 """
 
 from collections import Counter, defaultdict
@@ -42,10 +41,10 @@ def report_of(
     unreadable: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Report on one run; `InputError` if its records are empty. `origin` names them in errors.
+    """Report on one run; raise `InputError`, which names `origin`, without any record.
 
-    `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is
-    whether a process has it open, None where that is not known.
+    `unreadable` counts damaged lines. `is_being_written` says whether a process has the journal
+    open, None if unknown.
     """
     view = run_view(entries(journal))
     whole = _extent(view, origin)
@@ -166,7 +165,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 def _nodes(view: RunView) -> Iterator[NodeReport]:
     planned = dict[str, PlannedNode]()
-    # The first plan that has a node counts.
+    # The first plan with a node counts.
     for plan in reversed(view.plans):
         for wave in plan.waves:
             planned.update((node.name, node) for node in wave.nodes)
@@ -223,7 +222,7 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
         )
 
 
-# Longer runs come from clocks that are wrong.
+# Longer runs come from wrong clocks.
 _LONGEST = timedelta(days=400)
 
 
@@ -233,7 +232,7 @@ def _parts(
     openings: Sequence[Stretch] | None,
     interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
-    """Return how long the run spent on each part: nodes in several parts share the time."""
+    """Return the time of each part. Nodes in several parts at once share it."""
     changes = defaultdict[datetime, Counter[Part]](Counter)
     for node in nodes:
         for phase in node.phases:
@@ -249,7 +248,6 @@ def _parts(
     for begin, end in pairwise(moments):
         nodes_by_part.update(changes[begin])
         seconds = (end - begin).total_seconds()
-        # Without the parts that no node is in.
         active = +nodes_by_part
         if active:
             for part, count in active.items():
@@ -304,7 +302,7 @@ def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
 
 
 class _Activity(StrEnum):
-    """What takes time in a run, apart from pods, which count by their owner."""
+    """What takes time in a run. The endings of pods count by owner as well."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
@@ -312,12 +310,12 @@ class _Activity(StrEnum):
     ENDING = "ending"
 
 
-# In seconds: how far apart threads may write one moment, and how late an end may be reported.
+# Seconds by which the threads' times of a moment may differ, or an end may be late.
 _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """Read the journals of runs on the cluster with the UID `cluster`; skip all others."""
+    """Read the journals of the cluster with the UID `cluster`."""
     owners = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
@@ -356,7 +354,7 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
         if moments is None:
             continue
         begun, empty, asked = moments
-        # A wait for pods to complete tells nothing of other drains.
+        # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
             yield _Activity.DRAIN, _seconds(begun, empty)
         yield _Activity.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
@@ -372,7 +370,7 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
 def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
-    """Return when the node was begun, empty and asked to reboot; None if a time is not certain."""
+    """Return when the node was started, empty and asked to reboot; None if that is uncertain."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),

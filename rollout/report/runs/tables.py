@@ -1,4 +1,4 @@
-"""The tables of a report, for pages and Markdown, which escape the texts."""
+"""Tables of a report, for pages and Markdown, which escape the text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,6 @@ NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
 
 class ReportTable(NamedTuple):
-    """A table under its heading; `note` says what the reader has to know of it."""
-
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -96,7 +94,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _unmoved(report: RunReport) -> Iterator[str]:
-    """Yield why there were fewer or more evictions than planned, if the journal names pods."""
+    """Yield why evictions differ from the plan, if the journal names pods."""
     if not report.evicted:
         return
     evicted = Counter(pod.node for pod in report.evicted)
