@@ -1,7 +1,4 @@
-"""Every error that an operator can meet: a sentence, a hint and the command's exit code.
-
-Each adapter maps foreign exceptions to these in one place, and keeps them as `__cause__`.
-"""
+"""Errors for the operator. Each adapter maps foreign exceptions to them in one place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +21,7 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """A failure as one sentence.
-
-    The hint starts with `see`, commands to run or logs to read. `details` are further lines.
-    """
+    """`see` are commands to run or logs to read, `details` further lines to print."""
 
     exit_code = ExitCode.ERROR
 
@@ -56,19 +50,19 @@ class InputError(RolloutError):
 
 
 class KubeconfigError(InputError):
-    """The kubeconfig is missing or invalid, or lacks the context."""
+    """It is missing, invalid, or lacks the context."""
 
 
 class InventoryError(InputError):
-    """An inventory file cannot be read or is invalid."""
+    """It cannot be read or is invalid."""
 
 
 class ScenarioError(InputError):
-    """A lab scenario cannot be read or is invalid."""
+    """It cannot be read or is invalid."""
 
 
 class PlanFileError(InputError):
-    """A plan file is incomplete, edited, too new, or from another cluster."""
+    """It is incomplete, edited, too new, or from another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ class DenierKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDenial:
-    """A denial at admission; `message` is empty if it gave no reason."""
+    """`message` is empty if the denial gave no reason."""
 
     kind: DenierKind
     name: str
@@ -94,10 +88,9 @@ class AdmissionDenial:
 
 
 class ApiError(RolloutError):
-    """The API server answered with a failure.
+    """The API server answered with a failure, or with `status` 0 did not answer.
 
-    `status` is the HTTP status, 0 without a response. `retry_after` is in seconds. A webhook or
-    policy chooses the status of its `denial`.
+    `retry_after` is in seconds. A webhook or policy chooses the status of its `denial`.
     """
 
     def __init__(
@@ -127,7 +120,7 @@ class ApiError(RolloutError):
 
 
 class ApiUnavailableError(ApiError):
-    """The connection failed or timed out, or the server is overloaded (5xx)."""
+    """No connection, no answer in time, or an overloaded server (5xx)."""
 
 
 class ApiConflictError(ApiError):
@@ -171,7 +164,7 @@ class SshAuthError(SshError):
 
 
 class HostKeyError(SshError):
-    """The host key is unknown or has changed; `summary` is the message without keys."""
+    """The key is unknown or has changed; `summary` is the message without keys."""
 
     def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -191,7 +184,7 @@ class StepError(RolloutError):
 class DrainError(StepError):
     """Pods could not be evicted, or did not terminate in time.
 
-    `needed_seconds` is the drain timeout that would be enough; 0 if a longer one would not help.
+    `needed_seconds` is the drain timeout that would do; 0 if a longer one would not help.
     """
 
     def __init__(
@@ -202,7 +195,7 @@ class DrainError(StepError):
 
 
 class RebootError(StepError):
-    """The reboot could not be started or could not be proven."""
+    """The reboot could not be started or proved."""
 
 
 class FencedError(StepError):
@@ -216,7 +209,7 @@ class DeclinedError(RolloutError):
 
 
 class NotConfirmedError(DeclinedError):
-    """The operator did not confirm. This is not reported as an error."""
+    """The operator did not confirm, which is not reported as an error."""
 
 
 class StalePlanError(RolloutError):

@@ -2,8 +2,7 @@
 
 As in OpenSSH, only this user and root may write a trusted file and its folder. An output's path is
 walked folder by folder, so that no other user can redirect it, by the rules of Linux's
-`fs.protected_symlinks`, `protected_hardlinks` and `protected_regular` (sysctl/fs.rst), which many
-containers turn off.
+`fs.protected_*` (sysctl/fs.rst), which many containers turn off.
 """
 
 import errno
@@ -57,8 +56,8 @@ def distrust(path: Path) -> str:
 def distrust_named(path: Path) -> str:
     """Return how others could change a file that the operator names, or empty.
 
-    Its owner does not matter: a container's files may have any. Each link's folder is judged:
-    Kubernetes mounts Secrets and ConfigMaps as links in read-only folders.
+    Anyone may own it, as in containers. Each link's folder is judged, because Kubernetes mounts
+    Secrets and ConfigMaps as links in read-only folders.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -275,7 +274,7 @@ def names_folder(written: str) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Raise `InputError` if a folder cannot be made, before work is lost."""
+    """Raise `InputError` if a folder cannot be made."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is not a directory", hint="Give another directory.")

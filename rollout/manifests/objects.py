@@ -1,7 +1,7 @@
 """Renders the objects of an installation from `templates/`, in the order of their creation.
 
-Roles have exactly the rights that rollout requests, in one namespace if possible. Events about
-Nodes are in `default`: the API server accepts Events of cluster-scoped objects only there.
+Events about Nodes are in `default`: the API server accepts those of cluster-scoped objects only
+there.
 """
 
 import json
@@ -49,10 +49,9 @@ _RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fle
 class Installation:
     """The operator's choices. Empty texts are left out; times are in seconds.
 
-    `policy` decides the pod's rights. `settings` and `known_hosts` are contents of files. `every`
-    is the time between two passes, `deadline` the limit of a pass, `grace` the time after SIGTERM.
-    `metrics_port` is exposed unless `listen` is loopback. `networks` are CIDR blocks; none means
-    all.
+    `settings` and `known_hosts` are contents of files. `every` is the time between two passes,
+    `deadline` the limit of a pass, `grace` the time after SIGTERM. `metrics_port` is exposed unless
+    `listen` is loopback. `networks` are CIDR blocks; none means all.
     """
 
     kind: InstallationKind
@@ -81,7 +80,7 @@ class Installation:
 
     @property
     def names_registry(self) -> bool:
-        """Whether nodes would pull the image from the registry it names, not from Docker Hub."""
+        """Otherwise nodes would pull from Docker Hub."""
         host, slash, _ = self.image.partition("/")
         return bool(slash) and ("." in host or ":" in host or host == "localhost")
 

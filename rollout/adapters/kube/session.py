@@ -1,8 +1,8 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-Its loader writes certificates and keys into temporary files, which a killed process would leave. So
-they are read into memory, and removed at once. Files that the kubeconfig names are read for each
-connection, because they may be replaced.
+Its loader writes certificates and keys into temporary files, which a killed process would leave, so
+they are read and removed at once. Files that the kubeconfig names are read for each connection,
+because they may be replaced.
 """
 
 import logging

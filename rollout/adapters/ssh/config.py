@@ -1,8 +1,7 @@
-"""How an OpenSSH client configuration reaches hosts: address, user, keys and proxy.
+"""How an OpenSSH client configuration reaches hosts.
 
-`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it cannot tell apart. Flags and the
-inventory take precedence. Unsupported options are refused if they change the host or the login.
-OpenSSH's client connects to jump hosts.
+`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it cannot tell apart. Unsupported
+options are refused if they change the host or the login. OpenSSH's client connects to jump hosts.
 """
 
 import getpass

@@ -1,7 +1,4 @@
-"""Deadlines, outages of the API server, and requests to stop.
-
-All steps of a run share the time that they wait for one outage.
-"""
+"""Deadlines, outages of the API server, and requests to stop."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +18,7 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# In seconds. A failure this old does not prove that the server is still unavailable.
+# In seconds. After so long without a failure the server may be back.
 _FAILURE_VALID_SECONDS = 60.0
 # The timeout of a request when no patience is left.
 _HURRIED_SECONDS = 5.0
@@ -84,8 +81,8 @@ def patiently(
 ) -> T:
     """Repeat `action` with growing pauses while its errors are passing.
 
-    `notice` is called for each of them. At the deadline the last one is raised. `sleep` may raise
-    to end the wait early.
+    `notice` is called for each. At the deadline the last is raised. `sleep` may raise to end the
+    wait.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
@@ -122,9 +119,8 @@ class _Outage:
 class PatientApi:
     """An API server that waits out outages. For many threads.
 
-    `notice` is called for each error. `seconds` limits the wait in one outage of requests without a
-    deadline. Outages are counted by caller, because an answer to one says nothing about another's
-    requests.
+    `seconds` limits the wait of requests without a deadline in one outage, for all steps together.
+    Outages are counted by caller: an answer to one says nothing about another's requests.
     """
 
     api: ClusterApi
@@ -168,10 +164,7 @@ class PatientApi:
         self._outages.pop(caller, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Repeat the request while the server is unavailable.
-
-        The last `ApiError` is raised at the deadline.
-        """
+        """Repeat the request while the server is unavailable, until the deadline."""
 
         def once() -> T:
             with self.noting_outage(STEPS):
@@ -191,8 +184,8 @@ class PatientApi:
 class StopRequest:
     """A request to start no further node. Nodes in flight finish.
 
-    The stop is also due at the `deadline`, or when `process_stop` is requested. With `revert`,
-    nodes that are not rebooting yet are returned.
+    It is also due at the `deadline`, and with `process_stop`. `revert` returns nodes that are not
+    rebooting yet.
     """
 
     deadline: Deadline | None = None
@@ -202,11 +195,11 @@ class StopRequest:
     _last_acts: list[Callable[[], object]] = field(default_factory=list)
 
     def before_leaving(self, act: Callable[[], object]) -> None:
-        """Register an act of a few seconds for when the process ends at once."""
+        """Register a quick act for when the process ends at once."""
         self._last_acts.append(act)
 
     def leave(self) -> None:
-        """Run the registered acts. It may hang, so call it in its own thread."""
+        """Run the registered acts, which may hang, so call it in its own thread."""
         for act in self._last_acts:
             with suppress(Exception):
                 act()

@@ -1,7 +1,6 @@
 """A live view of a few objects: one list, then one watch, in its own thread.
 
-After an outage the watch continues where it broke; only if the server cannot is the list read
-again.
+After an outage the watch continues, or if the server cannot, the list is read again.
 """
 
 import threading
@@ -30,10 +29,10 @@ _SHORTEST_WATCH = 1.0
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path, from `__enter__` to `__exit__`.
+    """The objects at a path.
 
-    Without `lists_first` it starts empty with `news` 0, and does not wait for the first list.
-    `changed` is set whenever `items` changes; its reader clears it.
+    Without `lists_first` it starts empty with `news` 0. `changed` is set whenever `items` changes;
+    its reader clears it.
     """
 
     cluster: PatientApi

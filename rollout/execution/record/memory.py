@@ -1,7 +1,6 @@
 """The memory that outlives a rollout.
 
-A failed write does not end a rollout: the change counts in this process, and the next write repeats
-it.
+After a failed write a change counts in this process, and the next write repeats it.
 """
 
 import threading
@@ -63,7 +62,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
 
 def require_memory(memory: Memory) -> None:
-    """Raise `BlockedError` if the memory is unreadable, which is not an empty memory."""
+    """Raise `BlockedError` if the memory is unreadable, which is not an empty one."""
     if memory.problem:
         raise BlockedError(
             f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
@@ -106,9 +105,9 @@ class _EndNote:
 class RunMemory:
     """What one run reads from the memory and writes to it. For many threads.
 
-    `failures_allowed` counts for this run. `include_held` reboots nodes despite held versions;
-    `retried` nodes are rebooted anyway. If `unattended`, nodes start only while the memory is
-    writable. `proven` is what another cluster has proved, None if it need not.
+    `include_held` reboots nodes despite held versions, and `retried` nodes in any case. If
+    `unattended`, nodes start only while the memory is writable. `proven` is what another cluster
+    has proved, None if it need not.
     """
 
     cluster: PatientApi

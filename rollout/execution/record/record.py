@@ -1,7 +1,7 @@
 """A run's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
 
-It is written before the first node starts. Once marked as ended it blocks no other rollout. Others
-may write ConfigMaps, so a record is understood completely or not used.
+It is written before the first node starts; once marked as ended it blocks no other rollout. It is
+understood completely or not used, because others may write ConfigMaps.
 """
 
 import base64
@@ -43,14 +43,14 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health before a wave: workloads with pods on its nodes, and nodes that were Ready."""
+    """Health before a wave: its nodes' workloads, and the nodes that were Ready."""
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
 
     @classmethod
     def of_all(cls, measurements: "Iterable[Health]") -> "Health":
-        """Merge measurements; the first one of a workload counts."""
+        """The first measurement of a workload counts."""
         workloads: dict[str, Workload] = {}
         ready_nodes: set[str] = set()
         for health in measurements:
@@ -75,13 +75,11 @@ class _StoredWave(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A run's record.
+    """`problem` says why it is not understood; `plan` and `health` are then None.
 
-    `problem` says why it is not understood; `plan` and `health` are then None, and `run` may be
-    empty. `is_missing`: only marks on Nodes imply this record.
-
-    `started_at` is RFC 3339 by the starting process's clock. `health` precedes the wave in flight.
-    `last_wave` is 0 if unknown. `unattended`: `rollout operate` started or last continued it.
+    `is_missing`: only marks on Nodes imply this record. `started_at` is RFC 3339 by the starting
+    process's clock. `health` precedes the wave in flight. `last_wave` is 0 if unknown.
+    `unattended`: `rollout operate` started or last continued it.
     """
 
     run: str = ""
@@ -191,7 +189,7 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
-    """Without health the next wave would not wait for workloads, so a bad one is an error."""
+    """Refuse damaged health: without it the next wave would not wait for workloads."""
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
@@ -248,10 +246,7 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """Writes a run's record. `unattended`: for `rollout operate`.
-
-    `notice` reports a record that could not be removed.
-    """
+    """Writes a run's record. `notice` reports one that could not be removed."""
 
     cluster: PatientApi
     document: Document
@@ -264,7 +259,7 @@ class RunRecord:
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
         """Write the record, or keep it for `replace_older` while another run's is in place.
 
-        `BlockedError` if that run is unfinished, or its record not understood.
+        `BlockedError` if that run is unfinished, or not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
@@ -318,7 +313,7 @@ class RunRecord:
             )
 
     def take_up(self, run: str, rules: Policy) -> None:
-        """Mark the record as unfinished again; `LockedError` if it is not this run's.
+        """Mark the record as unfinished again, or raise `LockedError` if it is another's.
 
         Of `rules`, only the timeouts replace those in the record.
         """
@@ -336,7 +331,7 @@ class RunRecord:
     def store_health(self, wave: int, health: Health) -> None:
         """Store the health before a wave, for a process that continues after a crash.
 
-        Failed writes are ignored. If the health is too large, only the wave's number is written.
+        Failed writes are ignored. Of health that is too large only the wave's number is written.
         """
         self._last_wave = wave
         written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))

@@ -47,13 +47,12 @@ class MarkedNode:
 class Unfinished:
     """A run that was interrupted, or ended with nodes left over.
 
-    `failed` nodes were left cordoned. `given_back` ones failed but are in service (name to
+    `failed` nodes are still cordoned; `given_back` ones failed but are in service (name to
     outcome). `untouched_nodes` have neither marks nor a result, `gone` ones left the cluster.
-    `unclear` marks are not understood (name to reason), so these nodes are not touched.
+    `unclear` ones have marks that are not understood (name to reason), so they are not touched.
 
-    `tainted` and `conditioned` are all nodes with rollout's soft taint or conditions. `is_aborted`:
-    every node that still has marks was aborted, and the record is removed. A missing record is
-    replaced by one that the marks imply.
+    `tainted` and `conditioned` are nodes with rollout's soft taint or conditions. `is_aborted`: the
+    record is removed, and all nodes with marks were aborted.
     """
 
     record: StoredRecord
@@ -129,7 +128,7 @@ def assess(
 ) -> Unfinished | None:
     """Return the unfinished rollout, or None.
 
-    The soft taint of a deferred node stays for the next rollout. It counts only if `deferred`.
+    The soft taint of a deferred node is for the next rollout, so it counts only if `deferred`.
     """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
@@ -183,7 +182,7 @@ def _read_marks(
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The run that last ended on a node, `at` RFC 3339, and its node count by outcome."""
+    """The last run that ended on a node, `at` RFC 3339, and its node count by outcome."""
 
     run: str
     at: str
@@ -270,7 +269,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
 def stranded(
     unfinished: Unfinished, marked: Iterable[MarkedNode], hosts: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each unclear node, and each `marked` one that cannot be continued.
+    """Return a result for each node that is unclear or cannot be continued.
 
     `hosts` are the Nodes with a known host.
     """
