@@ -90,8 +90,7 @@ class StaticPodUnready(BlockerFinding, frozen=True):
 class EtcdMajorityLost(BlockerFinding, frozen=True):
     """Without `node`, etcd would have `left` of the `needed` members.
 
-    `lacking` are nodes with unhealthy members. `is_too_small`: etcd has too few members to lose
-    any.
+    `lacking` are nodes with unhealthy members. `is_too_small`: no member may ever be lost.
     """
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
@@ -191,9 +190,9 @@ class NoSurge(Finding, frozen=True):
 class BudgetNever(BlockerFinding, frozen=True):
     """The budget never allows an eviction.
 
-    `ended` of its pods have ended. `replicas` more would allow an eviction; 0 if no number does. At
-    most `healthy` of its pods can be healthy. `restart` is the Deployment that drain.restart would
-    restart, or why that would not help; None for other owners.
+    `ended` of its pods have ended; `replicas` more would open it, 0 if no number does. At most
+    `healthy` pods can be healthy. `restart` is the Deployment that drain.restart would restart, or
+    why that does not help; None for other owners.
     """
 
     kind = BlockerKind.BUDGET_NEVER
@@ -218,10 +217,9 @@ class BudgetUnhealthy(BlockerFinding, frozen=True):
 
 
 class FitsNowhere(BlockerFinding, frozen=True):
-    """The `lost` pods of the budget fit on no other node while this one is away.
+    """The `lost` pods of the budget fit on no other node; `obstacle` is why the first does not.
 
-    `obstacle` is about the first of them. The budget allows `away` disruptions, and at most
-    `healthy` of its pods can be healthy.
+    The budget allows `away` disruptions; at most `healthy` pods can be healthy.
     """
 
     kind = BlockerKind.FITS_NOWHERE

@@ -169,13 +169,12 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, reduced. Times are RFC 3339, and empty if unknown or if the event has not happened.
+    """A pod, reduced. Times are RFC 3339, or empty.
 
-    `deleted_at` is the deletionTimestamp, which includes the grace period of `deletion_grace`
-    seconds. `mirror`: the pod is the API's copy of a static pod. `unready_since`: unready or
-    unschedulable. `claims` are those that a replacement also uses. `start_seconds` is from
-    scheduling to Ready; None if unknown. `ready_since` is set only for static and DaemonSet pods.
-    `active_deadline` is in seconds from `started_at`.
+    `deleted_at` includes the grace period of `deletion_grace` seconds. `mirror`: the API's copy of
+    a static pod. `unready_since`: unready or unschedulable. `claims` are those that a replacement
+    also uses. `start_seconds` is from scheduling to Ready, or None. `ready_since` is set only for
+    static and DaemonSet pods. `active_deadline` is in seconds from `started_at`.
     """
 
     namespace: str
@@ -304,7 +303,7 @@ class DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A Job. `deadline` is in seconds from `started_at` (RFC 3339, empty before the start).
+    """A Job. `deadline` is in seconds from `started_at` (RFC 3339, or empty).
 
     `took` is in seconds, None until the Job succeeds. `cron_job` is the owner's UID, or empty.
     """

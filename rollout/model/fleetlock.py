@@ -38,8 +38,8 @@ def is_group(text: str) -> bool:
 def zincati_id(machine_id: str) -> str:
     """Return the ID that Zincati sends for this machine: 32 hex digits; empty if invalid.
 
-    As for systemd's app-specific IDs: HMAC-SHA256 of Zincati's application ID, keyed with the
-    machine ID, cut to 16 bytes and marked as a UUID of version 4.
+    As systemd's app-specific IDs: HMAC-SHA256 of Zincati's application ID, keyed with the machine
+    ID, cut to 16 bytes and marked as a UUID of version 4.
     """
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):
@@ -76,7 +76,7 @@ class SlotState(StrEnum):
     """The state of a slot.
 
     `failed`: the node stays cordoned until its host reports. `absent`: the slot is free, but the
-    node is still unavailable, because it failed and is away, or is being returned.
+    node is still unavailable.
     """
 
     HELD = "held"

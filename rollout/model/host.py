@@ -91,8 +91,8 @@ class Host:
     """How to reach one machine.
 
     `name` is from the inventory or the Node. `proxy` is a local command that carries the
-    connection. `known_as` is the name of its host key if not the address. `known_hosts` None means
-    the default files. `connect_timeout` is in seconds.
+    connection. `known_as` is its host key's name if not the address. `connect_timeout` is in
+    seconds.
     """
 
     name: str
@@ -125,8 +125,7 @@ class UpdateOperation(StrEnum):
 class EngineTrouble(StrEnum):
     """Why update_engine gave no status.
 
-    `MISSING`: the host has no client of it. `SILENT`: it did not respond in time. `DENIED`: the bus
-    refused.
+    `MISSING`: the host has no client. `SILENT`: no response in time. `DENIED`: the bus refused.
     """
 
     NONE = "none"
@@ -141,8 +140,8 @@ class UpdateStatus:
     """An answer of update_engine.
 
     `new_version` is empty if unknown, as after a restart with a pending update. `message` is the
-    progress of a download, or why the operation is unknown. `last_checked` is when the update
-    server last answered, by the host's clock; None if it has not since the engine started.
+    progress of a download, or why the operation is unknown. `last_checked` (by the host's clock) is
+    None if the update server has not answered since the engine started.
     """
 
     operation: UpdateOperation
@@ -183,12 +182,11 @@ class LoggedInUser:
 class HostFacts:
     """What a probe found on a host.
 
-    * `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal`
-    is why the user may not run `systemctl reboot`. `inhibited_by` is who blocks a shutdown, and
-    why. `zincati` is the strategy by which Zincati reboots the host. `users` omits the probe's
-    user; None if unknown. `signs` are the answers of `sources` except update_engine, whose answer
-    is `update`. `shows` are sources that the host has but that were not asked. `units` are
-    update-engine and locksmithd, if asked for.
+    `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal` is
+    why the user may not run `systemctl reboot`, `inhibited_by` who blocks a shutdown. `zincati` is
+    the strategy by which Zincati reboots the host. `users` omits the probe's own; None if unknown.
+    `signs` omit update_engine's, which is `update`. `shows` are sources that the host has but that
+    were not asked. `units` are update-engine and locksmithd.
     """
 
     host: Host
@@ -329,9 +327,8 @@ class UpdateState(StrEnum):
 class UpdateStanding:
     """The update state of a host without a staged update.
 
-    `newest_version` is what the cluster runs or has staged for similar hosts. `behind`: the host
-    runs an older version and has staged none. `last_checked` and `rolled_back_at` are RFC 3339.
-    Unknown values are empty.
+    `newest_version` is from similar hosts of the cluster. `behind`: the host runs an older version
+    and has staged none. `last_checked` and `rolled_back_at` are RFC 3339. Unknown values are empty.
     """
 
     state: UpdateState

@@ -103,10 +103,9 @@ class Memory:
     """What is remembered. `pause` is that of all nodes, or None.
 
     `aborted` says who aborted a rollout, and which as its reason: unattended passes then start
-    none. `evidence` is when the latest valid evidence was made, by version. `slip` is None while
-    `operate` is in time. `waited_for` is a person's rollout that passes have awaited for a day.
-    `problem` is why the memory is unreadable, so that nothing starts. `denied`: this user may not
-    read it.
+    none. `evidence` is when the latest valid evidence was made, by version. `waited_for` is a
+    person's rollout that passes have awaited for a day. `problem` is why the memory is unreadable,
+    so that nothing starts. `denied`: this user may not read it.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)

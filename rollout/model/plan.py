@@ -107,11 +107,10 @@ class WarningKind(StrEnum):
 class PlannedNode:
     """A node to reboot, as it was when the plan was made.
 
-    `evict`, `leave` and `wait` count its pods: to evict, to leave alone, and to wait for until they
-    complete, in about `wait_seconds`. `arrivals` is how many pods earlier waves are expected to
-    move here. `cordoned`: it was unschedulable already. `staged`: it needs a reboot, which
-    `detected_by` report because of `detail`. `next_version` is set if the staged version is older
-    than the cluster's newest. Unknown values are empty.
+    `evict`, `leave` and `wait` count its pods. `arrivals` is how many pods earlier waves are
+    expected to move here. `cordoned`: it was unschedulable already. `staged`: it needs a reboot,
+    which `detected_by` report because of `detail`. `next_version` is set if the staged version is
+    not the cluster's newest. Unknown values are empty.
     """
 
     name: str
@@ -149,9 +148,8 @@ class Rolling:
     """How the nodes of a wave follow each other, at most `in_flight` at once.
 
     `begins` are estimated seconds from the rollout's start, by node. `holds` is what each node uses
-    until it is back, and `capacity` how much of it there is: budgets by namespace/name, owners by
-    kind/namespace/name, `room:` in the cluster, `place:` beside other pods. Whatever cannot run
-    short is absent.
+    until it is back, of the `capacity` of budgets (namespace/name), owners (kind/namespace/name),
+    `room:` in the cluster, and `place:` beside other pods.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -195,7 +193,7 @@ class Exclusion:
     """A selected node that is not part of the plan.
 
     `message` ends with `fix` in parentheses; `brief` has neither fix nor details. `update` is set
-    for a node without a staged update. `version` is the held version, or empty.
+    for a node without a staged update. `version` is a held one, or empty.
     """
 
     node: str

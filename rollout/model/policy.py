@@ -139,12 +139,11 @@ class Pool:
 class Policy:
     """The rules of one rollout.
 
-    `own_reboot_command`: the operator's command reboots hosts. The command itself is not stored:
-    what runs on hosts as root is never read from a plan or a cluster. `prefer_no_schedule_taint` is
-    off in documents that lack it, because their operator saw a plan without it.
-    `control_plane_selector` selects further control-plane nodes. `exclude_from_load_balancers` is
-    how many seconds before its drain a node leaves them; 0 for never. `rollback` is the version
-    that a rollback leaves; empty for updates.
+    `own_reboot_command`: the operator's command reboots hosts. The command is not stored: what runs
+    on hosts as root is never read from a plan or a cluster. `prefer_no_schedule_taint` is off in
+    documents that lack it, because their operator saw a plan without it.
+    `exclude_from_load_balancers` is how many seconds before its drain a node leaves them.
+    `rollback` is the version that a rollback leaves, or empty.
     """
 
     max_unavailable: Count = Count(1)

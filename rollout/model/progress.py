@@ -103,10 +103,9 @@ class NodeDiagnosis:
 class NodeResult:
     """How a node ended; `phase` is the last one it reached.
 
-    `left_cordoned`: rollout cordoned the node, and it must stay cordoned. `reason` and `finding`
-    are why a skipped node would be left out now. `is_refused`: it was refused right before its
-    cordon, and will be retried. `needed_drain_seconds` is the drain timeout that would have been
-    enough; 0 if a longer one would not help. `edge` is None if the Node was left as it is.
+    `reason` and `finding` are why a skipped node would be left out now. `is_refused`: it was
+    refused right before its cordon, and will be retried. `needed_drain_seconds` is the drain
+    timeout that would have been enough, or 0. `edge` is None if the Node was left as it is.
     """
 
     node: str
@@ -173,10 +172,9 @@ class RunResult:
     """The end of a rollout; a planned node is in one of the first three fields.
 
     `excluded` were selected but not planned. `failed_before` failed in an earlier process of this
-    rollout. `left_over` were planned by one, and left out when this process continued. Holds of
-    `held` versions keep nodes from starting; `newly_held` are from this process, as are
-    `evictions`. `resumable`: its record is still in the cluster. `rollback` is the version that a
-    rollback leaves; empty for updates.
+    rollout; `left_over` were planned by one. Holds of `held` versions keep nodes from starting;
+    `newly_held` are from this process, as are `evictions`. `resumable`: its record is still in the
+    cluster. `rollback` is the version that a rollback leaves, or empty.
     """
 
     finished: tuple[NodeResult, ...]
@@ -284,7 +282,7 @@ class Activity(StrEnum):
 class NodeStep(JsonLine, frozen=True, tag="step"):
     """A node entered a phase by an `edge`, or something happened within its phase.
 
-    `awaited` are the pods that its drain waits for; absent if there are none.
+    `awaited` are the pods that its drain waits for.
     """
 
     node: str
@@ -300,9 +298,9 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
-    At most one of `budget`, `webhook` and `admission_policy` is set; `message` is what the last two
-    said. `budget` joins all `budgets`. `controller` has to open the budget, such as that of a
-    `Cluster db/shop`.
+    At most one of `budget`, `webhook` and `admission_policy` is set; the last two wrote `message`.
+    `budget` joins all `budgets`. `controller` has to open the budget, such as that of a `Cluster
+    db/shop`.
     """
 
     node: str
@@ -344,10 +342,9 @@ class PodReleased(JsonLine, frozen=True, tag="released"):
 
 
 class EvictedPod(Struct, frozen=True):
-    """A pod that was evicted or deleted.
+    """A pod that was evicted or deleted, at `evicted_at`.
 
-    `evicted_at` is when this was accepted; `seconds` is from then until the pod was gone, None if
-    it was not gone when the drain ended.
+    `seconds` is from then until it was gone; None if it was not when the drain ended.
     """
 
     pod: str

@@ -1,8 +1,7 @@
 """Find what will stop a node's drain, before anything is touched.
 
-A budget can also block a drain because replacements fit on no other node. Only a drain that fails
-in the best order of pods is blocked; for the others, the play warns. Preemption is not modeled: a
-drain that it would rescue is blocked.
+Only a drain that fails in the best order of pods is blocked; the play warns of the others.
+Preemption is not modeled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,8 +50,6 @@ _HUNDRED = 100
 
 @dataclass(frozen=True, slots=True)
 class DrainChecker:
-    """Finds what will stop or slow down the drain of one node."""
-
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex
@@ -162,7 +159,6 @@ class DrainChecker:
 
 
 def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
-    """Return the warning if the pod's storage system opens its budget."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
@@ -189,7 +185,6 @@ def _why_never_open(
 def stuck_budget(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
-    """`lost` are the names of pods without a place; `obstacle` says why the first has none."""
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),
@@ -201,7 +196,6 @@ def stuck_budget(
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
-    """Return how many more replicas open the budget; 0 if no number does."""
     if budget.max_unavailable:
         return 0
     most = headcount.most_healthy(budget)

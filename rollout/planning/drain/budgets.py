@@ -1,8 +1,7 @@
 """Disruption budgets: which pods they cover, and what they allow now, later and never.
 
-Operators of databases allow no disruption of a pod while it has a role, such as the primary. Once
-its node is cordoned, they give the role to another pod, or move the pod themselves. A drain waits
-for that, so such a budget is not a blocker.
+A database operator allows no eviction of a primary until, after the cordon, another pod has its
+role. Drains wait for that, so such a budget is no blocker.
 """
 
 from collections import Counter, defaultdict
@@ -22,8 +21,8 @@ Keys of owners without a budget are `kind/namespace/name`.
 """
 
 _Bucket = tuple[str, str, str]
-# Zalando's postgres-operator runs its pods in StatefulSets. By default, neither the budget nor the
-# StatefulSet names the `postgresql` that they belong to, but the StatefulSet has its name.
+# Zalando's postgres-operator sets no owner on budgets and StatefulSets by default, but a
+# StatefulSet has the name of its `postgresql`.
 _SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _KEY = "controller:"
@@ -33,8 +32,7 @@ _KEY = "controller:"
 class BudgetIndex:
     """Finds a pod's budgets without trying every selector of its namespace.
 
-    `by_label` has the budgets by namespace, label and value that their selectors require, and
-    `unselective`, by namespace, those that require no particular value. `by_uid` caches results.
+    `by_label` is by namespace, and by a label and value that the selectors require.
     """
 
     by_label: Mapping[_Bucket, Sequence[Budget]]
@@ -70,10 +68,7 @@ class BudgetIndex:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return a `drain.critical` rule as a budget, with Kubernetes' counts.
-
-    Pods whose UIDs are in `leaving` count as gone.
-    """
+    """Return a `drain.critical` rule as a budget, as if the pods `leaving` (UIDs) were gone."""
     min_available = rule.min_available
     selector = parse_selector(rule.selector)
     in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
@@ -97,8 +92,7 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 def bypasses(pod: Pod, budget: Budget) -> bool:
     """Whether the API server would evict this pod now without asking the budget.
 
-    Source: the eviction subresource of kube-apiserver. Unready pods bypass a budget if it is
-    satisfied, or if its unhealthyPodEvictionPolicy is AlwaysAllow.
+    Source: the eviction subresource of kube-apiserver.
     """
     if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
         return True
@@ -108,7 +102,6 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
 
 
 def guarding_budgets(pod: Pod, index: BudgetIndex) -> Iterator[str]:
-    """Yield the keys of the budgets that the API server asks before it evicts the pod."""
     return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
@@ -122,13 +115,10 @@ class Headcount:
     """Counts the pods of each budget as the disruption controller does.
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
-    `minAvailable`, the budget expects every pod it selects, including finished ones. Otherwise it
-    expects the scale of the pods' controllers.
-
-    `now` is the API server's clock; without it, no pod is overdue or long unready. `ended` and
-    `unowned` count, by budget key, finished pods and pods without a controller. `owned` counts the
-    pods that have not finished, by owner UID. `patience` is a drain's timeout in seconds: kubelets'
-    clocks differ by less.
+    `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
+    of their controllers. Without `now` (by the API server), no pod is overdue or long unready.
+    `ended` and `unowned` (without a controller) are by budget key, `owned` by owner UID. `patience`
+    is a drain's timeout in seconds.
     """
 
     now: datetime | None
@@ -159,7 +149,6 @@ class Headcount:
         return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
-        """Whether the budget needs a scale to count with, and its pods have no controller."""
         return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
@@ -178,7 +167,7 @@ class Headcount:
         return max(0, budget.disruptions_allowed, spare)
 
     def unready_in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
-        """Return the pods that, long unready, keep the budget at zero disruptions."""
+        """Return the long unready pods that keep the budget at zero disruptions."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_late(pod, patience))
         if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
@@ -186,7 +175,7 @@ class Headcount:
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
-        """Whether the controller has no other pod that could take the pod's role."""
+        """Whether no other pod could take over the pod's role."""
         owner = pod.owner or controller
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
         return pods <= 1
@@ -198,7 +187,6 @@ class Headcount:
         return max(0.0, seconds_since(pod.deleted_at, self.now))
 
     def grace_seconds_left(self, pod: Pod) -> float:
-        """Return the seconds left of a terminating pod's grace period; 0 if it is over."""
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 
     def _is_late(self, pod: Pod, patience: float) -> bool:
@@ -206,9 +194,9 @@ class Headcount:
 
 
 def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
-    """Return the owner whose controller opens the budget for all these pods, which it covers.
+    """Return the owner whose controller opens the budget for all these pods.
 
-    None if Kubernetes' own controllers are responsible for the budget and one of the pods.
+    None if Kubernetes' own controllers are responsible.
     """
     if budget.critical:
         return None
@@ -235,15 +223,14 @@ def controller_key(namespace: str, controller: OwnerRef) -> str:
 
 
 def controller_in(key: str) -> str:
-    """Return the controller that the key names; empty for other keys."""
     return key.removeprefix(_KEY) if key.startswith(_KEY) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeControllers:
-    """The keys of the controllers that move a node's pods, or open their budgets.
+    """The keys of the controllers that move a node's pods or open their budgets.
 
-    `awaited` are those of `keys` of which a budget allows no eviction now.
+    A budget of those `awaited` allows no eviction now.
     """
 
     keys: frozenset[str]
@@ -251,7 +238,6 @@ class NodeControllers:
 
     @classmethod
     def of(cls, pods: Iterable[Pod], index: BudgetIndex) -> "NodeControllers":
-        """`pods` are those that leave the node."""
         keys = set[str]()
         awaited = set[str]()
         for pod in pods:

@@ -12,9 +12,9 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free on a node: millicores of CPU, bytes of memory, pods, and others.
+    """What is free on a node: CPU (millicores), memory (bytes), pods, and others.
 
-    A resource that no node offers is not counted, because something other than nodes provides it.
+    A resource that no node offers is not counted, because something else provides it.
     """
 
     node: Node
@@ -27,11 +27,6 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, node: Node, tracked: Iterable[str]) -> "FreeCapacity":
-        """Return an empty node's capacity.
-
-        `tracked` are the resources to track besides CPU, memory and pods. A node that reports no
-        limit for pods gets the usual one.
-        """
         offered = node.allocatable
         others = dict.fromkeys(tracked, 0)
         for name, amount in offered.others:
@@ -93,10 +88,10 @@ class FreeCapacity:
 class MatchingNodes:
     """The nodes that pods with the same node demands can be scheduled to.
 
-    `tolerates_cordons`: closed nodes take these pods, too. `minds_taint`: they prefer nodes without
-    the soft taint, which are `untainted` once asked for; `untainted_read` is how many of the
-    scheduler's `_untainted` that has. `next` is the index at which the next search begins.
-    `too_much` are the smallest requests that found no room since the scheduler's `change`.
+    `minds_taint`: these pods prefer nodes without the soft taint, which are `untainted` once asked
+    for; `untainted_read` is how many of the scheduler's `_untainted` it has. `next` is where the
+    next search begins. `too_much` are the smallest requests that did not fit since the scheduler's
+    `change`.
     """
 
     nodes: list[FreeCapacity]
@@ -110,7 +105,6 @@ class MatchingNodes:
     untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
-        """Whether requests that were no larger have found no room."""
         bound = self.too_much
         return (
             bound is not None
@@ -121,7 +115,7 @@ class MatchingNodes:
 
 
 def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return the resource that none of these nodes has enough of; None if there is none."""
+    """Return the first resource that none of these nodes has enough of."""
     for name, amount in _amounts(requests):
         free = [max(0, _free_of(node, name)) for node in nodes]
         most = max(free)

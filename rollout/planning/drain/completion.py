@@ -16,7 +16,6 @@ from rollout.wording.warnings import warning
 
 
 def completing_pods(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
-    """Return the pods that a drain waits for until they have completed."""
     # Pods of DaemonSets are refused here instead of left, which makes no difference.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
@@ -24,10 +23,10 @@ def completing_pods(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompletionForecast:
-    """What is known of how long pods run.
+    """How long pods are likely to run.
 
-    `jobs` are by UID. `longest` is how long the longest completed Job of each CronJob took, by the
-    CronJob's UID. `now` is the API server's time.
+    `jobs` are by UID, `longest` (seconds) by the UID of the CronJob. `now` is the API server's
+    time.
     """
 
     jobs: Mapping[str, Job]
@@ -55,7 +54,6 @@ class CompletionForecast:
     def warnings(
         self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
     ) -> tuple[PlanWarning, ...]:
-        """Warn of pods that are likely to run longer than the drain waits."""
         warnings = list[PlanWarning]()
         for pod in pods:
             left = self.seconds_left(pod)
@@ -67,7 +65,7 @@ class CompletionForecast:
     def seconds_left(self, pod: Pod) -> int | None:
         """Return how long the pod is likely to run; None if unknown.
 
-        Its deadline or that of its Job comes first, then the longest Job of the same CronJob.
+        Deadlines of the pod and its Job come first, then the longest Job of the CronJob.
         """
         job = self.jobs.get(pod.owner.uid) if pod.owner else None
         limits = list[tuple[int, str]]()
@@ -88,7 +86,7 @@ class CompletionForecast:
 
 
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
-    """Return by UID of their owner how long pods run that drains wait for, at most the timeout."""
+    """Return how many seconds drains wait for pods, by their owner's UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds = dict[str, float]()
     for pod in completing_pods(snapshot.pods, policy):

@@ -38,11 +38,10 @@ _Keys = Mapping[str, tuple[str, ...]]
 class DrainForecast:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere. `guarded` has, by pod UID, the budgets that the
-    API server asks about it. `load` is how many pods of each budget the drain evicts, and `holds`
-    the part of it that is away until the node is back. `wait_seconds` is how long the drain is
-    likely to wait for pods to complete. `surging` are the pods, by UID, that a restart replaces
-    before it ends them, with the rounds in which it starts those of their Deployment.
+    `leaving` are the pods that will run elsewhere. `guarded` are their budgets' keys, by pod UID.
+    `load` is how many pods of each budget the drain evicts; those in `holds` are away until the
+    node is back. `surging` pods (UIDs) are replaced by a restart before they end, in so many
+    rounds.
     """
 
     node: Node
@@ -99,8 +98,8 @@ class DrainForecast:
 class DrainForecaster:
     """Forecasts drains on one snapshot.
 
-    `pods` are by node name. `budgets` has the cluster's budgets and the critical rules, by key.
-    `index` finds them by pod; it is empty with `--disable-eviction`.
+    `pods` are by node name. `budgets` (by key) include the critical rules. `index` is empty with
+    `--disable-eviction`.
     """
 
     pods: Mapping[str, Sequence[Pod]]
@@ -175,7 +174,7 @@ class DrainForecaster:
         )
 
     def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:
-        """Return the pods that a restart moves, with the rounds that it takes to move all."""
+        """Return the pods that a restart moves, with the number of rounds."""
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
@@ -189,9 +188,9 @@ class DrainForecaster:
     ) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than it lets be away, which is
-        none of those that are `surged`. Pods of tight budgets move first, and the largest of them
-        first: no other order is more favorable.
+        A budget blocks if more of the node's pods fit nowhere else than it lets be away; `surged`
+        pods must not be away at all. Pods of tight budgets move first, the largest first: no other
+        order is more favorable.
         """
         budgets_of = {**_evictable(moving, guarded), **surged}
         most_away = dict(self._most_away_of_tight(budgets_of))
@@ -223,7 +222,7 @@ class DrainForecaster:
                 yield stuck_budget(node, budget, self.headcount, lost=names, obstacle=obstacle)
 
     def _most_away_of_tight(self, budgets_of: _Keys) -> Mapping[str, int]:
-        """Return how many pods may be away of each budget that has more of these pods."""
+        """Return the most pods that may be away of each budget that has more of these pods."""
         counts = _count_keys(budgets_of, budgets_of)
         most_away = dict[str, int]()
         for key in sorted(counts):
@@ -235,7 +234,6 @@ class DrainForecaster:
 
 
 def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
-    """Return the guarded pods that evictions can move, with their budgets."""
     evictable = dict[str, tuple[str, ...]]()
     for pod in moving:
         keys = guarded.get(pod.uid, ())

@@ -1,7 +1,6 @@
 """Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move.
 
-Each required term of the pod, each required anti-affinity of other pods against it, and each
-DoNotSchedule spread becomes a check: how many matching pods run in the node's topology domain.
+Each required rule becomes a check of how many matching pods run in the node's topology domain.
 Preferences are ignored.
 """
 
@@ -36,11 +35,6 @@ class TopologyDomains:
 
 @dataclass(slots=True)
 class Tally:
-    """How many of certain pods run in each domain.
-
-    `_domains_by_count` is how many domains have each count, to find the least quickly.
-    """
-
     domains: TopologyDomains
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -113,7 +107,7 @@ class TopologyCheck:
 class _PodGroup:
     """Pods with the same namespace, labels, placement and node selector.
 
-    `tallies` count them, `repelled_by` are the tallies of pods whose anti-affinity matches them.
+    `tallies` count them; `repelled_by` count pods whose anti-affinity matches them.
     """
 
     namespace: str
@@ -135,8 +129,8 @@ class _PodGroup:
 class _Demands:
     """The tallies of a group's own terms.
 
-    `joins_itself`: its pods match their own affinity.
-    `spreads` has for each constraint its tally, and 1 if the constraint counts the pod itself.
+    `joins_itself`: its pods match their own affinity. The number in `spreads` is 1 if the group
+    itself counts.
     """
 
     repulsions: tuple[Tally, ...]
@@ -193,7 +187,6 @@ class Neighbors:
         return tuple(_checks(group, group.demands, closed))
 
     def _count_repulsions(self, group: _PodGroup) -> None:
-        """Count the group's pods by its anti-affinity terms, for the pods that these select."""
         for term in group.placement.repulsions:
             term_key = self._term_key(term, group)
             if term_key not in self._repelling_pods:
@@ -236,7 +229,6 @@ class Neighbors:
         domains: TopologyDomains,
         select: Callable[[], Iterable[_PodGroup]],
     ) -> Tally:
-        """Return the cached tally for this key; it counts the groups that `select` returns."""
         if key not in self._tallies:
             tally = self._tallies[key] = Tally(domains)
             self._fill(tally, select())
@@ -266,10 +258,6 @@ class Neighbors:
         return self._domains[topology,]
 
     def _domains_of_spread(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
-        """Return the domains of the nodes that the spread counts.
-
-        Groups that count the same nodes share one object.
-        """
         rules = _counting_rules(spread, group)
         if rules is None:
             return self._domains_of_all_nodes(spread.topology)
@@ -343,7 +331,7 @@ def _global_minimum(spread: Spread, tally: Tally, closed: frozenset[str]) -> int
 
 
 def _counting_rules(spread: Spread, group: _PodGroup) -> tuple[object, ...] | None:
-    """Return all that `_is_counted` depends on besides the node; None if it is always true."""
+    """Return what `_is_counted` depends on besides the node; None if it is always true."""
     placement = group.placement
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
     affinity: object = None

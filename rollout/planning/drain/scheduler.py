@@ -1,7 +1,6 @@
 """A model of kube-scheduler: which nodes can take a pod, with capacity counted as pods move.
 
-It heeds requests, node selector and affinity, taints, volumes' node affinity, and neighbors. Of
-preferences it heeds one: nodes without the soft taint come first.
+Its only preference is for nodes without the soft taint.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +25,10 @@ _COMPARED_NODES = 5
 class Scheduler:
     """The cluster's free capacity as pods move.
 
-    `volumes` are by claim (`namespace/name`). `closed` has the names of nodes that take no pods.
-    `_tainted` have the soft taint; `_untainted` had it, in the order in which they lost it.
-    `_change` counts changes that may make room, after which a cached `too_much` is stale.
-    `_moved_to` has the node of each pod that was moved, by UID; empty while it is on none.
-    `_matching_by_identity` and `_matching_by_demand` cache the matching nodes.
+    `volumes` are by claim (`namespace/name`). `closed` nodes take no pods. `_tainted` nodes have
+    the soft taint; `_untainted` is in the order in which nodes lost it. `_change` counts changes
+    that may make room, after which a cached `too_much` is stale. `_moved_to` is by pod UID, empty
+    while a pod is on no node.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -103,8 +101,8 @@ class Scheduler:
     ) -> Mapping[str, Sequence[Pod]]:
         """Move these pods off their nodes, and return by node those that fit nowhere else.
 
-        Their nodes and those in `beside` are closed. Pods move one after another; those that found
-        no place are tried again until a round moves none.
+        Their nodes and those in `beside` are closed. Pods without a place are tried again until a
+        round moves none.
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving
@@ -126,7 +124,6 @@ class Scheduler:
         self._change += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Move the pods off this node, and return those that stay."""
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
@@ -164,7 +161,6 @@ class Scheduler:
     def _emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        """Return the emptiest of a few nodes that take the pod."""
         best = max(
             self._find_nodes(pod, matching, checks), key=attrgetter("free_share"), default=None
         )
@@ -206,7 +202,6 @@ class Scheduler:
         return self._matching(pod).tolerates_cordons
 
     def nowhere(self, pod: Pod) -> findings.Nowhere:
-        """Return why no open node takes the pod."""
         open_nodes = [free for free in self._matching(pod).nodes if free.name not in self.closed]
         if not open_nodes:
             volumes = self._volumes_of(pod)
@@ -219,7 +214,7 @@ class Scheduler:
         return findings.RulesExclude(self._failed_rules(pod, with_room))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
-        """Return the rules that keep the pod off these nodes: the first that each one fails.
+        """Return the first rule that each of these nodes fails.
 
         The anti-affinity between pods of one owner fails twice, as the pod's own and the other's.
         """
@@ -246,10 +241,7 @@ class Scheduler:
         *,
         among_closed: bool = False,
     ) -> Iterator[FreeCapacity]:
-        """Yield the first few nodes that can take the pod, from where the last search ended.
-
-        They are open nodes, or closed ones if `among_closed`.
-        """
+        """Yield the first few nodes that can take the pod, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes

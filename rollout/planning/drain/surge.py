@@ -1,7 +1,6 @@
 """Pods that a restart of their Deployment replaces before it ends them.
 
-A rolling update with a surge starts a new pod, waits until it is Ready, and only then ends an old
-one. It deletes pods instead of evicting them, so disruption budgets do not stop it.
+A rolling update deletes pods instead of evicting them, so disruption budgets do not stop it.
 """
 
 import math
@@ -13,16 +12,15 @@ from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentV
 from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 
-# The Deployment controller joins these to the name of a ReplicaSet: its own name, and this label.
+# The Deployment controller names a ReplicaSet after itself and this label.
 _HASH = "pod-template-hash"
 
 
 @dataclass(frozen=True, slots=True)
 class Surges:
-    """Finds out for each pod whether a restart of its Deployment moves it without a gap.
+    """Finds out whether a restart of a pod's Deployment moves the pod without a gap.
 
-    `deployments` are by namespace/name. `shared_claims` are those (namespace/name) whose volumes
-    several nodes can mount at once. `restarts`: the drain restarts Deployments.
+    `deployments` are by namespace/name. Several nodes can mount `shared_claims` (namespace/name).
     """
 
     deployments: Mapping[str, Deployment]
@@ -35,14 +33,13 @@ class Surges:
         return cls(deployments, claims_of_shared_volumes(snapshot.volumes), policy.restarts)
 
     def restarted(self, pod: Pod, budget: Budget) -> Deployment | None:
-        """Return the Deployment that the drain restarts because of the budget."""
         restart = self.restart_of(pod, budget) if self.restarts else None
         return restart if isinstance(restart, Deployment) else None
 
     def restart_of(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
         """Return the Deployment whose restart helps, or why none does.
 
-        None if that is not in question: for other budgets and other owners.
+        None for other budgets and other owners.
         """
         owner = pod.owner
         if owner is None or owner.group != "apps":
@@ -59,7 +56,6 @@ class Surges:
 
 
 def _deployment_name(pod: Pod, owner: OwnerRef) -> str:
-    """Return the name of the Deployment whose controller made the pod's ReplicaSet, or empty."""
     suffix = f"-{pod.labels.get(_HASH, '')}"
     if owner.kind != "ReplicaSet" or not owner.name.endswith(suffix):
         return ""
@@ -89,5 +85,4 @@ def surge_obstacle(
 
 
 def surge_rounds(deployment: Deployment) -> int:
-    """Return how many times pods start, one after another, until every pod is replaced."""
     return math.ceil(deployment.progress.desired / deployment.surge)

@@ -1,24 +1,18 @@
 """What a drain does with each pod: evict it, wait for it, leave it, or refuse to drain the node.
 
-The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets` always on. Owners
-are read beforehand, so that no filter does I/O. Each pod gets all warnings and all reasons to
-refuse it; kubectl keeps the last warning and the first reason. Other differences are deliberate:
+The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets` always on. Each
+pod gets all warnings and refusals; kubectl keeps the last and the first. Other differences:
 
-- Pods that `--pod-selector` does not select are left, with a warning that the reboot ends them.
-- Pods overdue by more than `drain.skip-wait-for-delete-timeout` are left, with a warning. The clock
-  is the server's, so that no pod is left too early; kubectl takes the local one.
-- Mirror pods are left, and counted among the pods that stay.
-- DaemonSet pods are left. If the DaemonSet is gone, they are refused, or evicted with `--force`. If
-  it cannot be looked up, the lookup is repeated until the drain's deadline.
+- Pods that `--pod-selector` does not select, overdue pods and mirror pods are left.
+- Overdue is by the server's clock, not the local one, so that no pod is left too early.
+- Pods of a DaemonSet that is gone, and unmanaged pods, are refused, or evicted with `--force`. A
+  controller of any kind counts.
 - Finished pods are evicted, whatever their owner and storage.
-- Terminating pods are only waited for, because someone has already decided to delete them; kubectl
-  evicts them again, and refuses some. With `--grace-period` they are evicted again, because that
-  may shorten their grace period.
-- Unmanaged pods are refused, or evicted with `--force`. A controller of any kind counts.
-- Pods that `drain.wait-for-completion` selects are waited for. If they are evicted after a time,
-  they are refused like others; otherwise they lose nothing.
-- Pods with an emptyDir are evicted by default, since they cannot survive the reboot; kubectl
-  refuses them by default.
+- Terminating pods are only waited for. `--grace-period` may shorten their grace period, so with it
+  they are evicted again.
+- Pods of `drain.wait-for-completion` are waited for; if they may be evicted later, they are refused
+  like others.
+- Pods with an emptyDir are evicted by default, since they cannot survive the reboot.
 """
 
 from collections.abc import Iterable
@@ -49,7 +43,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """One pod's verdict; `because` says why it is waited for, left or refused."""
+    """`because` is why the pod is waited for, left or refused."""
 
     pod: Pod
     action: Action
@@ -62,9 +56,8 @@ class PodVerdict:
 class DrainRules:
     """What verdicts depend on besides the pod.
 
-    `daemon_sets` are the namespaces and names of those that exist.
-    `now` is the API server's clock; without it, no pod is overdue.
-    `completion` selects pods to wait for.
+    `daemon_sets` are the namespaces and names of those that exist. `now` is the API server's clock;
+    without it, no pod is overdue.
     """
 
     policy: DrainPolicy
@@ -83,7 +76,6 @@ class DrainRules:
         return cls(policy, owners, parse_selector(policy.pod_selector), now, completion)
 
     def waits_for(self, pod: Pod) -> bool:
-        """Whether the drain waits for the pod to complete, unless it leaves or refuses the pod."""
         if _has_ended_or_terminates(pod):
             return False
         return any(selector.matches(pod.labels) for selector in self.completion)
@@ -91,7 +83,7 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
-    """What one filter decides about a pod. None instead of a ruling: the next filter decides."""
+    """A filter's decision about a pod; None instead leaves it to the next filter."""
 
     action: Action
     finding: findings.PodFinding

@@ -1,8 +1,6 @@
 """Which nodes are unavailable, and whether one more may be.
 
---max-unavailable limits all nodes, or those of a pool. A control-plane node needs all others Ready,
-a majority of etcd, and another API server. Storage needs one healthy replica of each Longhorn
-volume, and the OSDs of all but one node of a Ceph cluster.
+Limits are --max-unavailable, the health of the control plane, and copies of stored data.
 """
 
 from collections import Counter
@@ -27,7 +25,7 @@ from rollout.wording.blockers import blocker
 _ETCD = "etcd"
 _API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
-# A drain by someone else is over after this long, in seconds. A longer cordon is there to stay.
+# In seconds. A drain by someone else is over after this; a longer cordon is there to stay.
 _LONGEST_DRAIN = 3600.0
 
 
@@ -69,13 +67,13 @@ def away_reasons(
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether a process has only marked it. It gives way if there is no room."""
+    """Whether a process has only marked the node, which gives way if there is no room."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    """How many nodes may be away: of all, and by pool of those that have their own limit.
+    """How many nodes may be away: of all, and by pool with its own limit.
 
     `members` is the pool of each node.
     """
@@ -88,9 +86,9 @@ class AwayLimit:
     def of(
         cls, policy: Policy, total: int, requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
-        """Return the limits in nodes. Percentages refer to `total`, or to a pool's requested nodes.
+        """Return the limits in nodes; percentages refer to `total`, or to a pool's requested nodes.
 
-        `requested` has the pools of the requested nodes, by name; labels say those of other nodes.
+        `requested` are pools by node name; labels give those of other nodes.
         """
         sizes = Counter(requested.values())
         limits = {}
@@ -101,7 +99,7 @@ class AwayLimit:
         return cls(policy.max_unavailable.of(total), limits, members)
 
     def beside(self, away: Collection[str]) -> "AwayLimit":
-        """Return what the nodes that are away leave of the limit; it may be negative."""
+        """Return what is left of the limit beside nodes that are away; it may be negative."""
         away_by_pool = Counter(self.members.get(name, "") for name in away)
         limits = {pool: most - away_by_pool[pool] for pool, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=limits)
@@ -144,9 +142,8 @@ class AwayLimit:
 class ControlPlane:
     """The control-plane nodes, each with why it is away, and their static pods.
 
-    `voters` are the nodes that should have an etcd member: those with its role. If none has the
-    role, they are the nodes that run a member or are not Ready, or every node if fewer than two run
-    one. k3s has no static pods.
+    `voters` should have an etcd member: nodes with the etcd role; else nodes that run a member or
+    are not Ready; or all, if fewer than two run one. k3s has no static pods.
     """
 
     nodes: Mapping[str, findings.NodeAway | None]
@@ -172,10 +169,6 @@ class ControlPlane:
         return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
-        """Return why the node may not be away.
-
-        Another node is away, a static pod elsewhere is not Ready, or a quorum would be lost.
-        """
         if node not in self.nodes:
             return ()
         subjects_and_findings = (
@@ -220,7 +213,6 @@ class ControlPlane:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
-        """Return the component's pods by node, and the nodes on which they are Ready."""
         pods = {pod.node: pod for pod in self.pods if _is_component(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
 
@@ -237,7 +229,7 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield the data that would lose too many copies without this node and those `away`.
 
-    Data with a copy on a `taken_up` node is skipped: it recovers when that node is back.
+    Data on a `taken_up` node is skipped: it recovers when that node is back.
     """
     for data in stored:
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
@@ -249,7 +241,7 @@ def storage_blockers(
 
 
 def is_storage(key: str) -> bool:
-    """Whether a key of a load is that of stored data, whose kind alone contains a group."""
+    """Whether a load's key is of stored data: only its kind contains a group."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 

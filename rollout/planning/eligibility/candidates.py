@@ -1,4 +1,4 @@
-"""Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
+"""Which nodes take part: the first rule that objects gives the reason."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.rivals import marks_on
 from rollout.wording import brief, fix, text
 
-# In these a reboot disturbs no update that is under way.
+# In these a reboot disturbs no update.
 _NOT_UPDATING = frozenset(
     {UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN}
 )
@@ -43,10 +43,9 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected node with what its host said; `observation` is None where it has no host.
+    """A selected node, with the rules of its pool; `observation` is None without a host.
 
-    `policy` is what holds in its `pool`. `upgraded_by` is a pod with which the
-    system-upgrade-controller is changing it now.
+    A pod `upgraded_by` is the system-upgrade-controller's.
     """
 
     node: Node
@@ -67,7 +66,7 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
-    """Return the requested nodes with their pools. Percentages refer to these nodes."""
+    """Return the requested nodes with their pools."""
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
@@ -276,7 +275,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return how a host without a staged update compares; None if it may have one."""
+    """Return the standing of a host without a staged update; None if it may have one."""
     facts = candidate.facts
     if facts is None or not facts.has_nothing_staged:
         return None
@@ -285,10 +284,9 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Return the node that this process runs on; None if it is none of these or unknown.
+    """Return the node that this process runs on; None if it is not among these, or unknown.
 
-    The downward API counts before the kernel, and that before the Pod, which may be a namesake in
-    another cluster.
+    The Pod counts last, because it may be a namesake in another cluster.
     """
     by_name = {node.name: node for node in nodes}
     name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")
@@ -301,6 +299,5 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
 
 
 def _find_by_boot(boot_id: str, nodes: Iterable[Node]) -> str:
-    """Return the only node with this boot ID; empty if there is none, or more than one."""
     names = [node.name for node in nodes if boot_id and node.boot_id == boot_id]
     return names[0] if len(names) == 1 else ""

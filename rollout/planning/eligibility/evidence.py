@@ -1,6 +1,6 @@
-"""Evidence that a version works in one cluster, as a document for other clusters.
+"""Makes and judges evidence that a version works in one cluster, for other clusters.
 
-It is made and judged here. Pure: times are given, signatures were verified before.
+Signatures were verified before.
 """
 
 import re
@@ -30,18 +30,16 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class ProvingCluster:
-    """The cluster of the evidence: the UID of its kube-system namespace, and its name."""
-
     uid: str
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The document. Times are RFC 3339 in UTC, by the API server's clock of that cluster.
+    """The document. Times are RFC 3339 in UTC, by that cluster's API server.
 
-    `nodes` rebooted into the version, were proven, and are Ready at `made_at`. `failed` says what
-    is wrong with other nodes of the version. `hours` is the time from the last reboot to `made_at`.
+    `nodes` rebooted into the version, were proved, and are Ready at `made_at`. `failed` is what is
+    wrong with other nodes of the version. `hours` is from the last reboot to `made_at`.
     """
 
     version: str
@@ -69,7 +67,7 @@ class EvidenceRules:
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence of a version, by default of the one that a node last rebooted into.
+    """Return the evidence of a version, by default of the last one rebooted into.
 
     `InputError` if no node proves it.
     """
@@ -102,7 +100,6 @@ def evidence_of(
 
 
 def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[str, str]:
-    """Return how the version failed on nodes, as remembered or by their annotations."""
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
     for node in nodes:
@@ -121,14 +118,12 @@ def _updated_to(node: Node) -> str | None:
 
 
 def _latest_version(nodes: Sequence[Node]) -> str:
-    """Return the version of the latest reboot that succeeded; empty if there is none."""
     results = map(last_result, nodes)
     succeeded = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
     latest = max(succeeded, key=lambda result: result.get("at", ""), default={})
     return latest.get("version", "")
 
 
-# How a version fails on a node, in words.
 VERSION_FAILURES: Mapping[str, str] = {
     Outcome.ROLLED_BACK: "rolled back from this version",
     Outcome.NOT_BACK: "did not come back with this version",
@@ -138,7 +133,7 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """Return how this version failed on a node; empty if its annotations name no such failure."""
+    """Return how this version failed on a node; empty if its annotations do not say so."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -154,7 +149,7 @@ def why_failed(node: Node, version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """The evidence that counts, by version, and the problems of other evidence."""
+    """The evidence that counts, by version, and the problems of the rest."""
 
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
@@ -208,10 +203,9 @@ def why_refused(
     seen: Mapping[str, str],
     now: datetime | None,
 ) -> str:
-    """Return why a document does not count, although its signature is valid; empty if it does.
+    """Return why a signed document does not count; empty if it does.
 
-    `own` is the UID of this cluster. `seen` is when the latest document that counted was made, by
-    version.
+    `own` is the UID of this cluster. `seen` is when the latest valid document was made, by version.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):

@@ -20,12 +20,11 @@ from rollout.wording.warnings import warning
 
 @dataclass(frozen=True, slots=True)
 class EligibilityInputs:
-    """What all nodes of one decision are judged by, besides the rules of their pool.
+    """What the nodes of one decision are judged by, besides the rules of their pool.
 
-    `now` is the API server's time; `failures_allowed` are those of a version. `unattended`: nodes
-    that rest are left out. `retried` nodes are tried whatever is remembered. `proven` is None if no
-    other cluster must prove versions. `own` is the node of this process. A host that has not looked
-    for updates for `longest_silence` seconds is not up to date.
+    `now` is the API server's time. `unattended`: resting nodes are left out. `retried` nodes are
+    tried whatever is remembered. `proven` is None if no evidence is required. `longest_silence` is
+    in seconds.
     """
 
     now: datetime | None = None
@@ -60,10 +59,10 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
 def boot_objection(
     node: str, running: str, version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
-    """Return why a node in progress may not be booted into its staged version; None if it may.
+    """Return why a node in progress may not boot into its staged version, or None.
 
-    A pause does not stop nodes in progress. A `version` of None is not known: it may be held, and
-    is not proven.
+    A pause does not stop nodes in progress. A `version` of None is unknown: it may be held, and is
+    not proved.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
     finding = objection(node, version or "", inputs)
@@ -88,10 +87,7 @@ def memory_warnings(
 
 
 def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
-    """Return why a node whose staged version is unknown is left out: it may be a held one.
-
-    A version that is older than the running one, or the same, is not the staged one.
-    """
+    """Return the held version that the node may have staged, later than the running one."""
     if inputs.include_held:
         return None
     for version in sorted(inputs.memory.versions):
@@ -102,7 +98,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
 
 
 def _is_no_later(version: str, running: str) -> bool:
-    """Whether the version is no later than the running one; False if they cannot be compared."""
+    """Whether the version is no later than the running one; False if not comparable."""
     numbers = version_numbers(version)
     running_numbers = version_numbers(running)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)

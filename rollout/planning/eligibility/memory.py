@@ -1,8 +1,8 @@
-"""What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
+"""Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four,
-then for a day each time, until it succeeds. A version that failed on as many nodes as
-`--max-failures` allows, over all rollouts, is held.
+A node that failed, or whose last two reboots changed nothing, rests: for an hour, then for four,
+then for a day each time, until it succeeds. A version that failed on `--max-failures` nodes, over
+all rollouts, is held.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
-# Proven reboots in a row that changed nothing: from this one on the node rests.
+# After so many proved reboots in a row that changed nothing, the node rests.
 MOST_UNMOVED = 2
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -40,7 +40,7 @@ _LONGEST_SENTENCE = 400
 _MOST_NODES_OF_OLDER = 3
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _VERSION_OUTCOMES = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
-# A failure later than this from now was stamped by a clock that was wrong.
+# A failure later than this from now was stamped by a wrong clock.
 _LATE_CLOCK = timedelta(days=1)
 _BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 
@@ -51,9 +51,8 @@ T = TypeVar("T")
 class NodeEnd:
     """How a node's run ended.
 
-    `unmoved` is how many proven reboots in a row, including this one, have changed nothing.
-    `is_update_cleared`: whatever failed, it was not the staged update.
-    `pods_still_ran`: its drain waited for pods that did not complete.
+    `unmoved` is how many proved reboots in a row changed nothing. `is_update_cleared`: the staged
+    update was not at fault.
     """
 
     outcome: Outcome
@@ -65,10 +64,9 @@ class NodeEnd:
 
 @dataclass(frozen=True, slots=True)
 class EndedNode:
-    """A node that has ended in a rollout. `version` is the staged one, empty if none was known.
+    """A node that has ended in a rollout; `version` is the staged one, or empty.
 
-    `failures_allowed` are those of that rollout; `despite_hold`: its rules take nodes of held
-    versions too.
+    `despite_hold`: the rollout takes nodes of held versions too.
     """
 
     node: str
@@ -161,7 +159,6 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether its host was granted a FleetLock slot and did not reboot."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
 
 
@@ -192,7 +189,7 @@ def _has_no_room(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Keep the versions that failed last, and of the older ones those that are held, shortened."""
+    """Keep the latest versions, and older ones if they are held, with fewer nodes."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     kept = dict[str, VersionFailures]()
     for version, failed in ordered[:-LATEST_VERSIONS]:
@@ -216,7 +213,6 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
 
 
 def without_version_failures(memory: Memory, version: str) -> Memory:
-    """Forget the failures of the version, so that nodes on which it failed do not rest."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
     }
@@ -226,7 +222,7 @@ def without_version_failures(memory: Memory, version: str) -> Memory:
 def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
-    """Forget the failures of these versions and nodes; a pause of all nodes stays."""
+    """Forget the failures of these versions and nodes."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:
@@ -265,5 +261,4 @@ def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
 
 
 def _latest_nodes(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
-    """Return the nodes that failed last, as many as are remembered."""
     return dict(sorted(nodes.items(), key=lambda item: item[1].at)[-MOST_NODES:])

@@ -1,6 +1,6 @@
-"""Pools are sets of nodes with their own rules. The first pool that matches a node has it.
+"""Pools are sets of nodes with their own rules; a node belongs to the first that matches.
 
-Pools come from the settings file alone; saved plans and the record carry them in their rules.
+They come from the settings file; saved plans and the record carry them.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from rollout.model.selectors import parse_selector
 DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
-# A pool overrides the fields of the policy that it has under the same name.
+# A pool overrides the policy's fields of the same name.
 _POLICY_FIELDS = frozenset(rule.name for rule in fields(Policy))
 _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FIELDS)
 
 
 class Pools:
-    """Finds the pool of a node, which is empty if the policy has no pools, and the pool's rules."""
+    """Finds a node's pool, which is empty without pools, and the pool's rules."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -50,7 +50,6 @@ class Pools:
         return {node.name: self.of(node.labels) for node in nodes}
 
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
-        """Return how many of these nodes each pool has; its percentages refer to that."""
         return Counter(self.members(nodes).values())
 
 
@@ -69,9 +68,9 @@ def _merge(policy: Policy, pool: Pool) -> Policy:
 
 
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
-    """Return the names so that each follows its `after`; `UsageError` if that is impossible.
+    """Return the names so that each follows its `after`, the default pool last.
 
-    The default pool comes last.
+    `UsageError` if that is impossible.
     """
     _check_names_and_order(pools)
     names = list[str]()
@@ -117,7 +116,6 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
-    """Return all pools that have to be done before each pool, in the order of the pools."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

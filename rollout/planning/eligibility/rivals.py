@@ -79,7 +79,6 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
-    """Return the finding, with the commands that remove the annotations and labels `names`."""
     commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]

@@ -1,4 +1,4 @@
-"""One row a node: what `rollout status` shows, field for field its JSON."""
+"""The rows of `rollout status`, which are also its JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ _OF_REASONS: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# These do not need an answer of the host. If it is unreachable, that is shown instead.
+# These need no answer of the host. If it is unreachable, that is shown instead.
 _BEFORE_ITS_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -126,7 +126,7 @@ _BEFORE_ITS_HOST = (
 class UnderWay:
     """How far a rollout is with a node.
 
-    `wait` says for how long its host has been down, or which pods its drain waits for.
+    `wait` is how long its host has been down, or which pods its drain waits for.
     """
 
     phase: Phase
@@ -145,18 +145,13 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's state. `reason` is why a plan leaves it out, `error` why its host gave no facts.
+    """A node's state. Unknown values are empty; times are RFC 3339.
 
-    `pool` is empty without pools. `failures` is how often it failed since it last succeeded,
-    `retry_after` when an unattended rollout tries it again (RFC 3339), empty if at once. `deferred`
-    is by whom, and since when, it was left for a run from elsewhere. `group` is the host's update
-    group, `users` who is logged in, None if unknown. `detected_by` are the sources that report a
-    reboot, `detail` is why. `under_way` is how far a rollout has come with it, `phase` and
-    `progress` are its parts. `judged`: it is known whether it needs a reboot; `shows` are sources
-    that it could be asked by as well. `message` explains `reason`, and ends with `fix` in
-    parentheses; `note` is what `state` does not say. `update` is set for a host without a staged
-    update. `behind`: it runs an older version than the newest in the cluster, and has not staged
-    one. `last_checked` is when it last looked for updates (RFC 3339), empty if unknown.
+    `reason` is why a plan leaves it out: `message` explains it and ends with `fix` in parentheses;
+    `note` is what `state` does not say. `failures` is since its last success, `retry_after` when an
+    unattended rollout tries it again. `deferred` is who left it for a run from elsewhere, and when.
+    `users` is None if unknown. `under_way` joins `phase` and `progress` in a rollout. `judged`: it
+    is known whether it needs a reboot; `shows` are sources that could be asked as well.
     """
 
     node: str
@@ -206,7 +201,6 @@ class NodeStatus:
 
     @property
     def is_judged_by_its_version(self) -> bool:
-        """Whether the version says how the node stands, and nothing else about it matters more."""
         of_updates = ("", ExclusionReason.NO_UPDATE, ExclusionReason.UNKNOWN_STATUS)
         return self.update is not None and self.reason in of_updates
 

@@ -1,9 +1,7 @@
-"""Which OS version is the newest that the cluster knows of, and how a host compares with it. Pure.
+"""Which OS version is the newest in the cluster, and how a host compares with it.
 
-Versions are compared only within one stream: hosts of one operating system and one update group or
-channel. Flatcar and Fedora CoreOS write the channel into the version itself: the second number of
-Flatcar's (0 alpha, 1 beta, 2 stable, 3 LTS) and the third of Fedora CoreOS' (1 next, 2 testing, 3
-stable).
+Versions are compared only within one stream. Flatcar (second number) and Fedora CoreOS (third)
+write the channel into the version.
 """
 
 import re
@@ -37,16 +35,15 @@ _FLATCAR = _VersionScheme(
     length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 )
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
-# By operating system. The versions of the others have no known order.
+# By operating system. Versions of others have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
-# Operating systems by the start of a Node's osImage. The others are known only from their hosts.
+# By the start of a Node's osImage. Others are known only from their hosts.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
     "Fedora CoreOS": "fedora",
 }
-# A Node's osImage is whatever its kubelet writes: no number of a version has more digits than
-# these.
+# A kubelet may write any osImage: numbers of versions have no more digits.
 _NUMBER = r"[0-9]{1,18}"
 _VERSION_IN_IMAGE = re.compile(rf"(?<![\w.]){_NUMBER}(?:\.{_NUMBER})+(?:[-+~.][-+~.\w]*)?(?!\w)")
 # A suffix such as +nightly-20250102 says nothing about the order.
@@ -108,9 +105,9 @@ NO_IMAGES: Final = KnownImages()
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The versions of a cluster by stream, and the versions that a staged update replaces.
+    """The cluster's versions by stream, and those that a staged update replaces.
 
-    `images` compares the images of bootc, of which several may have the same version.
+    `images` compares bootc's images, of which several may have one version.
     """
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
@@ -137,12 +134,12 @@ class KnownVersions:
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the stream; empty if versions cannot be compared."""
+        """Return the newest version of the stream; empty if not comparable."""
         stream = _stream(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
             return _only(_with_highest_numbers(present))
-        # Versions without an order: what a staged update replaces is older than the update.
+        # Without an order, a version that a staged update replaces is older.
         return _only(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
@@ -158,7 +155,7 @@ class KnownVersions:
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
     ) -> UpdateStanding:
-        """Return how the host compares; it may go without a check for so many seconds."""
+        """Return how the host compares; `longest_silence` is in seconds."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
         if compared is UpdateState.UP_TO_DATE and facts.image_sign:
@@ -183,7 +180,7 @@ class KnownVersions:
         )
 
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
-        """Return the state of a host with the newest version, and the name of what is newest."""
+        """Return the state of a host with the newest version, and the newest version or image."""
         newest = self.images.newest(facts)
         if newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
@@ -198,7 +195,6 @@ NO_VERSIONS = KnownVersions()
 def standings(
     nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
 ) -> Mapping[str, UpdateStanding]:
-    """Return by node name how the hosts that have staged no update compare with the others."""
     nodes = tuple(nodes)
     known = KnownVersions.of(nodes, observations)
     found: dict[str, UpdateStanding] = {}
@@ -263,7 +259,7 @@ def _stream(facts: HostFacts) -> Stream:
 
 
 def _stream_of(facts: HostFacts, version: str) -> Stream:
-    """A host that has just changed its channel still runs a version of the earlier one.
+    """Return the version's stream, which may not be that of the host's present channel.
 
     Groups with a name of their own may have any version.
     """
@@ -275,7 +271,6 @@ def _stream_of(facts: HostFacts, version: str) -> Stream:
 
 
 def _channel(os_id: str, version: str) -> str:
-    """Return the channel that a version names; empty if it names none."""
     scheme = _SCHEMES.get(os_id)
     numbers = _numbers(version)
     if scheme is None or len(numbers) != scheme.length:
@@ -284,7 +279,7 @@ def _channel(os_id: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, for comparison; empty if it has other parts."""
+    """Return the numbers of a version; empty if it has other parts."""
     match = _NUMBERS.fullmatch(version)
     return tuple(map(int, match[1].split("."))) if match else ()
 

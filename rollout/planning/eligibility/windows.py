@@ -1,14 +1,8 @@
 """Maintenance windows and freezes: when a node may be begun, and when none may.
 
-A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its
-days and lasts so long in real time, also when the clocks change. If they skip the beginning, it is
-as much later; if they repeat it, it is the first one. Without a time zone it is UTC, so that a
-saved plan means the same on every machine.
-
-DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
-
-A freeze is written like a window, or without a time for whole days; or as two moments,
-`2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
+A window `[DAYS] HH:MM DURATION [TIMEZONE]` lasts so long in real time. If the clocks skip its
+beginning, it begins as much later; if they repeat it, at the first. The default zone is UTC, so
+that a plan means the same on every machine.
 """
 
 import re
@@ -59,10 +53,7 @@ _FREEZE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Weekdays from Monday, 0, either all of them or the first, …, last one of each month.
-
-    `ordinal` 0 is every one of them.
-    """
+    """Weekdays (Monday is 0); `ordinal` is which ones of a month, 0 for all."""
 
     numbers: frozenset[int]
     ordinal: int = 0
@@ -137,14 +128,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class DatedFreeze:
-    """A freeze from one moment to another."""
-
     opening: Opening
     zone: ZoneInfo
 
     def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
-        """Yield the period itself if it overlaps these days, which count as whole days."""
-
         def day_of(moment: datetime) -> date:
             return moment.astimezone(self.zone).date()
 
@@ -226,7 +213,7 @@ def _parse_length(written: str, where: str) -> Duration:
 
 
 def check_zone(name: str, where: str = "") -> str:
-    """Return the name of a time zone; `UsageError`, with `where`, if IANA does not have it."""
+    """Return the name of an IANA time zone, or raise `UsageError` with `where`."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Write it as in the IANA database: Europe/Berlin, UTC."
@@ -242,7 +229,6 @@ def _parse_zone(name: str, where: str) -> ZoneInfo:
 
 @cache
 def _zone_names() -> frozenset[str]:
-    """Return the names in the IANA database, without names such as `localtime` of this machine."""
     return frozenset(
         resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
     )
@@ -318,7 +304,7 @@ def _weekday_number(name: str, where: str) -> int:
     return numbers[0]
 
 
-# Days that are looked ahead: of weekly windows, of monthly ones, and of those with dates.
+# For weekly windows, monthly ones, and those with dates.
 _DAYS_AHEAD = (9, 62, 800)
 # A window lasts a week at most.
 _DAYS_BACK = timedelta(days=9)
@@ -326,7 +312,7 @@ _DAYS_BACK = timedelta(days=9)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows, and freezes, by their texts, which win over them."""
+    """Windows, and freezes by their texts, which win over them."""
 
     windows: tuple[Period, ...] = ()
     freezes: Mapping[str, Period] = field(default_factory=dict)
@@ -421,7 +407,6 @@ def _subtract(openings: Iterable[Opening], closed: Sequence[Opening]) -> list[Op
 
 
 def _open_parts(opening: Opening, closed: Sequence[Opening]) -> Iterator[Opening]:
-    """Yield the parts of the opening outside of the closed periods, which are in order."""
     begin = opening.begin
     for period in closed:
         if begin < period.begin < opening.end:

@@ -1,8 +1,7 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
-A pool starts once the pools in its `after` are done. Other pools share waves, as far as limits and
-budgets allow. Canaries and control-plane nodes go alone, and pools of different strategies share no
-wave.
+A pool starts once the pools in its `after` are done. Others share waves, as far as limits and
+budgets allow. Canaries and control-plane nodes go alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,10 +31,7 @@ class Quota:
 
 
 def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> Mapping[str, Quota]:
-    """Return the quotas by pool.
-
-    Percentages refer to the `included` nodes. `away_limit` leaves out nodes that are away already.
-    """
+    """Return the quotas by pool; percentages refer to the `included` nodes."""
     quotas = dict[str, Quota]()
     for name, size in {"": 0, **pools.sizes(included)}.items():
         ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
@@ -113,14 +109,13 @@ def _ordered_waves(
 
 
 def _take_part(queue: list[Batch]) -> list[Batch]:
-    """Remove the waves of the first part from the queue and return them."""
     part = _first_part(queue)
     del queue[: len(part)]
     return part
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    """Yield the waves of these parts in turn, all in one part that combines them."""
+    """Yield the waves of these parts in turn, all in one combined part."""
     common = tuple(chain.from_iterable(part[0].parts for part in parts))
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
@@ -130,7 +125,6 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes of the queue's first part to the wave, and return it."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):

@@ -49,7 +49,6 @@ def _first_conflict(
 def obstacles(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    """Return all that keeps the node out of the wave."""
     conflicts = _conflicts(wave, demand, limits)
     is_full = len(wave) >= limits.size
     return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts

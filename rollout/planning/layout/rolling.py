@@ -1,8 +1,7 @@
 """The rolling strategy: each part of the rollout is one wave, whose nodes start as others return.
 
-Any set of nodes may be in flight that holds no more of any key than its capacity. If pods can only
-run on a group of nodes, the group gets a capacity, found by trying the nodes that have the most to
-move.
+Nodes in flight must not hold more of any key than its capacity. Nodes that the same pods are
+limited to share a key.
 """
 
 from bisect import bisect_left
@@ -29,11 +28,9 @@ _NOTHING: Mapping[str, int] = {}
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    Others pass a node that may not begin, until as many have passed it as may be in flight; then
-    what it needs is kept for it.
-
-    For speed, each key has a bit: one mask per node says which keys it needs, and one says which
-    are used up. `_waiting` has each node's position in the order, its mask and its name.
+    Others may pass a blocked node, but only as many as may be in flight; then what it needs is kept
+    for it. For speed, each key is a bit: of a node's mask, which says what it needs, and of the
+    mask of used-up keys.
     """
 
     def __init__(
@@ -77,10 +74,9 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield the nodes that may begin, with their indexes in `_waiting`."""
         if self._in_flight >= self._rules.in_flight:
             return
-        # A mask of the keys that are used up, or kept for an earlier node.
+        # The keys that are used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
         for index, (position, mask, name) in enumerate(self._waiting):
@@ -157,7 +153,7 @@ def _scarce_keys(
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Start slow nodes first, because they would run alone at the end; others keep their order."""
+    """Start slow nodes first, because they would run alone at the end."""
     if part.rolling is None:
         return part
     slow_seconds = _SLOW * median(seconds.values())
@@ -173,7 +169,6 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """Limit each group of nodes that some pods need, so that those away leave room for the pods."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -202,7 +197,10 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit the nodes in flight so that their pods find room, by bisection."""
+    """Limit the nodes in flight so that their pods find room, by bisection.
+
+    The worst case counts: the nodes that have the most to move.
+    """
 
     def requests_of(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]
@@ -221,7 +219,7 @@ def _limit_node_group(
         staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
         return staying > sum(staying_alone)
 
-    # One node always goes; of the sizes above that, the last that is not crowded counts.
+    # One node always goes; of the larger sizes, the last that is not crowded counts.
     larger_sizes = range(2, len(worst) + 1)
     most = 1 + bisect_left(larger_sizes, True, key=is_crowded)
     if most >= len(worst):

@@ -1,7 +1,7 @@
-"""What nodes that are away together share: budgets, owners without a budget, and pools' limits.
+"""What nodes that are away together share: budgets, owners and pools' limits.
 
-A budget is a rate: an evicted pod gives its permit back once its replacement is ready. An owner
-without a budget is treated like a budget that allows all replicas but one.
+A budget is a rate: an evicted pod's permit comes back once its replacement is ready. An owner
+without a budget must keep one replica.
 """
 
 import math
@@ -16,7 +16,7 @@ from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.verdicts import is_replaced
 from rollout.wording.warnings import warning
 
-# A wave reuses a budget's permits at most this often, however long drains may take.
+# However long drains may take.
 MOST_ROUNDS = 1000
 _POOL = "pool:"
 
@@ -25,10 +25,10 @@ _POOL = "pool:"
 class NodeDemand:
     """A node to place in a wave, and what it needs.
 
-    `group` is its value of the `--spread-by` label. `load` is what its drain takes of budgets,
-    owners and pools, by key, and `holds` the part of it that is away until the node is back.
-    `ending` is how many seconds its slowest pod takes to end, at least `wait`: how long its drain
-    waits for pods to complete. `move_cost` is the number of pods to move, and their millicores.
+    `group` is its value of the `--spread-by` label. `load` is what its drain takes of each key;
+    what is in `holds` is away until the node is back. `wait` is how many seconds its drain waits
+    for pods to complete, `ending` until its slowest pod has ended. `move_cost` is pods to move, and
+    their millicores.
     """
 
     name: str
@@ -46,9 +46,8 @@ class NodeDemand:
 class Rate:
     """How fast a budget lets pods go: `permits` of them at a time.
 
-    An evicted pod is gone after `ending` seconds; its replacement is ready after `round_seconds`.
-    `handover` is how many seconds after the cordon another controller opens the budget; 0 if it
-    does not have to.
+    An evicted pod is gone after `ending` seconds, its replacement ready after `round_seconds`.
+    Another controller opens the budget `handover` seconds after the cordon; 0 if none has to.
     """
 
     permits: int
@@ -72,7 +71,7 @@ class WaveLimits:
     """What the nodes of a wave may take together: `size` nodes, and so much of each key.
 
     A node that exceeds a limit by itself shares its wave with no other node that uses that key.
-    `rounds` is how often a wave may use up each budget (default: once); `most_rounds` caps it.
+    `rounds` is how often a wave may use up each budget (default: once), at most `most_rounds`.
     """
 
     size: int
@@ -110,7 +109,6 @@ class WaveLimits:
         return usage
 
     def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
-        """Return how long the nodes' drains take if they start together."""
         load = sum_of(node.load for node in nodes)
         holds = sum_of(node.holds for node in nodes)
         seconds = max((node.ending for node in nodes), default=0)
@@ -145,7 +143,6 @@ class UnbudgetedOwners:
     def of(
         cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
     ) -> "UnbudgetedOwners":
-        """Limit owners that could lose all replicas; `leaving` has pods by node."""
         replicas = Counter(_owner_key(pod) for pod in pods if _is_serving(pod))
         loads = dict[str, Counter[str]]()
         for node, node_pods in leaving.items():
@@ -190,5 +187,4 @@ def pool_key(pool: str) -> str:
 
 
 def pool_in(key: str) -> str:
-    """Return the pool whose limit this key is; empty for other keys."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

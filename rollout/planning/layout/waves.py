@@ -1,11 +1,8 @@
-"""Pack nodes into waves.
+"""Pack nodes into waves, first-fit, by competition for budgets.
 
-Nodes may share a wave if all their pods can leave within the rounds that `WaveLimits` grants of
-every budget, and a replica of every owner without a budget stays.
-
-Packing is first-fit: the node that competes most for budgets comes first, and each node goes into
-the first wave that takes it. Nodes whose drains wait long for pods to complete come before all
-others, so that the waits pass side by side.
+Nodes may share a wave if their pods can leave within the granted rounds of every budget, and each
+owner without a budget keeps a replica. Nodes that wait for pods to complete go first, so that they
+wait together.
 """
 
 import math
@@ -26,10 +23,8 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
 class Batch:
     """The nodes of one wave.
 
-    `parts` are those of the rollout that it takes its nodes from. `most` is how many nodes of its
-    part may be away at once. `refused` says, by name, why nodes had to go in a later wave.
-    `rolling` says how its nodes follow one another; None: all go at once. `estimate` is filled in
-    by the play.
+    `most` is how many nodes of its `parts` may be away at once. `refused` says why nodes had to go
+    in a later wave. `rolling` None: all go at once. The play fills in `estimate`.
     """
 
     demands: tuple[NodeDemand, ...]
@@ -85,7 +80,6 @@ def lay_out(
 def _worker_waves(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
-    """Return the waves, and the least number that any layout needs."""
     ordered = sorted(demands, key=_by_name)
     canary = (WavePart(stage=WaveStage.CANARY),)
     waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
@@ -123,7 +117,6 @@ def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
 
 
 def _by_move_cost(demand: NodeDemand) -> tuple[object, ...]:
-    """Sort key: the fewest pods first, then the least CPU, then by name."""
     return demand.move_cost, _by_name(demand)
 
 
@@ -134,7 +127,7 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with the waiting nodes that may join, and those that still wait."""
+    """Return the wave with the nodes that may join it, and those that still wait."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
@@ -152,7 +145,7 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node with these needs may join the wave whose nodes have `used` this.
+    """Whether a node with these needs may join a wave that has `used` this.
 
     A node that exceeds a limit by itself may go, but with no other node that uses that key.
     """
@@ -209,10 +202,6 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Return the nodes in the order in which they are packed.
-
-    Nodes whose drains wait longest for pods to complete come first, so that they wait together.
-    """
     capacity = limits.capacity
     ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}

@@ -1,1 +1,1 @@
-"""Make a plan, explain it, read and write it, compare it with the cluster, and continue it."""
+"""Make, explain, read, write, compare and continue plans."""

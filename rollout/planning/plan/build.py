@@ -82,11 +82,9 @@ _MANY = 1000
 class PlanInputs:
     """All that a plan is made from.
 
-    `observations` are by node name. `selected` are the names before `--exclude`. `own_node` is the
-    node that this process runs on. `unattended`: no one confirms this plan. `retried` are nodes to
-    try again although they failed. `taken_up` are nodes that an earlier process has started, which
-    do not count as away. `proven` is None if no other cluster must prove versions.
-    `longest_silence` is how many seconds a host may go without looking for updates.
+    `observations` are by node name. `selected` are names before `--exclude`. `retried` nodes are
+    tried although they failed. `taken_up` nodes were started by an earlier process, and do not
+    count as away. `proven` is None if no evidence is required. `longest_silence` is in seconds.
     """
 
     snapshot: ClusterSnapshot
@@ -186,7 +184,6 @@ def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, N
 def _limit_beside(
     away: Mapping[str, NodeAway], included: Sequence[Node], inputs: PlanInputs
 ) -> AwayLimit:
-    """Return how many nodes may be unavailable besides those that are away."""
     members = inputs.pools.members(included)
     limit = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
     return limit.beside(away)
@@ -302,7 +299,7 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    # Nodes with the objects that block their drains: a simulated warning would repeat the blocker.
+    # Nodes and objects with blockers, which a simulated warning would repeat.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings
@@ -506,7 +503,7 @@ def _node_demand(
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     move_cost = (0, 0)
-    # Nodes are ordered by cost so that few pods move twice. This needs the soft taint.
+    # Ordering nodes so that few pods move twice needs the soft taint.
     if policy.prefer_no_schedule_taint:
         move_cost = (len(drain.leaving), sum(pod.requests.cpu_milli for pod in drain.leaving))
     return NodeDemand(

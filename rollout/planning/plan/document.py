@@ -1,9 +1,7 @@
 """The plan as a JSON document: what `plan -o json` prints and `--out` saves.
 
-Durations are written as in flags, counts as numbers, and percentages as strings. A minor format
-version may add informative fields. A reader refuses another major version, and an unknown rule.
-
 Documents are untrusted: reading one takes bounded memory, and ends in a plan or in `PlanFileError`.
+Another major version, or an unknown rule, is refused.
 """
 
 import hashlib
@@ -28,11 +26,9 @@ from rollout.planning.plan.rules import impossible_rules
 LARGEST_DOCUMENT = 32 << 20
 # A value of one or two bytes can take a hundred bytes of memory.
 _MOST_VALUES = 1_000_000
-# The most characters of a document that an error quotes.
 _EXCERPT = 200
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
-# The start of msgspec's message about an unknown value of an enum.
 _UNKNOWN_ENUM_VALUE = "Invalid enum value"
 
 
@@ -53,7 +49,6 @@ def _encode(value: object) -> object:
 
 
 def _decode(kind: Any, value: Any) -> Any:
-    """Parse a count or a duration from what `_encode` writes."""
     if kind is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -65,7 +60,7 @@ def _decode(kind: Any, value: Any) -> Any:
 
 
 def with_id(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan with its ID: a digest that shows whether a file was edited."""
+    """Return the plan with its ID, which shows whether a file was edited."""
     digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
@@ -192,13 +187,12 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    # The empty name is that of nodes in no pool.
+    # For nodes in no pool.
     names = {""}
     try:
         if plan.policy.pools:
             names.update(order_pools(plan.policy.pools))
     except UsageError as error:
-        # The pools have no order.
         yield error.message
         return
     for node in plan.nodes:

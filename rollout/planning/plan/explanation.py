@@ -38,7 +38,7 @@ class PodFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One node of the plan; `wave` is 0 if it takes no part, and `because` then says why.
+    """One node of the plan; `wave` is 0 if it takes no part, and `because` says why.
 
     `arrivals` is how many pods earlier waves will have moved here by then.
     """

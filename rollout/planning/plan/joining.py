@@ -38,7 +38,6 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the cluster as it will be once these nodes, in flight now, have been returned."""
     nodes = tuple(_return_node(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
@@ -77,8 +76,8 @@ def join_plans(
 ) -> RolloutPlan:
     """Join the nodes that are taken up and the waves of `fresh` into the run's plan.
 
-    Waves are numbered after the `ended_waves`, so that a rollout counts each wave once. If nodes
-    are taken up, blockers about nodes that are away are dropped.
+    Waves are numbered after the `ended_waves`. If nodes are taken up, blockers about nodes that are
+    away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
@@ -138,12 +137,9 @@ _Choice = Callable[[Any, Any], Any]
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """Return the rules of `standing`, and those of `today` that allow less.
 
-    Percentages refer to `nodes` nodes. Where neither value is stricter:
-    - commands and checks are today's, because these are what this process runs and writes;
-    - timeouts are today's, because neither a longer nor a shorter one is stricter;
-    - windows and labels of nodes are today's if it has any, and the freezes of both hold;
-    - other values are those of `standing`.
-    A reboot source counts only if both name it.
+    Percentages refer to `nodes` nodes. Where neither value is stricter, commands, checks and
+    timeouts are today's, as are windows and node labels if set; other values are those of
+    `standing`. A reboot source counts only if both name it, and the freezes of both hold.
     """
     choices = _choices(nodes)
     pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
@@ -151,7 +147,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 
 def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
-    """Return `one` with each field in `choices` chosen from both; other fields stay."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(one, name), getattr(other, name))
@@ -159,7 +154,6 @@ def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """Return how the stricter value of each field is chosen; other fields keep the first value."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
@@ -316,7 +310,7 @@ def _merge_pool(
 ) -> Pool:
     other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    # The policies' own limits are left out here, because the rollout's limit also holds.
+    # The policies' own limits are left out, because the rollout's limit also holds.
     limit = pool.max_unavailable or other.max_unavailable
     if pool.max_unavailable and other.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, other.max_unavailable)

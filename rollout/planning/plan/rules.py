@@ -1,7 +1,6 @@
 """Find rules that are impossible, and rules that are less safe than the defaults.
 
-Others can write a plan file or the record, and the plan ID does not prove who did. Impossible
-rules are refused, and relaxed rules are shown before they take effect.
+Others can write a plan file or the record: the plan ID does not prove who did.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +36,6 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
-    """Yield the values that must not be zero, with their names for messages."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
@@ -54,7 +52,7 @@ def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | No
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield parsers, which raise `UsageError`, with the texts that they must accept."""
+    """Yield parsers, which raise `UsageError`, and texts that they must accept."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools

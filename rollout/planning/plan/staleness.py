@@ -14,9 +14,9 @@ from rollout.planning.plan.build import PlanInputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What has changed since the plan; `detail` differs from node to node.
+    """What has changed since the plan, on a `node` or, if empty, in the whole cluster.
 
-    `node` is empty if the difference is about the whole cluster.
+    `detail` differs from node to node.
     """
 
     what: str

@@ -21,14 +21,13 @@ _START_SECONDS = 30
 _CALL_SECONDS = 5
 HANDOVER_SECONDS = 30
 """How long the controller of a database is assumed to take to move its primary after a cordon."""
-# A pod that took longer has probably been unready in between. This is also the default deadline
-# (progressDeadlineSeconds) of Deployments.
+# A pod that took longer has probably been unready in between. This is also the default
+# progressDeadlineSeconds of Deployments.
 _LONGEST_START = 600
-# Controllers of these kinds replace a pod while it still terminates. (A Job does not if its
-# podReplacementPolicy is Failed, but pods do not show that.) Others wait until it is gone.
+# These controllers replace a pod while it still terminates; others wait until it is gone. (Pods do
+# not show a Job's podReplacementPolicy.)
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-# Its controller starts one pod after another, unless podManagementPolicy is Parallel, which pods
-# do not show.
+# It starts one pod after another. (Pods do not show podManagementPolicy: Parallel.)
 ORDERED = "StatefulSet"
 
 
@@ -36,11 +35,9 @@ ORDERED = "StatefulSet"
 class Past:
     """Seconds that steps took in past runs on this cluster.
 
-    `drains`: from the node's start until it was empty.
-    `reboots`: from then until the node was returned.
-    `settles`: from a wave's last node to the next wave.
-    `endings`: from the last permitted eviction until the node was empty, if there were evictions.
-    `owners`: how long pods took to terminate, by their owner's `kind/namespace/name`.
+    `drains` last until the node was empty, `reboots` from then until it was returned, `settles`
+    from a wave's last node to the next wave, `endings` from the last permitted eviction until the
+    node was empty. `owners` (`kind/namespace/name`) have the times of their pods to terminate.
     """
 
     drains: tuple[float, ...] = ()
@@ -63,8 +60,8 @@ class Pace:
     """How long things take, in seconds; all sequences are sorted.
 
     `past` is from local journals, `node_runs` from annotations. `usual_settle` is a mean, because
-    the times that waves take to settle add up. `starts` and `endings` are how long pods took to be
-    ready and to terminate, by owner UID.
+    these times add up. `starts` and `endings` are how long pods took to be ready and to terminate,
+    by owner UID.
     """
 
     past: Past
@@ -117,7 +114,7 @@ class Pace:
         return max(longest, self.ending(grace))
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
-        """Return how fast a budget lets the pods of these owners, kinds by UID, go."""
+        """Return how fast a budget lets pods go; `owners` are kinds by UID."""
         ending = self.ending_of(owners, grace)
         starting = self.starting(owners)
         are_replaced_at_once = REPLACED_AT_ONCE.issuperset(owners.values())
@@ -204,7 +201,7 @@ def _endings_of(
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Return the median time that pods took to be ready, by owner UID.
 
-    A pod that became unready later seems to have started slowly, so very long times are dropped.
+    A pod that became unready later seems slow, so very long times are dropped.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
@@ -216,7 +213,7 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 def _slowest(past: Sequence[float], number: int) -> int:
     """Return how long the slowest of `number` steps likely takes; `past` is sorted.
 
-    This is the median for one step, and about the longest for many.
+    For one step this is the median, for many about the longest.
     """
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])
@@ -246,7 +243,7 @@ def last_run_seconds(node: Node) -> float | None:
 def slowest_node_seconds(policy: Policy, rescue_seconds: float | None = None) -> float:
     """Return the most seconds that a node may take before it has failed, in any pool.
 
-    After a rescue, which takes up to `rescue_seconds`, the host gets the reboot timeout again.
+    After a rescue, the host gets the reboot timeout again.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])

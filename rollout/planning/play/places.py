@@ -1,7 +1,4 @@
-"""Try whether pods find room while nodes are away, on the cluster as simulated so far.
-
-Packing heeds budgets only; here each pod must find a node.
-"""
+"""Try whether pods find room while nodes are away, on the cluster as simulated so far."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +21,8 @@ _WarningsOf = Mapping[str, Sequence[PlaceWarning]]
 class PodPlaces:
     """Where pods go in a simulated rollout, and warnings about those without room.
 
-    `allowed` is how many pods of each budget may be away.
-    `arrivals` is how many pods earlier drains moved to each node.
+    `allowed` is how many pods of each budget may be away, `arrivals` how many pods earlier drains
+    moved to each node.
     """
 
     flow: PodFlow
@@ -36,9 +33,9 @@ class PodPlaces:
     def fit(
         self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
-        """Return the wave with the nodes that can be away together, and the others.
+        """Return the wave with the nodes that can be away together, and the rest.
 
-        Waiting nodes join if they can. The pods of the wave's nodes are moved.
+        Waiting nodes join if they can. The wave's pods are moved.
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
@@ -96,7 +93,6 @@ class PodPlaces:
         return crowded
 
     def _move_pods(self, names: Sequence[str]) -> _WarningsOf:
-        """Move the pods of these nodes to other nodes, and warn of those that stay."""
         leaving = {name: self._pods(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.closed)
         warnings_of = dict[str, Sequence[PlaceWarning]]()
@@ -105,7 +101,6 @@ class PodPlaces:
         return warnings_of
 
     def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
-        """Warn of pods that stay, and of budgets whose permits they could use up."""
         scheduler = self.flow.scheduler
         down = [pod for pod in staying if not scheduler.tolerates_cordons(pod)]
         is_room_short = False

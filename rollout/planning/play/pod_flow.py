@@ -1,8 +1,7 @@
 """Simulate pods' evictions and replacements, event by event.
 
-A pod is evicted once all its budgets have a permit; the permits come back when its replacement is
-ready. If another controller opens a budget, it first gives the pod's role, and so the budget, to
-another pod of the same owner.
+Permits of an evicted pod come back when its replacement is ready. A controller opens a budget by
+giving the pod's role, and so the budget, to another pod of the same owner.
 """
 
 from collections import Counter, defaultdict, deque
@@ -46,7 +45,7 @@ class EventQueue:
 class _Traits:
     """How a pod moves; times are in seconds.
 
-    `owner` is its owner's UID, or its own without an owner. `keys` are its budgets. `in_order`: its
+    `owner` is its owner's UID, or its own without one. `keys` are its budgets. `in_order`: its
     owner starts one pod after another. `at_once`: it is replaced while it still terminates.
     """
 
@@ -62,8 +61,8 @@ class _Traits:
 class _DrainState:
     """A node's drain: `emptied` is called when its last pod is gone.
 
-    `evicted_ready` counts the pods that were ready when they were evicted, by owner UID.
-    `has_timed_out`: the pods that wait for a budget stay.
+    `evicted_ready` counts pods that were ready when evicted, by owner UID. `has_timed_out`: the
+    pods that wait for a budget stay.
     """
 
     emptied: Action
@@ -102,15 +101,13 @@ class _StatefulSetOrder:
 class PodFlow:
     """The pods of the rollout's nodes as they move.
 
-    `permits` is how many pods of each budget may be away. `handovers` is after how many seconds
-    another controller opens a budget; only budgets that wait for that have one. `residents` are the
-    pods that leave, by node and UID. `surging` are the pods, by UID, that end once their
-    replacement is ready, with how often pods start one after another until then.
-
-    `on_ready` is called with the owner's UID when a replacement is ready. `away` counts the pods
-    that are not ready again, by owner UID. `_waiting_pods` wait for a permit, by budget and node.
-    `_evictions` counts evictions by pod UID: a replacement that is evicted again is never ready.
-    `_pending` are the pods without room; affinity or spread may be why for `_pending_by_others`.
+    `permits` is how many pods of each budget may be away. `handovers` is how many seconds another
+    controller takes to open a budget. `residents` are the pods that leave, by node and UID.
+    `surging` pods (UIDs) end once their replacement is ready, after so many starts in a row.
+    `on_ready` gets an owner's UID. `away` counts pods that are not ready again, by owner UID.
+    `_waiting_pods` wait for a permit, by budget and node. `_evictions` is by pod UID: a replacement
+    that is evicted again is never ready. `_pending` pods lack room, `_pending_by_others` maybe
+    because of affinity or spread.
     """
 
     events: EventQueue
@@ -159,7 +156,6 @@ class PodFlow:
         return Counter(_owner(pod) for pod in pods if pod.uid not in self._unready)
 
     def evicted_ready(self, name: str, owner: str) -> int:
-        """Return how many ready pods of the owner the node's drain has evicted."""
         return self._drains[name].evicted_ready[owner] if name in self._drains else 0
 
     def drain(self, name: str, emptied: Action) -> None:
@@ -182,7 +178,6 @@ class PodFlow:
                 self._evict_or_wait(pod, name)
 
     def give_up(self, name: str) -> None:
-        """End a drain that has timed out: pods that wait for a permit stay."""
         self._drains[name].has_timed_out = True
         for pods_by_node in self._waiting_pods.values():
             pods_by_node.pop(name, None)
@@ -201,7 +196,6 @@ class PodFlow:
             self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
 
     def _handover_seconds(self, pod: Pod) -> int:
-        """Return after how many seconds of a drain another controller opens the pod's budget."""
         if pod.uid in self._unready:
             return 0
         return max((self.handovers.get(key, 0) for key in self._traits(pod).keys), default=0)
@@ -245,7 +239,6 @@ class PodFlow:
             self._evict(pod, traits, name)
 
     def _used_up_budget(self, pod: Pod, traits: _Traits) -> str:
-        """Return the first budget that has no permit for the pod; empty if it can be evicted."""
         # A pod that is not ready already has its permits.
         if pod.uid in self._unready:
             return ""

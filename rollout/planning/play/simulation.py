@@ -1,7 +1,6 @@
 """Simulate the rollout's nodes and pods in time, by the rules of its execution.
 
-Nodes and pods are simulated together, because where pods go depends on when each event happens.
-Where no past run is known, pods are assumed to use all of their grace period.
+Without a known past run, pods are assumed to use all of their grace period.
 """
 
 from collections import defaultdict
@@ -23,8 +22,8 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Without a known past, a rollout with more nodes times pods is estimated from its budgets' rates,
-# because playing it would take long.
+# Nodes times pods. Without a known past, larger rollouts are estimated from their budgets' rates,
+# because playing them would take long.
 _MOST_PLAYED = 300_000
 
 
@@ -56,7 +55,7 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
 
 @dataclass(frozen=True, slots=True)
 class PlayedLayout:
-    """The result of playing a layout: waves that find room, with their estimates.
+    """The waves that find room, with their estimates.
 
     `arrivals` is how many pods earlier waves moved to each node.
     """
@@ -68,10 +67,7 @@ class PlayedLayout:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name.
-
-    `surging` is as in `PodFlow`.
-    """
+    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name."""
 
     policy: Policy
     pools: Pools
@@ -125,7 +121,6 @@ class Simulator:
         )
 
     def _is_played(self, layout: Layout) -> bool:
-        """Whether waves are played, rather than estimated."""
         # The start of a node in a rolling part is only known if everything before it was played.
         if self.pace.is_known or any(wave.rolling for wave in layout.waves):
             return True
@@ -133,7 +128,6 @@ class Simulator:
         return pods * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
-        """Estimate a layout by its budgets' rates, without playing it."""
         pauses = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         other = round(pauses + self.pace.reboot(drain=0, nodes=1) + self.pace.usual_settle)
         return sum(layout.limits.drain_seconds(wave.demands) + other for wave in layout.waves)
@@ -147,7 +141,6 @@ class Simulator:
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds_away(self, batch: Batch) -> Mapping[str, int]:
-        """Return how long each node would be away alone; some hosts boot slowly."""
         usual = self.pace.reboot(drain=0, nodes=1)
         seconds = dict[str, int]()
         for demand in batch.demands:
@@ -163,8 +156,7 @@ class Simulator:
 class _WaveSimulation:
     """One wave as it is played. Times are seconds from the start of the rollout, by node.
 
-    `_completion_waits` is how many seconds drains wait for pods to complete, which do not count
-    against `_timeouts`.
+    `_timeouts` do not include `_completion_waits`, which are in seconds.
     """
 
     def __init__(
@@ -319,12 +311,10 @@ class _EstimatedRun(_WaveSimulation):
 class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
-    A node has settled when no more pods of its owners are away than when it started, except for
-    those that other nodes in flight have evicted. Owners are UIDs.
-
-    `_away_before` is how many pods were away when each node in flight started, by node and owner.
-    `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back. `_unsettled`
-    has the nodes that are back, by an owner that they still wait for.
+    A node has settled when no more pods of its owners (UIDs) are away than when it started, except
+    for those that other nodes in flight have evicted. `_away_before` is that number, by node and
+    owner. `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back.
+    `_unsettled` has the nodes that are back, by an owner that they still wait for.
     """
 
     def __init__(
@@ -367,7 +357,7 @@ class _RollingRun(_WaveSimulation):
             self._away_before_by_owner[owner][name] = away_before[owner]
             self._nodes_away[owner].add(name)
         self._away_before[name] = away_before
-        # It is back no sooner than after its own last run: its host may boot more slowly than most.
+        # Its host may boot more slowly than most.
         self.earliest_back[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
         self._least_settle[name] = simulator.pace.settle(pods) if pods else 0
         self.places.note_drain(name)
@@ -382,7 +372,7 @@ class _RollingRun(_WaveSimulation):
     def _check_settled(self, name: str) -> None:
         """Free the node's place a soak after all owners of its pods have as many as before.
 
-        Until then, `_check_unsettled` checks it again when the first owner that has not gets a pod.
+        `_check_unsettled` repeats this when an owner that lacks pods gets one.
         """
         if name not in self._away_before:
             return  # Its place is free already.
