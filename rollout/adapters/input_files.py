@@ -1,7 +1,7 @@
 """Reads the files that an operator names: regular files of limited size.
 
-Others could block an unattended pass. The null device, and what the shell opens for this process,
-such as `<(command)`, are allowed.
+Pipes and devices could block an unattended pass. Only the null device, and what the shell opens for
+this process, such as `<(command)`, are allowed.
 """
 
 import errno

@@ -57,7 +57,7 @@ def distrust_named(path: Path) -> str:
     """Return how others could change a file that the operator names, or empty.
 
     Anyone may own it, as in containers. Each link's folder is judged, because Kubernetes mounts
-    Secrets and ConfigMaps as links in read-only folders.
+    Secrets and ConfigMaps as links in read-only mounts.
     """
     place = path.absolute()
     for _ in range(_MOST_LINKS):

@@ -55,7 +55,7 @@ class OperatorCommand:
     ) -> CommandEnd:
         """Run the command until it exits, is `stopped`, or `seconds` are over.
 
-        In its own session, all that it started can be killed.
+        It has its own session, so that all that it started can be killed.
         """
         with scratch_for(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:

@@ -46,7 +46,7 @@ class AnsibleExecutor:
         self._attended: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command in the run of an attended host, else in a new one, within seconds.
+        """Run a command in the run of an attended host, else in a new run of about a second.
 
         After `SshUnreachableError` the command may have run.
         """
