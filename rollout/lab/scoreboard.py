@@ -86,9 +86,9 @@ class Scoreboard:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was harmed, all hosts run, and no cordon, taint or label is left."""
+        """Whether no pod was killed, no budget broken, and no cordon, taint or label is left."""
         left = self.cordons_left + self.taints_left + self.exclusions_left
-        return not (self.killed or self.budgets_broken or self.hosts_down or left)
+        return not (self.killed or self.budgets_broken or left)
 
     def to_json(self) -> dict[str, Any]:
         """Return the scoreboard as plain values."""

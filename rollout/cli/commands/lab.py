@@ -305,7 +305,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
         rows.append((trouble, f"{len(names)} ({shortened(names)})" if names else "0"))
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
     result = "Not clean."
-    if scores.clean:
+    if scores.clean and not scores.hosts_down:
         result = "Clean: nothing was harmed, and nothing is left behind."
     return f"{table}\n\n{result}"
 
