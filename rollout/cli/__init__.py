@@ -1,1 +1,1 @@
-"""The command line: commands, their settings and stages, and the wiring of adapters."""
+"""The command line."""

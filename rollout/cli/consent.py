@@ -1,4 +1,4 @@
-"""Ask a person for consent: the word `yes`, for the rollout or before each wave."""
+"""Asks a person for consent, for the rollout or before each wave."""
 
 import select
 import sys
@@ -10,7 +10,7 @@ from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
 _POLL_SECONDS = 0.5
-# No line break may separate its words. It is printed with an ordinary space.
+# The no-break space keeps `fit_line` from wrapping the prompt here.
 _UNBROKEN_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
@@ -21,7 +21,7 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, about: Sequence[str] = ()) -> None:
-    """Print the lines `about` it, then ask; `NotConfirmedError` for any answer but yes."""
+    """Print the lines `about` it, and ask; raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in about:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -30,7 +30,7 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # The line of the question has not ended, so the message starts with a line break.
+        # End the line of the question first.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":
@@ -38,10 +38,9 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
 
 
 class TerminalConfirmation:
-    """Asks before each wave.
+    """Asks before each wave: yes, all (for later waves too), or anything else to end the run.
 
-    yes starts the wave, all starts it and every later one, and any other answer ends the run.
-    `DeclinedError` without a terminal.
+    Raises `DeclinedError` without a terminal.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class TerminalConfirmation:
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """Return whether the operator agrees. A stop request during the question is a no."""
+        """Return whether the operator agrees. A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
         accepted = "Only yes, or all for every later wave, is accepted:"
@@ -67,7 +66,7 @@ class TerminalConfirmation:
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
-    """Return the answer; empty if a stop is requested before it."""
+    """Return the answer, or an empty string after a stop request."""
     while not stopped():
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:

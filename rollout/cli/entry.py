@@ -1,4 +1,4 @@
-"""Start the program. Ctrl-C is handled from here on, while the rest is being loaded."""
+"""Starts the program. Handles Ctrl-C already while the rest is imported."""
 
 import signal
 import sys
@@ -23,5 +23,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     finally:
-        # The exit code is known. Ctrl-C would only replace it, and print a traceback.
+        # Ctrl-C would replace the exit code, and print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Run one command line to its end: errors become lines on standard error and an exit code."""
+"""Runs a command. Errors become lines on standard error and an exit code."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from rollout.model.text import printable
 
 _CLICK_USAGE = 2
 _RESUME = "resume"
-# Of a plain RuntimeError.
+# The message of a plain RuntimeError.
 _NO_THREAD = "can't start new thread"
 _BUG = "this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 _DENIED = (
@@ -32,7 +32,7 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         code = program(list(arguments), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of the output has seen enough.
+        # The reader of the output has closed the pipe.
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
@@ -53,7 +53,7 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
 
 
 def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
-    """Print an error; `verbose` adds its causes, and the traceback of a bug."""
+    """`verbose` adds the causes, and the traceback of a bug."""
     lines = list(_lines(error, command))
     cause = error.__cause__
     while verbose and cause is not None:
@@ -104,7 +104,7 @@ def _lines(error: BaseException, command: str) -> Iterator[str]:
 
 
 def _system_error(error: BaseException) -> str:
-    """Return what the system denied; empty for other errors, which are bugs."""
+    """Return what the system refused; empty for bugs."""
     if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
@@ -115,7 +115,7 @@ def _system_error(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """Return what to do about an unknown option, before the command of its help; or nothing."""
+    """Return advice for an unknown option, to print before the help command, or nothing."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

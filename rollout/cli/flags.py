@@ -1,4 +1,4 @@
-"""The flags of a command's settings, `--config` and `--set`, made from the schema for typer."""
+"""Makes the flags of a command from the schema of the settings."""
 
 import functools
 import inspect
@@ -61,14 +61,12 @@ def takes(
     arguments: Any = None,
     reads: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these tables or settings, and call it with `settings`.
+    """Give a command the flags of these tables or settings, and pass it `settings`.
 
-    of_another: the settings file is for another process, so its settings do not apply to this one.
-    formats: what the command can print with `-o`.
-    arguments: NODE_ARGUMENTS, which mean the same as `--node`; or PLAN_OR_NODES, where a saved
-    plan is passed to the command as `file`.
-    reads: settings without flags here whose environment variables are read, so that the command
-    can say that they have no effect.
+    of_another: the settings file is for another process. formats: the values of `-o`. arguments:
+    NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved plan, passed as
+    `file`. reads: settings without flags here whose variables are read, for warnings that they have
+    no effect.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +105,7 @@ def takes(
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings of these names or tables that have a flag, by the flag's parameter."""
+    """Return the settings that have a flag, by the flag's parameter."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -120,7 +118,6 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 def _own_parameters(
     command: Callable[..., None], *, is_file_given: bool
 ) -> list[inspect.Parameter]:
-    """Return the parameters that the command declares itself."""
     hints = get_type_hints(command)
     from_takes = {"settings", "file"} if is_file_given else {"settings"}
     own = []
@@ -128,7 +125,7 @@ def _own_parameters(
         if name in from_takes:
             continue
         if hints[name] is bool and not item.default.param_decls:
-            # Without this, typer would add a `--no-` flag.
+            # Without this, typer adds a `--no-` flag.
             item.default.param_decls = (f"--{name.replace('_', '-')}",)
         own.append(_parameter(name, hints[name], item.default))
     return own
@@ -137,10 +134,7 @@ def _own_parameters(
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, words: Sequence[str]
 ) -> SettingValues:
-    """Return the settings of the command line with their origins: first those with a flag.
-
-    A flag wins over `--set`.
-    """
+    """Return the settings of the command line with their origins. Flags win over `--set`."""
     flags = {
         item.name: (value, f"--{item.flag}")
         for item, value in values.items()
@@ -156,7 +150,7 @@ def _typed_settings(
 
 
 def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:
-    """`UsageError` for a format that the command cannot print, before it does anything."""
+    """Raise `UsageError` for a format that the command cannot print."""
     if format not in formats:
         raise UsageError(
             f"-o {format} is not available for this command",
@@ -167,7 +161,7 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """Return the saved plan that the arguments name, or None and the nodes.
 
-    A single word is a plan if there is such a file, or if it can be no node.
+    A single word is a plan if the file exists, or if it cannot be a node.
     """
     if len(words) != 1:
         return None, words
@@ -189,7 +183,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _annotation(setting: Setting) -> Any:
-    """Return the flag for typer, which passes texts to the schema, or None without the flag."""
+    """Return the flag for typer. Its value is None or a text that the schema reads."""
     is_counter = setting.name == "output.verbose"
     default = "" if is_counter or setting.kind is bool else default_text(setting.default)
     names = [f"--{setting.flag}"]

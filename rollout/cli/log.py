@@ -1,8 +1,6 @@
-"""The log of `-v` and `-vv`, from the standard library's loggers below `rollout`.
+"""Logs stages for `-v`; also API requests and commands on hosts for `-vv`.
 
-`-v` shows each stage and how long it took; `-vv` also each request to the API server and each
-command on a host. Log names only: no bodies, headers, commands of the operator or addresses that
-may hold a secret.
+Log names only: bodies, headers, the operator's commands and addresses may hold a secret.
 """
 
 import logging
@@ -25,7 +23,7 @@ _SHORT_SECONDS = 10.0
 
 @contextmanager
 def log_command(command: str, verbosity: int) -> Iterator[None]:
-    """Log this command to standard error while it runs. A nested command logs as part of it."""
+    """Log a command to standard error. A nested command logs as part of it."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:
         yield
@@ -50,7 +48,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """Log a stage with its duration, and with the notes that are passed to the yielded function."""
+    """Log a stage with its duration and the notes that the yielded function gets."""
     began = time.monotonic()
     notes = list[str]()
     outcome = "failed"
@@ -64,16 +62,16 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def _duration(seconds: float) -> str:
-    """Return `0.02s` or `1.20s`; longer ones as everywhere."""
+    """Return text such as `0.02s`; longer durations have their usual form."""
     return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
 class _Terminal(logging.Handler):
-    """Writes lines to standard error, above a moving display."""
+    """Writes to standard error, above a moving display."""
 
     def emit(self, record: logging.LogRecord) -> None:
         at = datetime.fromtimestamp(record.created, UTC)
-        # A log file is read on other days and in other time zones.
+        # Log files are read on other days and in other time zones.
         written = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
         try:
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"

@@ -1,4 +1,4 @@
-"""The command `rollout`. A command is imported when it is typed."""
+"""The program `rollout`. A command is imported when it is called."""
 
 import getpass
 import os
@@ -16,7 +16,7 @@ from rollout.cli.options import CONTEXT, CommandList, Commands, option
 from rollout.cli.program import COMMANDS, PROGRAM, program_name
 from rollout.cli.terminal import prepare_streams, warn
 
-# At the end, where a terminal of 24 lines still shows it.
+# At the end, so that a terminal of 24 lines shows it.
 _EPILOG = """\b
 Without a cluster:  rollout demo
 With one:           rollout doctor        what is missing and how to fix it
@@ -56,15 +56,15 @@ def root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     if any(name.startswith("ROLLOUT_") for name in os.environ):
-        # The names are in the schema of the settings, which takes longer to load than help does.
+        # Help does not load the schema, which is slow.
         from rollout.cli.settings.reading import unknown_variables
 
         warn(*unknown_variables(os.environ))
 
 
 def root_command() -> Any:
-    """Return the click group. It imports each command only when that is called."""
-    # `get_command` does not register the shells' completions, as calling `app` does.
+    """Return the click group, which imports a command when it is called."""
+    # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
     group.commands = Commands(COMMANDS)
@@ -78,14 +78,14 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
-        # The kernel keeps unhandled signals from the first process, such as one in a container.
+        # As process 1 in a container, the kernel would drop the unhandled signal.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     _ensure_user_and_home()
     sys.exit(run(sys.argv[1:]))
 
 
 def _ensure_user_and_home() -> None:
-    """Set user and home, which libraries ask for and some containers lack."""
+    """Set user and home, which some containers lack and libraries need."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

@@ -1,9 +1,7 @@
-"""Options, arguments and commands as typer has them, and how texts on the command line are read.
+"""Typer options, arguments and commands, and how their values are read.
 
-A command is a function of the same name in `rollout.cli.commands`; a group of commands is a typer
-application there. It is imported when it is typed: importing all of them takes longer than most
-commands run. The help of the whole program loads this module, but not the schema of the settings.
-Help is plain text: typer's own boxes cut long flags in 80 columns, and are slow.
+Commands are imported when called, because importing all takes longer than most run. Help is plain
+text: typer's boxes cut long flags at 80 columns, and are slow.
 """
 
 from collections import UserDict
@@ -23,10 +21,10 @@ T = TypeVar("T")
 Suggestions = Callable[[typer.Context, str], list[str]]
 _ARGUMENTS = "Arguments"
 _OPTIONS = "Options"
-# Flags without a value. If click allowed them, it would take the next word as the value.
+# If click allowed flags without a value, it would take the next word as the value.
 _WITHOUT_VALUE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-# The module of each command that is not in a module of its own name.
+# The other commands have a module of their own name.
 _MODULES = {
     "pause": "memory",
     "unpause": "memory",
@@ -43,7 +41,7 @@ _MODULES = {
 
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
-    """Declare an option of one command, named like its parameter; `others` are typer's."""
+    """Declare an option, named like its parameter; `others` are typer's."""
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
@@ -57,7 +55,7 @@ def argument(
     suggest: Suggestions | None = None,
     parser: Callable[[str], str] | None = None,
 ) -> Any:
-    """Declare an argument of one command; with the default `...` it is required."""
+    """Declare an argument, which the default `...` makes required."""
     has_default = default not in (..., None, "")
     return typer.Argument(
         default,
@@ -70,10 +68,10 @@ def argument(
 
 
 class PlainValue:
-    """Reads a parameter's text by its type. typer would load pydantic, which takes 0.15 s."""
+    """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value; `typer.BadParameter` names the parameter."""
+        """Raise `typer.BadParameter` for a bad value."""
         declared = param.type_descriptor.parameter_info
         kind = param.type_descriptor.annotation
         setting = Setting(
@@ -87,7 +85,7 @@ class PlainValue:
         items = (value or ()) if is_list else [value]
         texts = [item for item in items if isinstance(item, str)]
         if value != param.default and not all(text.strip(" ,;") for text in texts):
-            # Otherwise an empty --node would select all nodes.
+            # An empty --node would select all nodes.
             why = "it is empty; was a shell variable unset?"
             raise typer.BadParameter(why, ctx=ctx, param=param)
         try:
@@ -102,7 +100,7 @@ class PlainValue:
 
 
 class Commands(UserDict[str, Any]):
-    """The commands by name, each imported when it is read; `data` are their descriptions."""
+    """Commands by name, imported when read; `data` are their descriptions."""
 
     def __init__(self, descriptions: Mapping[str, str]) -> None:
         super().__init__(descriptions)
@@ -130,7 +128,7 @@ def _import_command(name: str, description: str) -> Any:
 
 
 class _QuickValues:
-    """A command that reads its values without pydantic. For a completion it takes them as typed."""
+    """Reads values without pydantic, and keeps them as typed during a completion."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
@@ -143,14 +141,14 @@ class _QuickValues:
 
 
 class _HelpAsStarted:
-    """Names the program in help as it was started: `rollout`, or the kubectl plugin."""
+    """Names the program in help as the user typed it: `rollout`, or the kubectl plugin."""
 
     def get_help(self, ctx: Any) -> str:
         return with_program_name(super().get_help(ctx))  # type: ignore[misc]
 
 
 class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
-    """The program. Listing its commands imports none of them."""
+    """Lists commands without importing them."""
 
     commands: Any
 
@@ -173,15 +171,15 @@ class Group(_HelpAsStarted, TyperGroup):
 
 
 class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
-    """A command whose help lists its options under the headings they are declared with."""
+    """Lists options in help under their headings."""
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Return the arguments as other programs show them: `FILE` is required, `[FILE]` is not."""
+        """Write arguments as usual: `FILE` is required, `[FILE]` is not."""
         pieces = super().collect_usage_pieces(ctx)
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters by heading, each with its description."""
+        """Return the parameters and their descriptions, by heading."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):
@@ -189,7 +187,7 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
             if record is None:
                 continue
             title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            # Where the name ends: before the negative form of a flag, or Python's type.
+            # Cut off the negative form of a flag, or Python's type.
             end = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS

@@ -1,7 +1,6 @@
-"""Complete `kubectl node-rollout`, for which kubectl runs `kubectl_complete-node_rollout`.
+"""Completes `kubectl node-rollout`. kubectl runs it as `kubectl_complete-node_rollout`.
 
-The arguments are the words that follow; the last is incomplete or empty. Prints its completions,
-then a colon and a number, as Cobra does.
+The last argument is incomplete or empty. Prints the completions, a colon and a number, like Cobra.
 """
 
 import os
@@ -12,7 +11,7 @@ from rollout.cli.main import run
 from rollout.cli.program import PROGRAM
 from rollout.cli.terminal import prepare_streams
 
-# ShellCompDirectiveDefault: without completions the shell completes file names.
+# ShellCompDirectiveDefault: the shell may complete file names.
 _DEFAULT = ":0"
 
 

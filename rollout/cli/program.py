@@ -1,4 +1,4 @@
-"""The names of the program, as `rollout` or as a kubectl plugin, and of its commands."""
+"""The names of the program and of its commands."""
 
 import re
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 
 PROGRAM = "rollout"
 PLUGIN = "kubectl node-rollout"
-# The file that kubectl looks for.
 _PLUGIN_FILE = "kubectl-node_rollout"
 
 COMMANDS: Mapping[str, str] = {
@@ -36,14 +35,13 @@ COMMANDS: Mapping[str, str] = {
     "fleetlock": "Serve the FleetLock protocol for hosts that run Zincati.",
     "lab": "Rehearse on a simulated cluster.",
 }
-"""The commands, with their descriptions in the list of commands."""
+"""The commands, with their descriptions in help."""
 
-# A quoted word of a shell, such as a name or a value.
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
-# After an article the word means a rollout; after `kubectl` it is one of kubectl's own commands.
+# After an article, the word means a rollout; after `kubectl`, it is kubectl's command.
 _BEFORE = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
-# A command on a line of its own, a quoted word, which stays as it is, or a command in a sentence.
+# A command on its own line, a quoted word, which stays, or a command in a sentence.
 _COMMAND = re.compile(
     rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)"
     rf"|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"

@@ -1,10 +1,7 @@
-"""Signals during a run: the first asks for a graceful stop, the second ends the process at once.
+"""Signals during a run: the first stops gracefully, the second ends the process.
 
-A handler in Python runs only when the main thread leaves its wait. Therefore a thread of its own
-reads the pipe to which the interpreter writes each signal.
-
-SIGHUP of a lost terminal asks for the graceful stop, but never ends the process: it can arrive more
-than once.
+Python runs handlers only when the main thread leaves its wait, so a thread reads the signals from a
+pipe. SIGHUP never ends the process, because a lost terminal can send it several times.
 """
 
 import os
@@ -21,7 +18,7 @@ from rollout.execution.base.deadline import StopRequest
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
-# In the pipe, a byte for an interruption that the interpreter has dropped; no signal is number 0.
+# Marks an interruption that the interpreter dropped. No signal is number 0.
 _DROPPED = b"\0"
 _REPEAT_SECONDS = 0.05
 _AGAIN = "Ctrl-C again quits now."
@@ -29,7 +26,7 @@ _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
 _LEAVE_SECONDS = 4.0
 _LEFT = "stopped immediately, and the nodes in flight are left as they are."
-# Commands stand alone on their lines, and are never broken.
+# Commands have their own lines, and are never wrapped.
 _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 
 
@@ -37,20 +34,20 @@ _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abo
 def stopped_by_signals(
     stop: StopRequest, *, has_board: bool = False, meaning: str = ""
 ) -> Iterator[None]:
-    """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only.
+    """SIGINT and SIGTERM request a `stop` in this context. For the main thread only.
 
-    With `has_board` a board on the terminal shows the stop: a line between its own would be
-    overwritten. `meaning` says what a stop does; by default, what it does to a rollout.
+    With `has_board` the board shows the stop, because it would overwrite a line. `meaning` says
+    what a stop does; by default, to a rollout.
     """
     echo = Echo(sys.stderr) if has_board else None
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
-    # `nohup` has SIGHUP ignored.
+    # `nohup` ignores SIGHUP.
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
     meaning = meaning or (_REVERTING if stop.revert else _FINISHING)
     message = "" if has_board else f"Stopping: {meaning}. {_AGAIN}"
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
-        """Without a handler, the interpreter would not write to the pipe."""
+        """Without a handler, the interpreter does not write to the pipe."""
 
     with (
         _signal_pipe(lambda end: _stop_on_signals(end, stop, message, echo), numbers, ignore),
@@ -59,7 +56,7 @@ def stopped_by_signals(
         try:
             yield
         finally:
-            # A terminal that is lost again does not cut short what is still written.
+            # Another SIGHUP must not cut short the final output.
             if stop.is_due:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -68,13 +65,11 @@ def stopped_by_signals(
 def interrupted_by_signals(
     stop: StopRequest, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Within this context SIGINT and SIGTERM interrupt the main thread and request the `stop`.
+    """SIGINT and SIGTERM interrupt the main thread and request a `stop` in this context.
 
-    Yield a function after whose call signals interrupt nothing any more. Ctrl-Z turns `echo` on
-    while the process is stopped. For the main thread only.
-
-    The interpreter drops an interruption that arrives while it runs `__del__` or the callback of a
-    weak reference, so it is repeated a moment later.
+    After a call of the yielded function, signals interrupt nothing. Ctrl-Z turns `echo` on while
+    the process is stopped. For the main thread only. An interruption is repeated if the interpreter
+    drops it, as in `__del__`.
     """
     previous_hook = sys.unraisablehook
     has_ended = threading.Event()
@@ -103,7 +98,7 @@ def interrupted_by_signals(
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay SIGINT until this context is left, as for a half-drawn screen. Main thread only."""
+    """Delay SIGINT until the end of this context. For the main thread only."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
@@ -120,7 +115,7 @@ def _signal_pipe(
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """Have a thread `read` the signals from a pipe, one byte each; yield the writing end."""
+    """`read` gets one byte per signal, in a thread. Yield the writing end of the pipe."""
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
     reader = threading.Thread(target=read, args=(reading_end,), name="signals", daemon=True)
@@ -134,7 +129,7 @@ def _signal_pipe(
             if signal.getsignal(number) is handler:
                 signal.signal(number, previous)
         signal.set_wakeup_fd(previous_end)
-        # This ends the reader.
+        # Closing the pipe ends the reader.
         os.close(writing_end)
         reader.join()
         os.close(reading_end)
@@ -143,7 +138,7 @@ def _signal_pipe(
 def _request_on_signals(
     pipe: int, stop: StopRequest, has_ended: threading.Event, echo: Echo | None
 ) -> None:
-    """Request the end. A handler could deadlock: its thread may hold the lock of the request."""
+    """A handler could deadlock, because its thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
             if not has_ended.wait(_REPEAT_SECONDS):
@@ -173,9 +168,9 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
 
 
 def _end_at_once(stop: StopRequest) -> None:
-    """End the process without waiting for the threads of the nodes.
+    """End the process without waiting for the nodes' threads.
 
-    The lock is released first if the API server answers soon.
+    Releases the lock first if the API server answers soon.
     """
     leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
     leaving.start()

@@ -1,7 +1,4 @@
-"""Complete names in the shell: nodes, versions, runs and scenarios of the lab.
-
-An error completes and prints nothing, because the user is typing on that line.
-"""
+"""Completes names in the shell. Errors complete nothing and print nothing."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,16 +15,16 @@ if TYPE_CHECKING:
     from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
-# How long a user waits for the cluster after Tab, besides the start of Python.
+# How long a user waits after Tab, without the start of Python.
 _PATIENCE = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
-# The file descriptors of the terminal, besides that of the suggestions.
+# Standard input and error; standard output carries the suggestions.
 _TERMINAL = (0, 2)
 
 
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the last name of a list such as `node/a,node/b`, but none that is typed already."""
+    """Complete the last name of a list such as `node/a,node/b`, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     typed_names = {*before.split(","), *_names_on_line(context)}
@@ -49,7 +46,7 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
 
     with _quiet_terminal(), suppress(Exception):
         files = latest_first(journals())
-        # The runs of the current cluster come first, if it is known.
+        # Runs of the current cluster come first.
         with suppress(Exception):
             cluster = _settings(context).cluster
             server = find_login(cluster.kubeconfig, cluster.context or None).server
@@ -80,7 +77,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return the cluster's answer; an error, or a cluster that is too slow, completes nothing."""
+    """Return the cluster's answer, or nothing after an error or timeout."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:
@@ -98,7 +95,7 @@ def _ask(
 
 
 def _settings(context: typer.Context) -> "Given":
-    """Return the settings, of which the line may have flags of the cluster, --set and --config."""
+    """Return the settings, with the typed flags of the cluster, --set and --config."""
     from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 
@@ -122,7 +119,6 @@ def _expand(word: str) -> str:
 
 
 def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
-    """Yield the names of all nodes, without decoding the rest of each."""
     import msgspec
 
     from rollout.gather.cluster import wire
@@ -148,7 +144,7 @@ def _versions_of_last_results(api: "ClusterApi", _namespace: str) -> Iterable[st
 
 @contextmanager
 def _quiet_terminal() -> Iterator[None]:
-    """Keep this process and its children away from the terminal, also after an error."""
+    """Keep this process and its children away from the terminal."""
     copies = {number: os.dup(number) for number in _TERMINAL}
     null_device = os.open(os.devnull, os.O_RDWR)
     try:

@@ -1,4 +1,4 @@
-"""Print data to standard output and everything else to standard error."""
+"""Prints data to standard output, and everything else to standard error."""
 
 import os
 import shutil
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-# The index of the local modes in the list that termios returns.
+# The index in termios' list.
 _LOCAL_MODES = 3
-# In columns: longer than any value, so that no line is folded.
+# More columns than any value has.
 _UNFOLDED = 1 << 20
 
 
@@ -34,10 +34,9 @@ def warn(*sentences: str) -> None:
 
 
 def write_beside(line: str, style: str = "") -> None:
-    """Write a printable line to standard error.
+    """Write a line to standard error, above a moving display.
 
-    On a terminal it has this style, and stands above a moving display. Without either, no library
-    is loaded.
+    Loads no library unless it needs a style or a display.
     """
     line = with_program_name(line)
     if sys.stderr.isatty() and (style or _is_console_open()):
@@ -58,7 +57,7 @@ def fit_line(line: str) -> str:
 
 
 def show_progress(activity: str) -> AbstractContextManager[object]:
-    """Show what is being done, on a terminal only. Elsewhere no library is loaded."""
+    """Show an activity on a terminal. Loads no library elsewhere."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import moving_line
@@ -99,7 +98,7 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
 
 def yaml_document(document: bytes) -> bytes:
-    """Return a JSON document as YAML in ASCII: other characters can move a terminal's cursor."""
+    """Return YAML in ASCII, because other characters can move a terminal's cursor."""
     import msgspec
     import yaml
 
@@ -113,12 +112,11 @@ def show_names(nodes: Iterable[str]) -> None:
 
 
 def table_width() -> int:
-    """Return the columns that a table may take, also in a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
 
 
 class Echo:
-    """The echo of typed keys on a terminal, which would disturb what is drawn there."""
+    """The echo of typed keys, which would disturb a drawing on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._descriptor = stream.fileno() if stream.isatty() else -1
@@ -155,18 +153,18 @@ class Echo:
 
     def pause_process(self) -> None:
         self.turn_on()
-        # A signal to the whole process might stop it only after this thread turned the echo off.
+        # A signal to the process might stop it only after the echo was turned off again.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.turn_off()
 
     def _is_ours(self) -> bool:
-        """Whether this process is in the foreground: in the background it would be stopped."""
+        """A process in the background would be stopped."""
         if self._descriptor < 0:
             return False
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
-            # It is not the controlling terminal of this session.
+            # It is not the controlling terminal.
             return True
 
 
@@ -186,20 +184,20 @@ def error_console() -> "SharedConsole":
 
 
 def _is_console_open() -> bool:
-    """Whether something may move on standard error: nothing does before the console is used."""
+    """Whether something may move on standard error."""
     return error_console.cache_info().currsize > 0
 
 
-# The major device number of /dev/null, /dev/full and the like.
+# The major device number of /dev/null and /dev/full.
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prepare_streams() -> None:
-    """Open /dev/null for each standard stream that the caller has closed."""
+    """Open /dev/null for standard streams that the caller has closed."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # The lowest free number is taken: 0, 1 and 2, in the order of _STREAMS.
+            # `open` takes the lowest free number, so the order of _STREAMS matters.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
@@ -208,10 +206,7 @@ def prepare_streams() -> None:
 
 
 def flush_or_discard() -> None:
-    """Flush both streams, and discard what cannot be written.
-
-    Otherwise Python would try again at exit, and exit with 120.
-    """
+    """Flush both streams; Python would exit with 120 if that failed at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -220,7 +215,7 @@ def flush_or_discard() -> None:
 
 
 def discard_lost_terminals() -> None:
-    """Discard the output to a terminal that is gone, as after a broken login."""
+    """Discard output to a terminal that is gone, as after a broken login."""
     for number in (1, 2):
         status = os.fstat(number)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES

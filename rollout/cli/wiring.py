@@ -1,4 +1,4 @@
-"""Make all adapters. Each is imported when it is made, so that `--help` loads no client."""
+"""Makes the adapters. Each is imported when it is made, so that `--help` loads no client."""
 
 import getpass
 import os
@@ -51,7 +51,7 @@ def cluster_api(settings: Settings) -> ClusterApi:
 
 
 def login(settings: Settings) -> "Login | None":
-    """Return the login that the kubeconfig has, or None without a kubeconfig, as in a pod."""
+    """Return None without a usable kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
 
     try:
@@ -61,7 +61,7 @@ def login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return the cluster's name, or its context's, and the address of its API server."""
+    """Return the cluster's name, if it has one, with the address of its API server."""
     name = settings.cluster.name
     if not name:
         found = login(settings)
@@ -99,7 +99,7 @@ def _ansible_settings(options: SshSettings) -> AnsibleSettings:
 
 
 def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
-    """Return the inventory of the settings, None without one. ansible-inventory reads it."""
+    """Return None without an inventory in the settings."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory
@@ -114,10 +114,10 @@ def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inven
 def gate_ports(
     settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
 ) -> GatePorts:
-    """Return the gates outside the cluster: a command, the terminal, playbooks and Prometheus.
+    """Return the gates outside the cluster.
 
-    `alerts` are the plan's. The token is sent only to the Prometheus of the settings. The pass
-    ends at the `deadline`.
+    `alerts` are the plan's; only the Prometheus of the settings gets the token. The pass ends at
+    the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -183,7 +183,7 @@ def _rescue(options: RebootSettings) -> Rescue | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return what renders the metrics of these collectors and of this process."""
+    """Return a function that renders the metrics of these collectors and this process."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -194,7 +194,7 @@ def exposition(*collectors: Any) -> Callable[[], bytes]:
 
 
 def system_clock() -> Clock:
-    """Return this machine's clock. Tests shorten waits with a variable that is no setting."""
+    """Tests shorten waits with a variable that is no setting."""
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 

@@ -1,1 +1,0 @@
-"""One module a command: its flags, and the list of its stages."""

@@ -1,5 +1,3 @@
-"""`rollout apply` and `rollout rollback`."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,20 +37,19 @@ _ROLLED_BACK = argument(
     proven_versions,
     parser=os_version,
 )
-# --allow still applies to a saved plan.
 _OPEN = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
 class DryRun(StrEnum):
-    """The values of `--dry-run`, as in kubectl."""
+    """As in kubectl."""
 
     NONE = "none"
     CLIENT = "client"
     SERVER = "server"
 
 
-# `takes` declares the flags and the arguments, and passes `settings` and `file`.
+# `takes` adds the flags and arguments, and passes `settings` and `file`.
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: Given,
@@ -122,7 +119,7 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
         watch = lock_watch_unless_held(api, request.namespace)
-        # A stopped rollout is replaced only if the operator sees that first.
+        # The operator must see that a stopped rollout is replaced.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
         prepared = fresh.prepared
@@ -144,7 +141,7 @@ def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     if is_rehearsal:
-        # A rehearsal is not a run: its metrics would replace those of the last run.
+        # A rehearsal must not replace the metrics of the last run.
         settings = replace(settings, metrics=MetricsSettings())
     with deliver_metrics(settings, server) as metrics, measure_pass(metrics):
         yield metrics
@@ -170,7 +167,7 @@ def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
 
 
 def _one_file(file: Path | None, filename: Path | None) -> Path | None:
-    """Return the plan that is given as an argument or with --filename; `UsageError` for both."""
+    """Return the saved plan; raise `UsageError` if both are given."""
     if file and filename:
         raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
     return file or filename
@@ -179,8 +176,7 @@ def _one_file(file: Path | None, filename: Path | None) -> Path | None:
 def _request(settings: Given, file: Path | None) -> "Request":
     """Return a request by these settings, or by a saved plan.
 
-    A saved plan has its own selection and rules: other flags are refused, and settings without
-    effect are named.
+    A saved plan has its own rules: their flags are refused, and ignored settings are named.
     """
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request

@@ -1,5 +1,3 @@
-"""`rollout completion`."""
-
 from enum import StrEnum
 
 from typer.completion import get_completion_script  # type: ignore[attr-defined]

@@ -1,5 +1,3 @@
-"""`rollout doctor`: check the notifications, then what a rollout needs of cluster and hosts."""
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -94,8 +92,8 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
 class Outlook:
     """What the next step depends on, besides the checks.
 
-    beside: the next step for a rollout that runs or was interrupted.
-    has_pending: whether a pending node can be planned.
+    `beside` is the next step for an unfinished rollout. `has_pending`: a pending node can be
+    planned.
     """
 
     beside: FollowUp = field(default_factory=FollowUp)
@@ -189,13 +187,13 @@ def _planning_checks(
     outlook: Outlook,
     on_hosts: Sequence[Check],
 ) -> Iterator[Check]:
-    """Yield what a plan shows: rivals, nodes that cannot take part, and drains that would fail.
+    """Yield what a plan shows: rivals, nodes that cannot take part, and failing drains.
 
-    A host that reboots by itself is reported `on_hosts`, and not again for its node.
+    A host that reboots by itself is reported only `on_hosts`.
     """
     snapshot = read_cluster(api, request.namespace)
     policy = request.policy
-    # Idle nodes are planned, too: the next update meets the same disruption budgets.
+    # Idle nodes are planned, because their next update meets the same budgets.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
     plan = make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))

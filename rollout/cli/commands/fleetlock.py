@@ -1,5 +1,3 @@
-"""`rollout fleetlock`: serve the FleetLock protocol, in which hosts ask before they reboot."""
-
 import time
 from functools import partial
 
@@ -23,7 +21,7 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, slots_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The server waits a minute for a host that was just granted to go down.
+# The server waits a minute for a host with a new grant to go down.
 _RELEASE_SECONDS = 120.0
 _WITHOUT_SERVER_SECONDS = 15.0
 # Hosts ask at any time, so the order of waves cannot be set.
@@ -118,15 +116,15 @@ def release(
 
 
 def _server(api: ClusterApi, namespace: str) -> str:
-    """Return the FleetLock server that holds the lock, or an empty text."""
+    """Return the FleetLock server that holds the lock, or an empty string."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
 def _release(settings: Given, node: str) -> bool:
-    """Revoke the node's slot, and wait until a server frees it. Return False if there is no slot.
+    """Revoke the node's slot, and wait until it is free. Return False without a slot.
 
-    `BlockedError` if no server frees it in time.
+    Raises `BlockedError` if no server frees it in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace

@@ -1,5 +1,3 @@
-"""`rollout help`: the help of a command, as text or as man pages."""
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
 
 _EXAMPLES = "Examples:"
 _MARK = "\b"
-# Longer than the description of any command.
+# Longer than any command's description.
 _LINE = 200
 _PAGES = "Write a man page for every command to this directory"
 
@@ -65,12 +63,11 @@ def _write(folder: Path, program: Any) -> None:
 
 
 def pages_of(program: Any, name: str) -> Mapping[str, str]:
-    """Return the man page of each command by its file name, such as rollout-lab-up.1."""
+    """Return man pages by file name, such as rollout-lab-up.1."""
     return dict(_pages(program, name, None))
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield the pages of a command and of the commands in it; `path` is `rollout lab up`."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_dash(path)}.1", _page(path, command, context)
     for name, member in sorted(getattr(command, "commands", {}).items()):

@@ -1,5 +1,3 @@
-"""`rollout history` and `rollout report`: show runs from their journals."""
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -62,7 +60,7 @@ def history(
 
 
 def _check(run: str, settings: Given) -> None:
-    """Check one run; exit 1 if it breaks a rule."""
+    """Exit 1 if the run breaks a rule."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -82,7 +80,6 @@ def _check(run: str, settings: Given) -> None:
 
 
 def _runs_here() -> Iterator[RunReport]:
-    """Yield the runs recorded on this machine; warn of journals that cannot be read."""
     for path in journal.journals():
         try:
             yield read_recorded_run(path).run
@@ -135,10 +132,10 @@ def report(
 
 
 def _read_run(run: str, settings: Given) -> RecordedRun:
-    """Return the run of this path, of this ID or its first letters, or else the last run.
+    """Return the run at a path, or with an ID that begins with `run`; by default the last.
 
-    The path `-` is a log with JSON lines on stdin. A journal in the settings is searched instead of
-    those on this machine. `InputError` if there is no such run.
+    `-` is stdin with JSON lines. A journal in the settings replaces those on this machine. Raises
+    `InputError` without such a run.
     """
     is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if is_path or Path(run).is_file():
@@ -150,7 +147,7 @@ def _read_run(run: str, settings: Given) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: Given) -> Path:
-    """Return the journal of this run, or of the last run: of the current cluster if it has one."""
+    """Return the journal of this run, or of the last one."""
     paths = journal.journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
@@ -171,7 +168,7 @@ def _find_journal(run: str, settings: Given) -> Path:
 
 
 def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
-    """Return the journal of the last run on the current cluster, or else of all, and say which."""
+    """Return the last run's journal, of the current cluster if it has one, and say which."""
     from rollout.cli import wiring
 
     login = wiring.login(settings)

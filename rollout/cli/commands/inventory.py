@@ -1,5 +1,3 @@
-"""`rollout inventory`, `known-hosts` and `check-update`: list hosts, their keys and updates."""
-
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -62,7 +60,7 @@ def inventory(
 
 
 def _absolute(file: Path | None) -> str:
-    """Return a file's absolute path; `none` is not a file for OpenSSH."""
+    """Return an absolute path; OpenSSH's `none` is not a file."""
     if file is None or str(file) == "none":
         return str(file or "")
     return str(file.absolute())
@@ -153,7 +151,7 @@ def _row(host: "ScannedHost") -> HostKeyRow:
 def _ask_to_trust(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Return the hosts with confirmed keys: by a fingerprint, by `yes`, or by the operator."""
+    """Return the hosts whose key a fingerprint, `yes` or the operator confirms."""
     unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
@@ -199,7 +197,6 @@ def check_update(settings: Given) -> None:
 
 
 def _text(results: list[CheckResult]) -> str:
-    """Return a sentence about all hosts, and a line for the hosts with the same result."""
     ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
     numbers = Counter(result.outcome for result in ranked)
     figures = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())

@@ -1,5 +1,3 @@
-"""`rollout lab` and `rollout demo`: a simulated cluster for the real commands."""
-
 import os
 import shlex
 import shutil
@@ -246,10 +244,9 @@ def _read_snapshot(path: Path) -> bytes:
 
 
 def _use(lab: "Lab", speed: float) -> None:
-    """Make this process's commands use the lab, with time-outs shorter by its speed.
+    """Make this process use the lab, with time-outs shorter by its speed.
 
-    The user's own settings are dropped, because a selector or an inventory for a real cluster does
-    not fit the lab. Journals are the demo's own.
+    The user's settings do not fit the lab, so they are dropped.
     """
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
@@ -311,7 +308,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _own_path() -> Path | None:
-    """Return the file of the program if it is not found in PATH."""
+    """Return the program's file if it is not in PATH."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     if not own.exists():
@@ -321,7 +318,7 @@ def _own_path() -> Path | None:
 
 
 def _require_lab(purpose: str) -> None:
-    """Refuse without the lab's libraries, or without a folder for temporary files."""
+    """Raise without the lab's libraries or a folder for temporary files."""
     from rollout.adapters.local_files import scratch_for
 
     with scratch_for(purpose):

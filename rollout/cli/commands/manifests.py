@@ -1,5 +1,3 @@
-"""`rollout manifests`."""
-
 import math
 import re
 from collections.abc import Iterator
@@ -35,22 +33,22 @@ _IMAGE = re.compile(
     rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
-# A Job's name has 63 characters, of which its CronJob adds eleven.
+# A CronJob adds eleven characters to a Job's name, which may have 63.
 _read_name = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
 )
 _MINUTE = 60
-# Time for reports before and after the work itself.
+# For reports before and after the work.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
-# The pod's settings that this command accepts, besides those of the output.
+# Settings of the pod that this command accepts, besides the output's.
 _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def fixed_image(value: str) -> str:
-    """`ValueError` if it is not a container image with a version."""
+    """Raises `ValueError` unless it is a container image with a version."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -157,7 +155,7 @@ def _default_name(kind: InstallationKind) -> str:
 
 
 def _refuse_useless(choices: Installation, settings: Given) -> None:
-    """`UsageError` for flags and settings that do not reach the pod, and without an image."""
+    """Raise `UsageError` without an image, or for flags that do not reach the pod."""
     others = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
@@ -203,7 +201,7 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
         metrics_port=port if host in _ALL_ADDRESSES else 0,
     )
     if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
-        # These use no SSH, and another replica of the server continues a drain.
+        # The server's other replicas continue its drains; roles need no deadline.
         return installation
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
     slowest = slowest_node_seconds(policy, rescue_seconds)

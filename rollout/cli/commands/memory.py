@@ -1,5 +1,3 @@
-"""`rollout pause`, `unpause`, `release` and `evidence`: what rollouts remember."""
-
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -49,7 +47,7 @@ _STILL_STOPPED = """\
 Unattended passes are still stopped, because a rollout was aborted. Let them start nodes:
     rollout unpause --unattended"""
 _UNTIL = "When to end the pause: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
-# A longer reason could not be read back, and the end of the pause would be lost with it.
+# A longer reason could not be read back, and the pause would have no end.
 _LONGEST_REASON = 120
 
 
@@ -79,7 +77,7 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    # An error in the time comes before the first request.
+    # Report a wrong time before the first request.
     future_time(until, wiring.now(), "--until")
     api, nodes = _nodes_to_change(settings, node, everything=all)
     now = api.server_time() or wiring.now()
@@ -290,9 +288,9 @@ def release(
 def _change_memory(
     settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False
 ) -> tuple[Memory, Memory]:
-    """Return the memory as it was before and is after.
+    """Return the memory before and after the change.
 
-    A memory that cannot be read raises `BlockedError`; `anew` replaces it instead.
+    Raises `BlockedError` if it is unreadable; `anew` replaces it instead.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -363,8 +361,7 @@ def evidence(
 
 
 def _file_in(folder: Path, document: Evidence) -> Path:
-    """Make the folder, and return the file for this evidence."""
     make_folder(folder)
-    # The first part of the UID tells clusters apart that share a folder.
+    # Clusters that share a folder differ in the first part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")
     return folder / f"{document.version}-{cluster_id}.json"

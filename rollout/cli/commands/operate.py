@@ -1,5 +1,3 @@
-"""`rollout operate`."""
-
 from contextlib import suppress
 from dataclasses import replace
 
@@ -36,33 +34,31 @@ def operate(
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
-    # A pass ends when its window closes, and the next one continues, so that none holds the lock
-    # for days.
+    # A pass that waits for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
     if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
-    # Settings that are wrong end the process here, and not each pass.
+    # Wrong settings end the process, not each pass.
     if settings.evidence.source:
         evidence_rules(settings)
     _refuse_rules_of_people(settings)
     server = ""
-    # The metrics name the cluster by its server. Each pass connects by itself and reports errors.
+    # Each pass connects by itself and reports errors.
     with suppress(RolloutError):
         server = wiring.cluster_api(settings).server
     with deliver_metrics(settings, server, serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # Signals interrupt the preparation of a pass, and the wait for the next one. While a plan
-        # runs, handlers within these ones ask for a graceful stop instead.
+        # While a plan runs, inner handlers ask for a graceful stop instead.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
-                # The process ends with this pass: a signal may interrupt it until then.
+                # A signal may interrupt the process until the pass ends.
                 raise typer.Exit(operation.make_pass())
             operation.make_passes(ignore_signals)
 
 
 def _refuse_rules_of_people(settings: Given) -> None:
-    """`UsageError` for rules that need a person, whom an unattended process does not have."""
+    """Raise `UsageError` for rules that need a person."""
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

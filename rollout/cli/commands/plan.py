@@ -1,5 +1,3 @@
-"""`rollout plan`."""
-
 from datetime import datetime
 from pathlib import Path
 
@@ -71,7 +69,7 @@ def plan(
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         preview.show_saved(file, settings)
         return
-    # Errors in flags come before the first request.
+    # Report wrong flags before the first request.
     request = fresh_request(settings, rollback=rollback or "")
     date = _finish_date(finish_by, settings)
     if anonymous and snapshot is None:

@@ -1,5 +1,3 @@
-"""`rollout resume` and `rollout abort`: continue an interrupted rollout, or undo it."""
-
 import sys
 from typing import TYPE_CHECKING
 
@@ -110,10 +108,7 @@ def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> 
 
 
 def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":
-    """Return the rollout to resume, with the time-outs that are set now.
-
-    If there is none, say so, and return None.
-    """
+    """Return the rollout to resume, with today's time-outs; say so if there is none."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.cluster import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left

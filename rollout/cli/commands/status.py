@@ -1,5 +1,3 @@
-"""`rollout status`."""
-
 from rollout.cli.flags import NODE_ARGUMENTS, NODES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, Given

@@ -1,1 +1,1 @@
-"""The settings: one schema for flags, variables, the file, `--set` and the reference page."""
+"""One schema of settings for flags, variables, the file, `--set` and the reference page."""

@@ -1,4 +1,4 @@
-"""Read `Settings` from a file, variables, `--set` and flags; each wins over those before it."""
+"""Reads `Settings` from a file, variables, `--set` and flags; later ones win."""
 
 import re
 import tomllib
@@ -36,8 +36,8 @@ PATIENCE = (
     "gates.timeout",
     "gates.hook-timeout",
 )
-"""The time-outs. Only these rules may change while a rollout is interrupted."""
-# The flags of the commands that messages name, besides those of the cluster and its hosts.
+"""Only these rules may change while a rollout is interrupted."""
+# For commands in messages. All accept the flags of the cluster and its hosts.
 _FLAGS_OF_COMMAND = {
     "apply": RULES,
     "rollback": RULES,
@@ -46,7 +46,7 @@ _FLAGS_OF_COMMAND = {
     "status": SELECTION,
     "resume": PATIENCE,
 }
-# A plan holds the settings of these tables, except for those of each process.
+# These settings are not stored in a plan.
 _OF_PROCESS = (
     "detect.command",
     *("waves.stop", "gates.command", "gates.interactive"),
@@ -58,15 +58,15 @@ _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "la
 PLANNED = tuple(
     name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OF_PROCESS
 )
-"""The settings whose values a saved plan holds."""
-# Other variables, which --config and the adapters read.
+"""The settings that a saved plan holds."""
+# --config and the adapters read these.
 _OTHER_VARIABLES = (
     "ROLLOUT_CONFIG",
     "ROLLOUT_PROMETHEUS_TOKEN",
     "ROLLOUT_SSH_KEY_PASSPHRASE",
     *OWN_POD_VARIABLES,
 )
-# Variables that a kubelet sets for Services named rollout, rollout-lab and the like.
+# A kubelet sets these for Services named rollout, rollout-lab and so on.
 _SERVICE_VARIABLE = re.compile(
     r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -81,10 +81,9 @@ SettingValues = Mapping[str, tuple[Any, str]]
 
 
 class Given(Settings):
-    """The settings of a command, and those of them that were `typed` on its command line.
+    """The settings of a command. `typed` are those of its command line.
 
-    `places` has each setting that is set anywhere, and the place of its value, for messages.
-    `file` is the name of the settings file, or empty.
+    `places` says where each setting was set. `file` is the settings file, or empty.
     """
 
     typed: SettingValues = field(default_factory=dict)
@@ -92,12 +91,10 @@ class Given(Settings):
     file: str = ""
 
     def repeated(self, command: str) -> str:
-        """Return this command with the typed settings that it accepts, to be pasted.
+        """Return `command` with the typed settings that it accepts, to be pasted.
 
-        Every command accepts `--set` and the file, except for rules, which not every command uses.
-        resume has its rules from the record and accepts time-outs only; they are repeated if the
-        settings file may have others. Settings that the command has already, and secrets, are left
-        out.
+        resume accepts only time-outs of the rules, and needs them only if a settings file may set
+        others. Secrets are left out.
         """
         words = [command]
         flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
@@ -121,7 +118,7 @@ class Given(Settings):
         return " ".join(words)
 
     def refuse_typed(self, names: Container[str], *, why: str, hint: str) -> None:
-        """`UsageError` if any of these settings was typed; `why` follows their flags."""
+        """Raise `UsageError` if any of these settings was typed."""
         flags = list[str]()
         for name, setting in settings().items():
             if name in self.typed and name in names:
@@ -131,7 +128,6 @@ class Given(Settings):
 
 
 def _flag_words(name: str, item: Any, origin: str) -> Sequence[str]:
-    """Return the flag and the value as they were typed."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
     if origin.startswith("--set"):
@@ -148,16 +144,13 @@ class SettingsFile:
     document: Mapping[str, Any] = field(default_factory=dict)
 
     def place(self, table: str, key: str = "", number: int = 1) -> str:
-        """Return the file with the line of this key, or of its table if there is no such line.
-
-        `number` counts the tables of this name, from 1.
-        """
+        """Return the file with the line of this key, or else of table `number`, from 1."""
         key = re.escape(key or table)
         table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
         headers = list(header.finditer(self.text))
         begin = headers[number - 1].end() if number <= len(headers) else 0
-        # The key follows the header, or stands before any header with its table: drain.timeout.
+        # The key is below the header, or before all headers with its table: drain.timeout.
         assignment = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE)
         line = assignment.search(self.text, begin)
         end = line.end() if line else begin
@@ -166,7 +159,7 @@ class SettingsFile:
     def tables(self, name: str) -> Iterator[SettingValues]:
         """Yield the tables of this name: one, or any number for `LISTS`.
 
-        `UsageError` for an unknown key, or without a required one.
+        Raises `UsageError` for an unknown or a missing key.
         """
         for number, table in enumerate(self._raw_tables(name), 1):
             prefix = f"{name}."
@@ -187,7 +180,7 @@ class SettingsFile:
             yield content
 
     def _value(self, name: str, default: Any) -> Any:
-        """Return what the file has under this name, such as `gates.healthy`."""
+        """Return the value at a dotted name such as `gates.healthy`."""
         value: Any = self.document
         for key in name.split("."):
             if not isinstance(value, Mapping) or key not in value:
@@ -196,7 +189,7 @@ class SettingsFile:
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """`UsageError` if what the file has under this name is no table, or no list of tables."""
+        """Raise `UsageError` unless the file has a table, or a list of tables, here."""
         if name not in LISTS:
             table = self._value(name, {})
             if isinstance(table, Mapping):
@@ -213,11 +206,11 @@ class SettingsFile:
 
 
 def read_file(path: Path | None) -> SettingsFile:
-    """`UsageError` if the file cannot be read."""
+    """Raises `UsageError` if the file cannot be read."""
     if path is None:
         return SettingsFile()
     try:
-        # Some editors write a byte order mark first.
+        # Some editors write a byte order mark.
         text = read_input(path, trust=Trust.OPERATOR).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
@@ -225,12 +218,12 @@ def read_file(path: Path | None) -> SettingsFile:
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
     except ValueError as error:
-        # This includes numbers with more digits than Python reads.
+        # Python also refuses numbers with too many digits.
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 
 def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) -> Given:
-    """Return the settings; typed ones win over the environment, and that over the file."""
+    """Return the settings. Typed ones win over variables, and those over the file."""
     for name in file.document:
         if name not in TABLES:
             raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
@@ -255,7 +248,7 @@ def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) 
 
 
 def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
-    """Return the values of a table's fields; `UsageError` with the place of a bad one."""
+    """Return a table's values by field; raise `UsageError` with the place of a bad one."""
     values: dict[str, Any] = {}
     for key, (value, place) in content.items():
         setting = settings_in(table)[key]
@@ -271,7 +264,7 @@ def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
 
 
 def assignments(words: Iterable[str]) -> SettingValues:
-    """Return the settings of `--set KEY=VALUE`. A list can be set item by item."""
+    """Return the settings of `--set KEY=VALUE`. Repeating a list adds an item."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -286,7 +279,7 @@ def assignments(words: Iterable[str]) -> SettingValues:
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Return what a user may have meant, by what may be typed: a name, or a key alone."""
+    """Return the setting or table by each name or key that a user may type."""
     names = [setting.name for table in TABLES for setting in settings_in(table).values()]
     # The first of several settings with the same key wins.
     by_key = {name.partition(".")[2]: name for name in reversed(names)}
@@ -294,7 +287,7 @@ def _spellings() -> Mapping[str, str]:
 
 
 def nearest(word: str) -> str:
-    """Return the setting or table with the most similar name, or an empty text."""
+    """Return the most similar setting or table, or an empty string."""
     close = get_close_matches(word, _spellings(), n=1)
     return _spellings()[close[0]] if close else ""
 
@@ -307,7 +300,7 @@ def _hint(name: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
-    """Return the accepted settings and the secrets that are set in the environment."""
+    """Return the accepted settings and all secrets that are set."""
     values: dict[str, tuple[Any, str]] = {}
     for setting in settings().values():
         value = environ.get(setting.variable)
@@ -317,7 +310,7 @@ def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each unknown variable that starts with ROLLOUT_."""
+    """Yield a warning for each unknown variable that starts with ROLLOUT_."""
     known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):

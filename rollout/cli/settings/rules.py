@@ -1,4 +1,4 @@
-"""The policy of a rollout, made from the settings of this process or of a pod."""
+"""Makes the policy of a rollout from settings."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,18 +30,18 @@ from rollout.planning.eligibility.windows import Window
 
 
 def selection_of(settings: Settings) -> Selection:
-    """Return which nodes the settings select."""
+    """Return the selection in the settings."""
     return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return the policy; `UsageError` for settings that contradict each other."""
+    """Raises `UsageError` for settings that contradict each other."""
     nodes = settings.nodes
     waves = settings.waves
     drain = settings.drain
     reboot = settings.reboot
     pools = tuple(Pool(**vars(pool)) for pool in settings.pool)
-    # Raises for pools that wait for each other.
+    # Raises if pools wait for each other.
     order_pools(pools)
     _check_detect_command(settings)
     return Policy(
@@ -114,7 +114,6 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     gates = settings.gates
     alerts = settings.alerts
     healthy = settings.gates_healthy
-    # Freezes of the calendar, written as in the settings.
     events = list[str]()
     if gates.calendar is not None:
         from rollout.adapters.calendar.freezes import read_calendar
@@ -140,7 +139,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
 
 
 def _calendar_zone(gates: GatesSettings) -> tzinfo:
-    """Return the zone of times that have none: that of the windows, or this machine's."""
+    """Return the zone of times without one: the windows', or this machine's."""
     from dateutil.tz import gettz, tzlocal
 
     zones = {Window.parse(window).zone for window in gates.window}
@@ -148,10 +147,10 @@ def _calendar_zone(gates: GatesSettings) -> tzinfo:
 
 
 def refuse_another_process(settings: Given, policy: Policy) -> None:
-    """`UsageError` if this process cannot follow a policy that another process made.
+    """Raise `UsageError` if this process cannot follow another process's policy.
 
-    A policy holds no commands, so this process must have those that it needs. A Prometheus on the
-    command line must be that of the policy.
+    A policy holds no commands, so this process needs its own. A Prometheus on the command line must
+    be that of the policy.
     """
     from rollout.adapters.cel import check_expression
     from rollout.adapters.prometheus import is_same_place
@@ -180,7 +179,6 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
 
 
 def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
-    """Return the settings that lack a command which the policy needs."""
     missing: list[str] = []
     if Source.COMMAND in policy.sources and not settings.detect.command:
         missing.append("detect.command")
@@ -190,7 +188,7 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
 
 
 def groups_of(server: FleetLockSettings) -> Groups:
-    """Return the rules of FleetLock's groups, by name and for all others."""
+    """Return the rules of FleetLock's groups."""
     counts = _value_by_group(server.group)
     selectors = _value_by_group(server.group_selector)
     rules: dict[str, GroupRules] = {}
@@ -209,7 +207,7 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 
 
 def server_policy(settings: Settings) -> Policy:
-    """Return the policy of a FleetLock server: unless limited, as many nodes as there are slots."""
+    """Return a server's policy. By default, it allows as many nodes as there are slots."""
     policy = policy_of(settings)
     server = settings.fleetlock
     if settings.waves.max_unavailable is not None:
@@ -217,14 +215,13 @@ def server_policy(settings: Settings) -> Policy:
     counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
     percentages = [count for count in counts if count.is_share]
     if percentages:
-        # The largest one, because numbers cannot be added to a percentage.
+        # Numbers cannot be added to a percentage.
         limit = max(percentages, key=lambda percentage: percentage.of(100))
     else:
         limit = Count(sum(count.of(0) for count in counts))
     return replace(policy, max_unavailable=limit)
 
 
-# Settings that mean nothing in a pod, and why.
 _UNFIT_FOR_PODS = {
     "cluster.kubeconfig": "the pod uses its service account",
     "cluster.context": "the pod uses its service account",
@@ -243,12 +240,12 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
-    """Return the settings and the policy of a pod; `UsageError` for settings unfit for a pod.
+    """Return a pod's settings and policy. Raises `UsageError` for unfit settings.
 
-    `serves`: it is the pod of a FleetLock server.
+    `serves`: the pod is a FleetLock server.
     """
     for number, line in enumerate(file.text.splitlines(), 1):
-        # Everyone who may read the ConfigMap could read it, even in a comment.
+        # Even a comment would be readable in the ConfigMap.
         if _SECRET.search(line):
             raise UsageError(
                 f"{file.name}:{number} may contain a secret and would be stored in a ConfigMap",
@@ -264,13 +261,12 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
             f"{file.name} cannot be a pod's settings: {reasons}",
             hint="Remove it, or use a separate settings file for the cluster.",
         )
-    # The pod reads the calendar, which is not on this machine.
+    # Only the pod has the calendar's file.
     readable = replace(settings, gates=replace(settings.gates, calendar=None))
     return settings, server_policy(readable) if serves else policy_of(readable)
 
 
 def _unfit(file: SettingsFile) -> Iterator[str]:
-    """Yield each setting that means nothing in a pod, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)

@@ -1,10 +1,7 @@
 """The schema of all settings: a class for each table, and a field for each key.
 
-    [drain]
-    timeout = "20m"
-
-is `drain.timeout` in the file of `--config`, and the same as `--set drain.timeout=20m`. A setting
-that people type often also has a flag and a variable: `--drain-timeout`, `ROLLOUT_DRAIN_TIMEOUT`.
+`drain.timeout` is `timeout` in the table `[drain]`. Common settings also have a flag and a
+variable, such as `--drain-timeout` and `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +124,7 @@ class LockSettings(SettingsTable):
 
     @property
     def seconds(self) -> int:
-        """The duration in the Lease."""
+        """The Lease's duration."""
         return max(1, round(self.duration))
 
 
@@ -398,7 +395,7 @@ class OutputSettings(SettingsTable):
 
     @property
     def width(self) -> int | None:
-        """The columns that text may take, or None for no limit."""
+        """The columns for text, or None for no limit."""
         return None if self.format is OutputFormat.WIDE else terminal.table_width()
 
     def show(
@@ -409,9 +406,9 @@ class OutputSettings(SettingsTable):
         is_prose: bool = False,
         nodes: Iterable[str] = (),
     ) -> None:
-        """Print a result: its `document`, the names of its `nodes`, or its `text`.
+        """Print the `document`, the names of `nodes`, or the `text`, by the format.
 
-        `is_prose`: the text consists of sentences, which a terminal gets wrapped.
+        A terminal wraps the text if `is_prose`.
         """
         match self.format:
             case OutputFormat.NAME:
@@ -601,7 +598,7 @@ class HealthySettings(SettingsTable):
 
 
 class Settings(SettingsTable):
-    """All tables of a settings file. A field `a_b` is the table `a.b`."""
+    """All tables. A field `a_b` is the table `a.b`."""
 
     cluster: ClusterSettings = ClusterSettings()
     lock: LockSettings = LockSettings()
@@ -646,7 +643,7 @@ def settings_in(table: str) -> Mapping[str, Setting]:
 
 @cache
 def settings() -> Mapping[str, Setting]:
-    """Return all settings by dotted name, except those of `LISTS`, in the order of the schema."""
+    """Return all settings by dotted name, except those of `LISTS`."""
     return {
         item.name: item
         for table in TABLES

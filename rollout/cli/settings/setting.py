@@ -1,4 +1,4 @@
-"""One setting, and how its value is read. Help of the whole program needs no more than this."""
+"""How one setting is read. Help loads this module, but not the schema."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,13 +14,11 @@ _NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, such as `drain.timeout`, its `name`.
+    """One setting, such as `drain.timeout`.
 
-    `kind` is the type of the value, or of each item of a list. `metavar` stands for the value in
-    help, `parse` reads it, and `words` are its only values, if there are any. `separator` stands
-    between the items of a list in one text. `check` refuses a list as a whole. `private_variable`
-    is that of a secret, which has no flag, and whose value no message shows. `is_required`: each
-    table of a list must have it. `least` and `most` limit a number.
+    `kind` is the type of the value or item. `words` are the only valid values, if any. `separator`
+    splits a list. `check` validates a whole list. `private_variable` belongs to a secret. `least`
+    and `most` limit a number.
     """
 
     metavar: str = ""
@@ -47,13 +45,13 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable, or an empty text."""
+        """The environment variable, or an empty string."""
         if self.is_secret or not self.flag:
             return self.private_variable
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Return the value of a text, or of a value in TOML; `ValueError` if it is none."""
+        """Return the value of a text or TOML value. Raises `ValueError`."""
         if not self.is_list:
             return self._read_item(value)
         # A dict keeps the order, and drops repeated items.

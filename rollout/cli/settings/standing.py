@@ -1,4 +1,4 @@
-"""Compare the rules of a saved plan or an interrupted rollout with the settings."""
+"""Compares the rules of a saved plan or an interrupted rollout with the settings."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.plan.document import policy_document
 from rollout.report.rules import POOL, flat_rules, value_text
 
-# Settings whose rules do not have their names.
+# Only these settings have rules with other names.
 _RULES_OF_SETTING = {
     "nodes.allow": ("--allow", "--allow cordoned", "--allow held", "--allow idle"),
     "nodes.skip": ("--skip blocked",),
@@ -25,7 +25,7 @@ _RULE_OF_TABLE = {
 
 
 def with_given_patience(rules: Policy, given: Given) -> Policy:
-    """Return the rules of an interrupted rollout with the time-outs that are set now."""
+    """Return an interrupted rollout's rules with the time-outs that are set now."""
 
     def latest(name: str, planned: Duration, now: Duration) -> Duration:
         return now if name in given.places else planned
@@ -72,7 +72,7 @@ def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
 
 
 def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
-    """Yield a sentence for each time-out that changed, and for each pool that keeps its own."""
+    """Yield a sentence for each time-out that changed, and each pool that keeps its own."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
     changed = []
@@ -95,11 +95,11 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
 def overruled(
     given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]
 ) -> Iterator[str]:
-    """Yield each setting of the environment or the file that has no effect on these rules.
+    """Yield the variables and file settings that have no effect on these rules.
 
-    `open_settings` do have an effect. Flags are refused elsewhere.
+    `open_settings` have an effect. Flags are refused elsewhere.
     """
-    # The plan holds the events of its calendar.
+    # The plan holds the calendar's events.
     today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
     given_rules = {**_written_rules(today), **_selection_settings(selection_of(given))}
     planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
@@ -119,7 +119,7 @@ def overruled(
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
-    """Return each rule by its flag or key. All tables of one kind are one rule."""
+    """Return each rule by its flag or key; tables of one kind are one rule."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
         rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))

@@ -1,7 +1,7 @@
-"""How the schema declares a setting, and how its value is read.
+"""How the schema declares a setting, and how values are read.
 
 A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks import
-what they need beyond the model themselves, because help and completion do not.
+their modules themselves, because help and completion do not need them.
 """
 
 import re
@@ -37,7 +37,7 @@ _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a reader that keeps a text as it is, and calls `check` unless it is empty."""
+    """Return a reader that keeps a text, and calls `check` unless it is empty."""
 
     def read(value: str) -> str:
         text = value.strip()
@@ -49,7 +49,7 @@ def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def fitting(is_valid: Callable[[str], object], description: str) -> Callable[[str], str]:
-    """Return a reader of valid texts; the error says that a text is not what is described."""
+    """Return a reader of valid texts; `description` completes its error."""
 
     def read(value: str) -> str:
         if not is_valid(value):
@@ -65,7 +65,7 @@ def matching(pattern: str, description: str) -> Callable[[str], str]:
 
 
 def positive_duration(value: str) -> Duration:
-    """Return a duration above zero."""
+    """Refuse zero."""
     seconds = Duration.parse(value)
     if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
@@ -73,7 +73,7 @@ def positive_duration(value: str) -> Duration:
 
 
 def at_least_one(value: str) -> Count:
-    """Return a count above zero."""
+    """Refuse zero."""
     count = Count.parse(value)
     if count.is_zero:
         raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
@@ -85,7 +85,7 @@ NODE_PREFIXES = ("node/", "nodes/")
 
 
 def node_name(value: str) -> str:
-    """Return a node's name, without the kind that kubectl writes before it: `node/worker-1`."""
+    """Return the name without the kind that kubectl writes: `node/worker-1`."""
     for prefix in NODE_PREFIXES:
         if value.startswith(prefix):
             return value.removeprefix(prefix)
@@ -93,14 +93,14 @@ def node_name(value: str) -> str:
 
 
 def os_version(value: str) -> str:
-    """`ValueError` if it is not the version of an operating system."""
+    """Raises `ValueError` unless it is an operating system's version."""
     if not is_version(value):
         raise ValueError(f"{value!r} is not a version. Write it as rollout status shows it.")
     return value
 
 
 def label_prefix(value: str) -> str:
-    """`ValueError` if it is not the prefix of a label, with its slash."""
+    """Raises `ValueError` unless it is a label's prefix with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
     check_label_name(f"{value}name")
@@ -118,7 +118,7 @@ def _evidence_source(value: str) -> None:
 
 
 def one_line(value: str) -> str:
-    """`ValueError` if it is not one line of printable text."""
+    """Raises `ValueError` unless it is one line of printable text."""
     if not value.strip().isprintable():
         raise ValueError(
             "it must be one line of printable text. Put more into a script on the hosts."
@@ -160,14 +160,14 @@ def _textfile(value: str) -> Path:
 
 
 def notify_urls(urls: Sequence[str]) -> None:
-    """Refuse URLs that cannot be used. The error has their number, because URLs can be secret."""
+    """Refuse unusable URLs. Errors have only their number, because URLs can be secret."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
 
 
 def _of_group(check: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return a reader of NAME=VALUE for a group of FleetLock, which checks the value."""
+    """Return a reader of NAME=VALUE for a group of FleetLock."""
 
     def read(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -180,7 +180,7 @@ def _of_group(check: Callable[[str], object], example: str) -> Callable[[str], s
 
 
 def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Return a time in the future, which the value of the flag gives, or a duration from `now`."""
+    """Return a future time, from a time or a duration from `now`."""
     if value is None:
         return None
     try:
@@ -231,12 +231,12 @@ Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separ
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
 _TIME = "a date with a time. Write it as 2026-11-23T06:00Z."
-# Not a duration, which would start again with each pass.
+# A duration would start again with each pass.
 Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
 Url = Annotated[str, Setting("URL", separator=" ")]
 Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), separator=";")]
 
-# How values of a type are read, unless the setting's annotation says otherwise.
+# For types without a setting in their annotation.
 _FORMS = {
     Count: Setting("COUNT", at_least_one),
     Duration: Setting("DURATION", positive_duration),
@@ -246,19 +246,19 @@ _FORMS = {
 
 
 def setting(default: T, help: str, **others: Any) -> T:
-    """Declare a field of a table: its default, its help, and other fields of `Setting`."""
+    """Declare a field; `others` are fields of `Setting`."""
     declared: T = field(default=default, metadata={"help": help, **others})
     return declared
 
 
 def flag(default: T, help: str, name: str = "", **others: Any) -> T:
-    """Declare a setting with a flag, by default of the field's own name."""
+    """Declare a setting with a flag, by default named like the field."""
     return setting(default, help, flag=name, **others)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class SettingsTable:
-    """A table of the file: a frozen dataclass of settings."""
+    """A table of the settings file, as a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -290,7 +290,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return a default for people, or an empty text if there is none."""
+    """Return a default for people, or an empty string."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):

@@ -1,1 +1,1 @@
-"""What commands share, in the order in which they do it: gather, plan, refuse, execute."""
+"""Steps that commands share."""

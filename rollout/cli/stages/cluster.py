@@ -1,4 +1,4 @@
-"""Connect to the cluster and its hosts, and read what a command needs of the cluster."""
+"""Connects to the cluster and its hosts, and reads the cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,12 +35,12 @@ def connect(settings: Settings) -> Connections:
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Retry for a minute while the API server answers with errors.
 
-    A server that cannot be reached at all raises at once.
+    Raises at once if the server cannot be reached.
     """
     reported = list[BaseException]()
 
     def notice(error: BaseException) -> None:
-        # Each attempt may fail differently; the first failure says enough.
+        # The first failure says enough.
         if not reported:
             say(f"waiting for the API server: {error}")
         reported.append(error)
@@ -61,7 +61,7 @@ def read_cluster(
     warns: bool = True,
     with_jobs: bool = False,
 ) -> ClusterSnapshot:
-    """`answers` collects the answers of the API server; `warns`: warn of an unreadable memory."""
+    """`answers` collects the API server's answers. `warns`: warn of an unreadable memory."""
     with stage("read the cluster") as note, show_progress("reading the cluster"):
         cluster = with_patience(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
         warn(*cluster.warnings)

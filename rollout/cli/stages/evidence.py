@@ -1,4 +1,4 @@
-"""The evidence of another cluster: which versions it has proven."""
+"""The versions that another cluster has proven."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
 
 
 def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
-    """Return the versions that the evidence proves, or None if no evidence is required."""
+    """Return the proven versions, or None if no evidence is required."""
     if not settings.evidence.source:
         return None
     memory = read_memory(api, settings.lock.namespace)
@@ -41,7 +41,7 @@ def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
 
 
 def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
-    """Return the same, and remember the time of each document, so that no older one counts again.
+    """Return the proven versions, and store each document's time, so that no older one counts.
 
     Nothing is proven if the memory cannot be written.
     """
@@ -82,7 +82,7 @@ def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
 def _accepted(
     signed: SignedDocument, api: ClusterApi, settings: Settings, seen: Mapping[str, str]
 ) -> Evidence:
-    """Return the document; `ValueError` says why it does not count."""
+    """Return the document; raise `ValueError` with the reason if it does not count."""
     rules = evidence_rules(settings)
     signers = settings.evidence.allowed_signers or Path()
     why = signed.problem or why_not_signed(signed, signers, rules.cluster)

@@ -1,4 +1,4 @@
-"""The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
+"""Runs or rehearses a plan. Signals stop a run."""
 
 import secrets
 import sys
@@ -53,10 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A prepared run, and what this process needs to execute it.
-
-    `watch` is what was seen of the lock so far. `repeats` are the notifications of earlier passes.
-    """
+    """`watch` knows the lock's earlier states. `repeats` knows earlier passes' notifications."""
 
     prepared: PreparedRun
     connections: Connections
@@ -94,7 +91,7 @@ def reach_hosts(
 
 
 def new_process_word() -> str:
-    """Return a word that no other process has; holder names can be the same in two containers."""
+    """Identify this process, because two containers can have the same holder name."""
     return secrets.token_hex(8)
 
 
@@ -103,7 +100,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def exit_code(execution: Execution, result: RunResult) -> ExitCode:
-    """Return the exit code of a run that a person has started."""
+    """Return the exit code of an attended run."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -140,7 +137,7 @@ def run_and_show(execution: Execution) -> RunResult:
             )
             result = run_plan(_run_request(prepared), ports, lock, execution.stop)
         note(result_counts(result))
-        # If the login broke meanwhile, the summary must not fail.
+        # The summary must not fail if the login broke meanwhile.
         discard_lost_terminals()
     if not output.as_json and (plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
@@ -160,10 +157,10 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 @contextmanager
 def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of a run. Within this context, signals stop the run."""
+    """Yield the observers of a run. Signals stop the run in this context."""
     prepared = execution.prepared
     request = prepared.request
-    # An unattended process may run in a pod, whose log outlives its files.
+    # A pod's log outlives its files.
     lines = shown if request.unattended and isinstance(shown, JsonLines) else None
     command: Command = "apply"
     if request.unattended:
@@ -183,7 +180,7 @@ def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[
         _notifications(execution) as notifier,
         wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
-        # Alerts are silenced before anyone hears that a node is started.
+        # Alerts are silenced before others hear of a node's start.
         observers = _present(silences, journal, execution.metrics, shown, notifier)
         _report_accepted(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
@@ -295,7 +292,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
 
 
 def report_no_plan(*why: str) -> None:
-    """Write the JSON lines of a run that has no plan: their readers wait for the last line."""
+    """Write the JSON lines of a run without a plan: readers wait for the last line."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in why:
         report.notice(sentence)

@@ -1,4 +1,4 @@
-"""Run a FleetLock server by its settings, with the observers of its runs."""
+"""Runs a FleetLock server."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """`RolloutError` without the library of the HTTP server, an extra of the package."""
+    """Raise `RolloutError` without the HTTP server's library, which is an extra."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -94,7 +94,7 @@ def serve(settings: Settings) -> None:
 
 
 def _end_if_threads_hang() -> None:
-    """End the process if Python would wait for a thread that waits for a hanging API server."""
+    """End the process if Python would wait for a thread that the API server holds up."""
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The forecast of a pass: whether all nodes are done by `operate.finish-by`."""
+"""Forecasts whether all nodes are done by `operate.finish-by`."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -25,11 +25,10 @@ from rollout.report.notifications import slip_note
 def forecast_end(
     api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, covers_all: bool
 ) -> float | None:
-    """Warn if the plan ends after the deadline, and notify once for each deadline.
+    """Warn if the plan ends after the deadline; notify once for each deadline.
 
-    Return how many seconds late it ends, infinity for more than two years, and None without a
-    deadline, or if the plan ends in time but does not cover all pending nodes. The memory stores
-    what was notified.
+    Return the seconds by which it is late, or infinity if it takes over two years. Return None
+    without a deadline, or if the plan ends in time but leaves out pending nodes.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
@@ -43,7 +42,7 @@ def forecast_end(
         _store_slip(api, settings, memory, slip)
         return (end - deadline).total_seconds() if end else float("inf")
     if not covers_all:
-        # The nodes that are not in this plan may still be late, so a notified slip stays.
+        # The nodes outside this plan may still be late, so a notified delay stays.
         return None
     _store_slip(api, settings, memory, None)
     return 0
@@ -56,7 +55,7 @@ def _store_slip(api: ClusterApi, settings: Settings, memory: Memory, slip: Slip 
 
 
 def _start(memory: Memory, now: datetime) -> datetime:
-    """Return when nodes can start. A pause without an end may end at any time."""
+    """A pause without an end may end at any time."""
     pause_end = parse_timestamp(memory.pause.until) if memory.pause else None
     return max(now, pause_end or now)
 

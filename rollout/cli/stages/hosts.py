@@ -1,4 +1,4 @@
-"""Find the hosts of the selected nodes, and ask each of them about its updates."""
+"""Finds the hosts of the selected nodes, and asks them about updates."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from rollout.ports import ClusterApi, HostExecutor
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The selected nodes with their hosts and what the hosts answered, by node name."""
+    """The selected nodes, their hosts and answers, by node name."""
 
     selected: SelectedNodes
     hosts: Mapping[str, Host]
@@ -55,7 +55,7 @@ def ask_hosts(
 def ask_hosts_of(
     names: Container[str], connections: Connections, request: Request, nodes: Sequence[Node]
 ) -> Targets:
-    """Select all nodes, but ask only the hosts of these names, which may be none."""
+    """Select all nodes, but ask only the hosts of these names."""
     everything = tuple(node.name for node in nodes)
     hosts = find_hosts(nodes, everything, request.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}
@@ -107,8 +107,8 @@ def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Return the known hosts of these names. Windows nodes and virtual nodes have none."""
-    # Without the key: the shell checks it once, and a host's own key takes precedence.
+    """Return the hosts of these names. Windows nodes and virtual nodes have none."""
+    # The shell checks the key once, and a host's own key takes precedence.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)
     warn(*(inventory.warnings if inventory else ()))
@@ -124,6 +124,6 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) ->
     if hostless:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
     found = {name: matched[name] for name in wanted if name in matched}
-    # Ansible's ssh reads ssh_config by itself.
+    # Ansible's ssh reads ssh_config itself.
     config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
     return with_ssh_config(found, config, say)

@@ -1,4 +1,4 @@
-"""Read runs from the journals on this machine."""
+"""Reads runs from the journals on this machine."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from rollout.errors import InputError
 from rollout.model.text import printable
 from rollout.report.runs.model import RunReport
 
-# The number of a line in a journal, from 1, and its record.
+# A line number from 1, and its record.
 NumberedRecord = tuple[int, Record]
 STDIN = Path("-")
 OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
@@ -19,7 +19,7 @@ OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrot
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run with its records. `damaged` lines of its journal could not be read."""
+    """A run with its records. `damaged` lines could not be read."""
 
     run: RunReport
     records: Sequence[NumberedRecord]
@@ -52,8 +52,7 @@ def _records_of(
 ) -> Sequence[NumberedRecord]:
     """Return the records of the latest run whose ID begins with `run`.
 
-    Each command of a run begins with a record that names the run. In the log of operate, the
-    records of a pass without a run belong to no run, and count only if there is no run at all.
+    In the log of operate, records of a pass without a run count only if there is no run.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
     name = ""

@@ -21,10 +21,10 @@ from rollout.ports import ClusterApi
 
 
 def has_ended_here(lease: LeaseState) -> bool:
-    """Whether the process that holds the lock ran on this machine and has certainly ended.
+    """Whether the lock's process was on this machine and has certainly ended.
 
-    Only the random word in the journal identifies it, because two containers can have the same
-    process IDs. A process keeps its journal open for as long as it lives.
+    Process IDs of two containers can be the same, so the journal's random word identifies it. A
+    process keeps its journal open until it ends.
     """
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
@@ -42,7 +42,7 @@ def has_ended_here(lease: LeaseState) -> bool:
 
 
 def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
-    """Return who holds the lock, as read once. An old renewal does not prove that they are gone."""
+    """Read the lock once. An old renewal does not prove that the holder is gone."""
     lease = with_patience(read_lease, api, namespace)
     return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
@@ -59,13 +59,10 @@ def lock_watch() -> LeaseWatch:
 def lock_watch_unless_held(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Return a watch that knows the Lease, for taking the lock later.
+    """Return a watch of the Lease, for taking the lock later.
 
-    A caller's own `watch` is updated. None if this user may not read the Lease: then the lock is
-    not checked here.
-
-    Raises:
-        LockedError: a living process holds the lock.
+    Updates `watch` if given. Returns None without the right to read the Lease. Raises `LockedError`
+    if a living process holds the lock.
     """
     watch = watch or lock_watch()
     try:
@@ -75,7 +72,7 @@ def lock_watch_unless_held(
     except ApiError as error:
         if not error.is_forbidden:
             raise
-        # The check of the rights, or taking the lock, reports this right.
+        # A later check reports the missing right.
         return None
     if state is HolderState.ALIVE:
         seen = lock_snapshot(api, namespace)

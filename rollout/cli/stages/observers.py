@@ -1,4 +1,4 @@
-"""The observers of a run besides its display: journal, notifications and metrics."""
+"""A run's journal, notifications and metrics."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,17 +46,17 @@ from rollout.report.runs.report import read_past
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
-# Older runs say little about the present, and the journal of a large run takes a while to read.
+# Older runs say little, and large journals are slow to read.
 _PAST_RUNS = 10
 _LARGEST_TEXTFILE = 16_000_000
-# Metrics of thousands of nodes take a while to write, and are collected a few times a minute.
+# Metrics of thousands of nodes are slow to write.
 _EVERY_SECONDS = 5.0
 # How long the end of the process waits for the last delivery.
 _LAST_SECONDS = 5.0
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """Return how long the latest runs on this cluster took, from the journals on this machine."""
+    """Return how long the latest runs on this cluster took, from local journals."""
     try:
         latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
@@ -66,10 +66,10 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 
 @dataclass(slots=True)
 class _Journal:
-    """Writes each event until writing fails, and then warns once. Safe for many threads.
+    """Writes events until writing fails, and then warns once. Safe to use from many threads.
 
-    Nothing is written before the plan: until this process holds the lock, the file may be the
-    journal of another process. `waiting` are the records until then.
+    Nothing is written before the plan: until this process holds the lock, another process may own
+    the file. `waiting` has the records until then.
     """
 
     path: Path
@@ -106,11 +106,10 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that writes the journal, or None if the journal cannot be created.
+    """Yield an observer that writes the journal, or None if it cannot be created.
 
-    The first record says who ran which command, with which policy. Percentages of the policy are of
-    the `selected` nodes, None if unknown. `process` is the process as named in the lock. `lines`
-    get the same first record: in a pod, its log is the journal that outlives its files.
+    Percentages of the policy are of the `selected` nodes, None if unknown. `process` is its name in
+    the lock. `lines` also get the first record, because a pod's log outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = JournalHeader(
@@ -161,7 +160,7 @@ def note_abort(aborted: Aborted) -> None:
 
 @dataclass(slots=True)
 class RepeatFilter:
-    """Keeps the last notification of this pass and of the pass before, to skip repetitions."""
+    """Detects notifications that repeat the last one of this pass or the pass before."""
 
     previous: Note | None = None
     current: Note | None = None
@@ -183,7 +182,7 @@ def _without_run(note: Note) -> Note:
 
 @dataclass(slots=True)
 class _Notifier:
-    """Sends notifications of a run. Safe for many threads."""
+    """Sends a run's notifications. Safe to use from many threads."""
 
     note_maker: NoteMaker
     outbox: Outbox
@@ -200,7 +199,7 @@ class _Notifier:
         for note in notes:
             is_repeated = self.repeats.is_repeated(note)
             self.repeats.add(note)
-            # Once the run has begun, its notifications are its own, and none is a repetition.
+            # Notifications of a run that has begun are never repetitions.
             if is_repeated and not self.note_maker.has_begun:
                 continue
             if NotifyEvent(note.event) in self.events:
@@ -217,9 +216,9 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications, or None if no URL is set.
+    """Yield an observer that sends notifications, or None without a URL.
 
-    Leaving the context waits a few seconds for those that are being sent.
+    Leaving the context waits some seconds for the last ones.
     """
     options = settings.notify
     places = destinations(options.url)
@@ -274,7 +273,7 @@ class MeasuredPass:
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
     """Measure one pass, or one apply or resume.
 
-    Its result is the code that the caller sets, or that of the error that is raised.
+    The result is the code that the caller sets, or that of an error.
     """
     measured = MeasuredPass()
     clock = wiring.system_clock()
@@ -296,10 +295,10 @@ def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 def deliver_metrics(
     settings: Settings, server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Yield metrics that are delivered within this context, or None if none are wanted.
+    """Yield metrics that are delivered in this context, or None if none are wanted.
 
-    `server` is the cluster's name if it has no other. `serves` also serves them, if the settings
-    say so; `InputError` if that fails.
+    `server` is the default name of the cluster. `serves` also serves them if the settings say so;
+    raises `InputError` if that fails.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -337,7 +336,7 @@ def deliver_metrics(
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
     @cache
     def read_earlier() -> None:
-        # A file that cannot be read, or is not ours, is ignored.
+        # Unreadable and foreign files are ignored.
         with suppress(Exception):
             if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
                 metrics.remember(file.read_text(encoding="utf-8"))
@@ -372,10 +371,10 @@ def name_of(settings: Settings, server: str) -> str:
 def deliver_changes(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Within this context deliver each new generation; at the end, one that is not delivered yet.
+    """Deliver each new generation in this context, and an undelivered one at the end.
 
-    A failed delivery is tried again. The first failure prints a warning, which names the `place`,
-    without any secret. The `generation` is 0 if there is nothing yet.
+    Failed deliveries are retried. The first failure prints a warning with the `place`, which has no
+    secret. The `generation` is 0 before the first.
     """
     clock = wiring.system_clock()
     ended = threading.Event()

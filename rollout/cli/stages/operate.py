@@ -1,11 +1,8 @@
-"""The passes of operate, which run unattended.
+"""Makes the unattended passes of operate.
 
-A pass first resumes what an earlier one was interrupted in, and then starts a new rollout. A
-rollout that a person started is left to people.
-
-A pass looks whether the lock is free, plans without it, and takes it in `run_plan`. Nobody holds
-the lock between two passes, so that a person can run a rollout. Of several processes one works, and
-the others watch its Lease: if it is not renewed in time, the next one makes its pass at once.
+A pass resumes an earlier one, then starts a new rollout. It leaves people's rollouts alone. Nobody
+holds the lock between passes, so that people can run one. Other processes watch the Lease, and take
+over if it is not renewed in time.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,11 +80,10 @@ _PATIENCE = timedelta(days=1)
 
 @dataclass(slots=True)
 class Operation:
-    """Makes passes, and holds what outlives one.
+    """Makes passes, and keeps what outlives a pass.
 
-    `process_stop` ends the process. `metrics` measure all passes. `watch` is what was seen of the
-    lock. `repeats` are the notifications of the last pass. With `once` a later pod makes the next
-    pass.
+    `process_stop` ends the process. `watch` knows the lock's earlier states, `repeats` the last
+    notifications. With `once`, a later pod makes the next pass.
     """
 
     settings: Given
@@ -98,7 +94,7 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Raise what `apply` raises, except beside another rollout, which is no failure."""
+        """Raise what `apply` raises, except if another rollout is running."""
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -115,7 +111,7 @@ class Operation:
             except LockedError as error:
                 measured.code = self.leave(error.message, error.details)
             except InterruptedRunError as error:
-                # Only someone's request interrupts a pass. Its own deadline is no failure.
+                # The pass's own deadline is no failure.
                 code = self.leave(error.message)
                 measured.code = ExitCode.INTERRUPTED if stop.is_requested else code
             except RolloutError as error:
@@ -124,8 +120,7 @@ class Operation:
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
-                # While a plan runs, signals request only this stop (`stopped_by_signals`). Someone
-                # who asks for it wants the process to end, too.
+                # While a plan runs, signals request only this stop, but are meant for the process.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code
@@ -152,16 +147,16 @@ class Operation:
                     failures.report(error, verbose=bool(self.settings.output.verbose))
                 self._idle(clock, next_pass)
             ignore_signals()
-        # Again, because a KeyboardInterrupt skips the first call.
+        # A KeyboardInterrupt skips the first call.
         ignore_signals()
         say("stopped on request: no more passes will run")
 
     def _idle(self, clock: Clock, until: float) -> None:
         watch = self.watch
-        # The pass has tried to take over this Lease already.
+        # The pass has already tried to take over this Lease.
         tried = watch.stale
         api: ClusterApi | None = None
-        # The pass has reported why there is no connection.
+        # The pass has reported the missing connection.
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
         while not self.process_stop.is_due:
@@ -185,7 +180,7 @@ class _Pass:
 
     def make(self) -> ExitCode:
         api = self.connections.api
-        # This only looks whether the lock is free. `run_plan` takes it, after the plan was made.
+        # This only checks the lock. `run_plan` takes it, after the plan was made.
         lock_watch_unless_held(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
         unfinished = self._find_unfinished(nodes)
@@ -198,21 +193,21 @@ class _Pass:
         return self._exit_code(self._start())
 
     def _treat_unfinished(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
-        """Resume the rollout, or leave it to people; None if a new one may replace it."""
+        """Resume the rollout, or leave it to people; return None if a new one may replace it."""
         if unfinished.is_garbled:
-            # Nobody can tell who started it.
+            # Its starter is unknown.
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
         # Only a person starts a rollback, whatever the record says.
         if unfinished.record.unattended and not rules_of(unfinished).rollback:
             return self._resume_first(unfinished, nodes)
         if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
             return self._leave_to_people(unfinished)
-        # A person's rollout has started no node, or has none left: a new one replaces its record.
+        # A person's rollout without started or remaining nodes is replaced.
         return None
 
     def _resume_first(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
         if not self._may_resume(unfinished, nodes):
-            # No node of it is in flight, so a new rollout may take the nodes that are left.
+            # No node of it is in flight, so a new rollout may take the remaining nodes.
             return None
         result = self._resume(unfinished)
         if result.complete and not self.stop.is_due:
@@ -229,7 +224,7 @@ class _Pass:
         return self._start_nothing(why)
 
     def _may_resume(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-        # Started nodes are finished at any time, and gates still hold the others.
+        # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return True
         return _has_work(unfinished, nodes) and not self._why_start_nothing()
@@ -242,7 +237,7 @@ class _Pass:
         run = prepare_resumption(
             self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
         )
-        # Later passes start the other nodes, by today's windows.
+        # Later passes start the other nodes, in today's windows.
         self._forecast_end(run.plan, self.request.policy, covers_all=False)
         return self._execute(run, gates)
 
@@ -266,10 +261,7 @@ class _Pass:
         return self._execute(run, gates)
 
     def _notify_of_waiting(self, unfinished: Unfinished, why: str) -> None:
-        """Notify once, after a day, that a rollout of a person keeps operate from starting nodes.
-
-        The memory keeps other passes from notifying again.
-        """
+        """Notify once, after a day, that a person's rollout keeps operate from starting nodes."""
         api = self.connections.api
         run = unfinished.run
         started = parse_timestamp(unfinished.record.started_at)
@@ -289,7 +281,7 @@ class _Pass:
         memory = read_memory(api, self.request.namespace)
         if self.operation.metrics:
             self.operation.metrics.observe_memory(memory)
-        # A missing right is reported later, together with all other missing rights.
+        # All missing rights are reported together later.
         if not memory.denied:
             require_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
@@ -316,10 +308,10 @@ class _Pass:
         return self.operation.leave(why)
 
     def _find_unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return the unfinished rollout; an unattended one is restricted by today's settings.
+        """Return the unfinished rollout; limit an unattended one to today's settings.
 
-        The policy in its record is then the stricter of both. If today's settings select a node
-        that does not exist, no other node is started.
+        Its policy becomes the stricter of both. If the settings name a missing node, no further
+        nodes are started.
         """
         api = self.connections.api
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
@@ -338,7 +330,7 @@ class _Pass:
         return proven
 
     def _gates(self, policy: Policy) -> GatePorts:
-        """A record may name another Prometheus than today's settings: then no alerts are read."""
+        """Read no alerts if the record names another Prometheus than the settings."""
         settings = self.request.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
@@ -372,7 +364,7 @@ class _Pass:
             say(f"warning: {pod}: {error.message}")
 
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """Return the code of a run. What the next pass does by itself is no failure."""
+        """What the next pass does by itself is no failure."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         if result.failed or len(result.not_done) > len(result.deferred):

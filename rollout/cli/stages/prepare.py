@@ -1,4 +1,4 @@
-"""Prepare a new run: make a plan, or load a saved one. Refuse what must not start."""
+"""Makes or loads a plan, and refuses what must not start."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,11 +39,10 @@ _MOST_CHANGES = 10
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A plan and what its run needs to know.
+    """A plan and what its run needs.
 
-    `percentage_base` is the number of nodes that percentages are of. `inherited` is what an earlier
-    process left of the rollout, None for a new one. `proven` are the versions that another cluster
-    has proved, None if no proof is required.
+    `percentage_base` is the number of nodes that percentages refer to. `inherited` is what an
+    earlier process left, None for a new rollout. `proven` is None if no proof is required.
     """
 
     request: Request
@@ -59,12 +58,12 @@ class PreparedRun:
 
     @property
     def has_something_to_do(self) -> bool:
-        """Whether there are nodes to reboot or to finish, or the own node has to be marked."""
+        """Whether nodes need a reboot, an end or a mark."""
         return bool(self.plan.waves) or self.inherited is not None or self.defers_own_node
 
     @property
     def defers_own_node(self) -> bool:
-        """Whether the node under this process is left for another one; see `model.own_node`."""
+        """Whether another process must reboot this process's node; see `model.own_node`."""
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
@@ -99,7 +98,7 @@ def make_plan(inputs: PlanInputs) -> RolloutPlan:
 def prepare(
     request: Request, snapshot: ClusterSnapshot, targets: Targets, proven: Proven | None = None
 ) -> PreparedRun:
-    """`StalePlanError` if the request has a saved plan that no longer matches the cluster."""
+    """Raises `StalePlanError` if a saved plan no longer matches the cluster."""
     inputs = inputs_of(request, snapshot, targets, proven)
     plan = make_plan(inputs)
     if isinstance(request.origin, Saved):
@@ -124,7 +123,7 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: Proven | None = None,
 ) -> FreshRun:
-    """Raise `BlockedError` or `LockedError` if no rollout may start."""
+    """Raises `BlockedError` or `LockedError` if no rollout may start."""
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
@@ -141,7 +140,7 @@ def prepare_fresh(
 
 
 def load_saved(file: Path) -> RolloutPlan:
-    """`PlanFileError` if the file cannot be read, or is not a plan exactly as it was saved."""
+    """Raises `PlanFileError` unless the file is a plan exactly as saved."""
     try:
         content = read_input(file, most=LARGEST_DOCUMENT)
     except OSError as error:

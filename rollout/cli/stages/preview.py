@@ -1,4 +1,4 @@
-"""What `rollout plan` shows: a new plan, a saved one, or why a node is where it is."""
+"""What `rollout plan` shows."""
 
 import secrets
 from collections.abc import Container, Sequence
@@ -47,9 +47,9 @@ _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A new plan, and what prevents it from running as it is.
+    """A new plan, and what prevents its run.
 
-    `is_late`: no limit finishes it by the date that was asked for.
+    `is_late`: no limit finishes it by the given date.
     """
 
     plan: RolloutPlan
@@ -72,7 +72,7 @@ def read_inputs(
         answers,
         with_jobs=request.policy.drain.completion.is_used,
     )
-    # A user who only plans needs no right to read the memory.
+    # Planning needs no right to read the memory.
     if not cluster.memory.denied:
         require_memory(cluster.memory)
     inputs = inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
@@ -114,7 +114,7 @@ def finish_text(finish: Finish, date: datetime) -> str:
 
 
 def run_command(request: Request, out: Path | None, finish: Finish | None) -> str:
-    """Return the command that runs the plan, which `out` may hold."""
+    """Return the command that runs the plan, which is saved in `out` if given."""
     if out is not None:
         return f"rollout apply {shell_word(str(out))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
@@ -164,7 +164,7 @@ def write(
 
 
 def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
-    """Without `detailed`, a plan that can run is an error only if no host could be reached."""
+    """Without `detailed`, only a plan without any reachable host is an error."""
     plan = made.plan
     if made.blockers or made.is_late:
         return ExitCode.BLOCKED
@@ -211,16 +211,16 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
-    """Return the answers of the API server, and the pace at which this cluster reboots.
+    """Return the API server's answers, and how fast this cluster reboots.
 
-    `anonymous` hides names and labels by a key that nobody keeps.
+    `anonymous` hides names and labels with a key that is not kept.
     """
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
     graces: dict[str, int] = {}
     for pod in snapshot.pods:
-        # Pods that belong to their node return with it, as part of its reboot.
+        # Pods that belong to their node return with its reboot.
         if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
             grace = inputs.policy.drain.grace_of(pod.grace_period)
             graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))

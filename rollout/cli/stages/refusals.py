@@ -1,7 +1,4 @@
-"""What prevents a command from starting, found out before anything changes.
-
-Each refusal names all its reasons at once.
-"""
+"""Refuses commands before anything changes, with all reasons at once."""
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
@@ -28,8 +25,7 @@ from rollout.ports import ClusterApi
 from rollout.report.plan_screen import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
-# Which word of --allow overrides a kind of blocker; all others take `blocked`. Another coordinator
-# is allowed by its name when the plan is made, so its blocker stays.
+# All other kinds take `blocked`. Coordinators are allowed by name when the plan is made.
 _WORDS = {
     BlockerKind.RIVAL: "",
     BlockerKind.CONTROL_PLANE_UNHEALTHY: Allow.UNHEALTHY,
@@ -40,14 +36,14 @@ _WORDS = {
 def refuse_without_rights(
     api: ClusterApi, namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool = True
 ) -> None:
-    """Raise `ApiError` with every permission that the rollout needs and this user lacks.
+    """Raise `ApiError` with every permission that this user lacks.
 
-    A rollout that `starts_nodes` has to read the memory, and an unattended one has to write it:
-    otherwise a bad version would cost a node each night. `BlockedError` if the memory cannot be
-    written for another reason.
+    Starting nodes needs the memory: if an unattended rollout could not write it, a bad version
+    would cost a node each night. Raises `BlockedError` if the memory cannot be written for another
+    reason.
     """
     writes_memory = unattended and starts_nodes
-    # Nodes in flight are finished whatever the gates say.
+    # Gates do not hold nodes in flight.
     rules = policy if starts_nodes else replace(policy, gates=GatePolicy())
     rights = apply_rights(namespace, rules)
     of_memory = [right for right in rights if right.name == marks.MEMORY_NAME]
@@ -84,17 +80,15 @@ def replaceable_unfinished(
 ) -> Unfinished | None:
     """Return the ended rollout that the next one replaces, if any.
 
-    One that someone stopped between two nodes is replaced only if the caller says so.
-
-    Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if it is
-    unknown whether there is one.
+    Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if that
+    is unknown.
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
     replaced: Unfinished | None = None
     if unfinished is not None and unfinished.blocks:
         _refuse_if_begun(api, namespace, unfinished, nodes)
     elif unfinished is not None and unfinished.untouched_nodes:
-        # Planned nodes are left over. Without them, there is nothing to replace.
+        # Without remaining nodes, there is nothing to replace.
         replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
         standing = heading(replaced, word_of(replaced, alive=False))
@@ -106,7 +100,7 @@ def replaceable_unfinished(
 def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
-    """`LockedError` unless the rollout was killed before it started anything."""
+    """Raise `LockedError` unless the rollout was killed before it started anything."""
     alive = lock_snapshot(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
         hint = f"If no process is working on it: {ways_out(unfinished)}."
@@ -114,13 +108,13 @@ def _refuse_if_begun(
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
-    """`BlockedError` if the slots of FleetLock cannot be read: a host may be rebooting by one."""
+    """Raise `BlockedError` if FleetLock's slots are unreadable: a host may be rebooting."""
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        # Without the right, and without marks of FleetLock on the nodes, there are no slots.
+        # No marks of FleetLock are on the nodes, so there are no slots.
         if error.is_forbidden:
             return
         name = slots_of(namespace).name
@@ -141,7 +135,7 @@ def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Bloc
 
 
 def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
-    """`BlockedError` with every blocker that prevents this plan from starting."""
+    """Raise `BlockedError` with every blocker of this plan."""
     blockers = refusing_blockers(plan, allow)
     if not blockers:
         return
@@ -158,9 +152,9 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
 
 
 def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
-    """Return what prevents other nodes from starting while the started ones are finished.
+    """Return what keeps other nodes from starting while the started ones are finished.
 
-    `BlockedError` beside another coordinator, which may have taken over the started nodes.
+    Raises `BlockedError` beside another coordinator, which may have taken over the started nodes.
     """
     blockers = refusing_blockers(plan, allow)
     if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
@@ -175,7 +169,7 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBloc
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """`BlockedError` if the record belongs to another cluster, as after restoring a backup."""
+    """Raise `BlockedError` if a restored backup brought another cluster's record."""
     plan = unfinished.record.plan
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return

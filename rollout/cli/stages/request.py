@@ -1,4 +1,4 @@
-"""What a command is asked to do: which nodes, by which rules, and where those come from."""
+"""Which nodes a command is for, and by which rules."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from rollout.model.policy import Policy, Selection
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A person starts anew, by the settings of this command."""
+    """A person starts a rollout with this command's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Unattended:
-    """An unattended pass of operate. `unfinished` is the rollout that it resumes, if any."""
+    """A pass of operate. `unfinished` is the rollout that it resumes, if any."""
 
     unfinished: Unfinished | None = None
 
@@ -40,7 +40,7 @@ Origin = Fresh | Saved | Interrupted | Unattended
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The selection and the policy are those of the origin: a saved plan has its own."""
+    """A saved plan has its own selection and policy."""
 
     settings: Given
     selection: Selection
@@ -63,9 +63,9 @@ class Request:
 
 
 def fresh_request(settings: Given, *, rollback: str = "") -> Request:
-    """Return a request by these settings, to update nodes or to roll this version back.
+    """`rollback` is the version to roll back, or empty.
 
-    `UsageError` for settings that contradict each other.
+    Raises `UsageError` for settings that contradict each other.
     """
     policy = replace(policy_of(settings), rollback=rollback)
     return Request(settings, selection_of(settings), policy)

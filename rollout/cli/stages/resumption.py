@@ -1,4 +1,4 @@
-"""Resume an interrupted rollout: by its own rules, with what is left of it."""
+"""Resumes an interrupted rollout by its own rules."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-# What the rules of the interrupted rollout leave open.
+# The rules of the interrupted rollout do not decide these.
 _OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
@@ -43,7 +43,7 @@ def nothing_text(unfinished: Unfinished | None) -> str:
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
-    """`BlockedError` if the record, and with it the rules, are missing or unreadable."""
+    """Raise `BlockedError` without a readable record, because it has the rules."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
@@ -97,10 +97,9 @@ def prepare_resumption(
     retry_failed: bool = False,
     proven: Proven | None = None,
 ) -> PreparedRun:
-    """Show the rest of a rollout, and return its run; refuse blocked nodes.
+    """Show the rest of a rollout, and prepare its run; refuse blocked nodes.
 
-    If nodes are started already, the returned run finishes them instead, and inherits why no other
-    is started.
+    If nodes are started already, the run finishes them, and reports why no others start.
     """
     settings = request.settings
     snapshot = _read_cluster(connections.api, request, unfinished)
@@ -129,8 +128,8 @@ def prepare_resumption(
 
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
-    """Read the cluster; raise if the rollout must not be resumed in it by this user."""
-    # Started nodes are finished even without the memory or beside blocked nodes.
+    """Raises if this user must not resume the rollout here."""
+    # Started nodes are finished even without the memory.
     finishes_nodes = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,

@@ -1,4 +1,4 @@
-"""What a command shows of a plan before it runs it."""
+"""What a command shows of a plan before its run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence, file_text
 from rollout.report.unfinished import heading
 
-# Terminal lines that the question takes, and the least that the plan above it gets.
+# Lines of the question, and the fewest lines of the plan above it.
 _QUESTION_LINES = 6
 _LEAST_LINES = 8
 
@@ -33,10 +33,9 @@ def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
 
 
 def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:
-    """Return as much of the plan as fits on the terminal above a question.
+    """Return as much of the plan as fits above a question.
 
-    `place` names the cluster. `whole` is the command that shows everything, and is named with the
-    flags that were given.
+    `place` names the cluster. `whole` is the command that shows everything.
     """
     settings = run.request.settings
     policy = run.request.policy
@@ -59,7 +58,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 
 def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
-    """Return the command that explains why no node could be planned; empty if none is needed."""
+    """Return the command that explains a plan without nodes; empty if none is needed."""
     if plan.waves:
         return ""
     reasons = {node.reason for node in excluded_by_trouble(plan.excluded)}

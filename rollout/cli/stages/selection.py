@@ -1,4 +1,4 @@
-"""Which nodes the selector, `--node` and `--exclude` select, and what a misspelled one may mean."""
+"""Selects nodes, and suggests names for misspelled ones."""
 
 import difflib
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ _PATTERN_CHARACTERS = frozenset("*?[]")
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodes:
-    """Names of nodes: all that are selected, and those that `--exclude` leaves of them."""
+    """Names of nodes, before and after `--exclude`."""
 
     before_exclude: tuple[str, ...]
     names: tuple[str, ...]
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """`InputError` if no node is selected, or a named node does not exist.
+    """Raises `InputError` if no node is selected or a named node does not exist.
 
-    The API server evaluates the selector, because it is the authority.
+    The API server evaluates the selector.
     """
     selector = selection.selector
     matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
@@ -49,10 +49,7 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
 def selected_names(
     nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 ) -> tuple[str, ...]:
-    """Return the selected names before `--exclude`, in the order of the nodes.
-
-    `matching` are those of the nodes that the selector matches.
-    """
+    """Return the names before `--exclude`. `matching` are the nodes that the selector matches."""
     present = {node.name for node in nodes}
     # A pattern may exclude nodes that do not exist yet.
     excluded = [name for name in selection.exclude if not _is_pattern(name)]

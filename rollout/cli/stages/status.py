@@ -1,4 +1,4 @@
-"""What `status` shows: the nodes and the rollout, or only the rollout, once or until it ends."""
+"""What `status` shows of the nodes and the rollout."""
 
 import sys
 import time
@@ -57,11 +57,10 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _ANSWER_SECONDS = 5.0
-# A pause is as many times as long as reading took: large clusters are read less often.
+# A pause lasts this many times as long as reading, because large clusters read slowly.
 _PAUSE = 2.0
 _PAUSE_PER_READING = 10.0
 _FOREVER = 10.0 * 365 * 24 * 3600
-# Only this machine, at any port.
 _WEB_ADDRESS = "127.0.0.1:0"
 _LEAVE = "Ctrl-C ends this view, not the rollout"
 _AWAY = "the API server does not respond: this is how it was last seen"
@@ -71,7 +70,7 @@ _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
 def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
-    """Return the pods that drains wait for until they complete, as far as they can be read."""
+    """Return the pods whose completion drains await, as far as they are readable."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -86,7 +85,7 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
 
 
 def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> Mapping[str, str]:
-    """Return by node how long its host has been down, or which pods its drain waits for."""
+    """Return what nodes wait for: a host that is down, or pods of a drain."""
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
@@ -104,9 +103,9 @@ def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> 
 def rollout_beside(
     api: ClusterApi, namespace: str, nodes: Sequence[Node]
 ) -> tuple[FollowUp, Mapping[str, UnderWay]]:
-    """Return a sentence about the rollout on these nodes, and its progress by node.
+    """Return a sentence about the rollout, and its progress by node.
 
-    Both are empty if there is none, or if this user may not see it.
+    Both are empty without a rollout, or without the right to read it.
     """
     word = RunWord.UNFINISHED
     unfinished = None
@@ -123,7 +122,7 @@ def rollout_beside(
 
 
 def _follow_up(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """Return the sentence with the command that continues the rollout, or shows how."""
+    """Return the sentence with the command that continues the rollout."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
@@ -137,7 +136,7 @@ def _follow_up(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp
 
 
 def _is_resumed_by_hand(unfinished: Unfinished, word: RunWord) -> bool:
-    """Return false if `operate` continues it, or if its record cannot be read."""
+    """Return False if `operate` continues it, or if its record is unreadable."""
     record = unfinished.record
     if record.unattended or record.problem:
         return False
@@ -208,7 +207,7 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
 
 
 def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, Proven | None]:
-    """Return the memory and the proven versions, as far as this user may read them."""
+    """Return the memory and the proven versions, as far as they are readable."""
     memory = NO_MEMORY
     proven: Proven | None = None
     with suppress(ApiError):
@@ -250,9 +249,9 @@ def _warn_beside(
 
 @dataclass(frozen=True, slots=True)
 class _RolloutSnapshot:
-    """What the cluster shows of a rollout, of the lock, and of the last rollout that ended.
+    """The rollout, its lock, and the last ended rollout.
 
-    `alive` is None if unknown. `waits` says by node what it waits for, `awaited` has the pods.
+    `alive` is None if unknown. `waits` says what each node waits for.
     """
 
     unfinished: Unfinished | None
@@ -299,17 +298,17 @@ def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     rollout = with_patience(_read, api, namespace)
     if rollout.alive is None and rollout.unfinished is not None:
-        # One reading of the lock does not say so; watching it does.
+        # Only a watch of the lock shows this.
         alive = is_holder_alive(api, namespace)
         rollout = replace(with_patience(_read, api, namespace), alive=alive)
     output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Redraw the rollout on a terminal, or print its changes, until it ends or a signal arrives."""
+    """Redraw the rollout on a terminal, or print changes, until it ends."""
     from rollout.report.console import SharedConsole
 
-    # Errors of the connection and missing rights are reported before anything is drawn.
+    # Report connection errors and missing rights before drawing.
     with_patience(read_lease, api, namespace)
     stop = StopRequest()
     snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, stop)
@@ -368,9 +367,9 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 def _read_repeatedly(
     api: ClusterApi, namespace: str, stop: StopRequest
 ) -> Iterator[_RolloutSnapshot | None]:
-    """Yield a snapshot after each pause, or None while the API server does not respond.
+    """Yield None while the API server does not respond.
 
-    Raises `KeyboardInterrupt` once a signal asks for the end.
+    Raises `KeyboardInterrupt` after a signal.
     """
     while not stop.is_due:
         rollout = None
@@ -388,12 +387,12 @@ def _read_repeatedly(
 
 
 def serve_run(settings: Settings, api: ClusterApi) -> None:
-    """Serve the rollout and past runs as pages on loopback, until a signal arrives."""
+    """Serve pages about runs on loopback, until a signal arrives."""
     from rollout.adapters.web import page_application, serve_http
     from rollout.cli.stages.web import RunPages
 
     namespace = settings.lock.namespace
-    # Errors of the connection and missing rights are reported before anything is served.
+    # Report connection errors and missing rights first.
     with_patience(read_lease, api, namespace)
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     status = CachedValue(read, _PAUSE, wiring.system_clock(), share=1 / _PAUSE_PER_READING)

@@ -1,4 +1,4 @@
-"""Pages about the runs that are recorded on this machine, for `operate` and `status --web`."""
+"""Web pages about the runs recorded on this machine."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,32 +20,31 @@ from rollout.report.runs.pages import Beside, PastRun, live_page
 
 _LATEST = "/"
 _RUNS = "/runs/"
-# More journals, or larger ones, would take too long to read.
+# More or larger journals take too long to read.
 _MOST_RUNS = 20
 _LARGEST_JOURNAL = 16_000_000
-# The pages of these runs, and of a few that are not among them any more.
 _MOST_PAGES = 2 * _MOST_RUNS
-# After so many seconds of reading journals for the history, the next page reads the rest.
+# Seconds of reading journals for a page; the next page reads the rest.
 _READING_SECONDS = 1.0
-# Of the time, so that the rollout itself has most of it.
+# At most this share of the time, because the rollout comes first.
 _SHARE = 0.1
 _FRESH_SECONDS = 1.0
-# Runs that are over do not change.
+# Ended runs do not change.
 _FRESH_SECONDS_OF_PAST = 60.0
 _REFRESH_SECONDS = 5
 _REFRESH_SECONDS_AT_REST = 30
 _HEADINGS = tuple(column.title.capitalize() for column in COLUMNS)
 
-# The time of a journal's last write, and its size.
+# A journal's modification time and size.
 _State = tuple[int, int]
 
 
 @dataclass(slots=True)
 class RunPages:
-    """The latest run at `/`, and each of the latest runs at `/runs/ID`.
+    """The latest run at `/`, and others at `/runs/ID`.
 
-    Pages are made for one request at a time, and kept for a while. `status` returns what the
-    cluster shows of the rollout, empty for nothing.
+    Pages are made for one request at a time, and cached. `status` returns text about the rollout in
+    the cluster, or an empty string.
     """
 
     settings: Settings
@@ -55,7 +54,7 @@ class RunPages:
     _rows: dict[Path, tuple[_State, PastRun]] = field(default_factory=dict)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return the page at this path, None if there is none."""
+        """Return None for an unknown path."""
         with self._lock:
             if path == _LATEST:
                 latest = partial(self._latest_page, refreshes=refreshes)
@@ -73,7 +72,7 @@ class RunPages:
         kept = self._pages.pop(key, None)
         if kept is None:
             kept = CachedValue(make, seconds, wiring.system_clock(), share=share)
-        # The last used come last, and the oldest are forgotten.
+        # Forget the least recently used pages.
         self._pages[key] = kept
         while len(self._pages) > _MOST_PAGES:
             self._pages.pop(next(iter(self._pages)))
@@ -121,7 +120,7 @@ class RunPages:
         return WebPage(page.html, page.policy, refresh)
 
     def _journals(self) -> Mapping[str, Path]:
-        """Return the files of the latest runs by ID, the latest first."""
+        """Return the latest runs' files by ID, the latest first."""
         own = self.settings.output.journal
         try:
             files = journal.latest_first(journal.journals())[:_MOST_RUNS]
@@ -133,7 +132,7 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:
-        """Return the rows of the runs. Journals that there is no time to read are only named."""
+        """Return the rows of the runs. Journals that take too long are only named."""
         reading = wiring.system_clock().monotonic()
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
@@ -147,7 +146,7 @@ class RunPages:
         return rows
 
     def _read(self, file: Path) -> RunReport | None:
-        """Return the report of a journal, None if it has none; keep its row of the history."""
+        """Return a journal's report, or None; cache its row."""
         state = _state(file)
         report = _report_of(file) if state[1] <= _LARGEST_JOURNAL else None
         row = _unread_row(file.stem)
@@ -167,12 +166,12 @@ def _state(file: Path) -> _State:
 
 
 def _unread_row(run: str) -> PastRun:
-    """Return the row of a run whose journal is too large, cannot be read, or was not read yet."""
+    """Return the row of a run whose journal was not read."""
     return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
 
 
 def _report_of(file: Path) -> RunReport | None:
-    """Return the report of the last run in a journal; None if it cannot be read."""
+    """Return the report of a journal's last run; None if unreadable."""
     try:
         return read_recorded_run(file).run
     except InputError:
