@@ -1,1 +1,1 @@
-"""Frozen values that the stages hand to one another. No I/O, no clock, no decisions."""
+"""Frozen values that the stages exchange, without I/O."""

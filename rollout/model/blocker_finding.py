@@ -1,4 +1,4 @@
-"""Reasons that make a drain fail or keep a plan from starting."""
+"""Reasons for blockers."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -36,19 +36,19 @@ class AwayNotReady(NodeAway, frozen=True):
 
 
 class AwayFailed(NodeAway, frozen=True):
-    """The node failed in `run` (empty if unknown) and is still cordoned."""
+    """The node failed in `run` (or empty) and is still cordoned."""
 
     run: str
 
 
 class AwayStarted(NodeAway, frozen=True):
-    """`run` (empty if unknown) started the node and has not returned it."""
+    """`run` (or empty) has started the node and not returned it."""
 
     run: str
 
 
 class AwayByOthers(NodeAway, frozen=True):
-    """Someone else is emptying the node, `since` then (RFC 3339, or empty)."""
+    """Someone else is emptying the node since then (RFC 3339, or empty)."""
 
     since: str
 
@@ -58,13 +58,13 @@ class AwayCordoned(AwayByOthers, frozen=True):
 
 
 class AwayMaintained(AwayByOthers, frozen=True):
-    """Someone else drains or maintains the node: `condition` is true."""
+    """Someone else drains or maintains the node."""
 
     condition: Lifecycle
 
 
 class LimitUsedUp(BlockerFinding, frozen=True):
-    """The node uses up max-unavailable of `pool`, or of the rollout if `pool` is empty."""
+    """The node uses up max-unavailable, of `pool` if set."""
 
     kind = BlockerKind.NODES_UNAVAILABLE
     away: NodeAway
@@ -80,7 +80,7 @@ class ControlPlaneAway(BlockerFinding, frozen=True):
 
 
 class StaticPodUnready(BlockerFinding, frozen=True):
-    """A static control-plane pod on another node is not Ready; `since` may be empty."""
+    """A static control-plane pod elsewhere is not Ready."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     node: str
@@ -109,7 +109,7 @@ class LastApiServer(BlockerFinding, frozen=True):
 
 
 class CopiesLacking(BlockerFinding, frozen=True):
-    """Stored data would have too few copies beside the nodes that are `away`."""
+    """Stored data would have too few copies."""
 
     kind = BlockerKind.STORAGE_UNHEALTHY
     away: tuple[str, ...]
@@ -118,7 +118,7 @@ class CopiesLacking(BlockerFinding, frozen=True):
 
 
 class CoordinatorActive(BlockerFinding, frozen=True):
-    """Another reboot coordinator may act on the cluster."""
+    """Another reboot coordinator may act."""
 
     kind = BlockerKind.RIVAL
     coordinator: Coordinator
@@ -136,7 +136,7 @@ class PodRefused(BlockerFinding, frozen=True):
 
 
 class StuckTerminating(BlockerFinding, frozen=True):
-    """The pod has been overdue for longer than the drain waits."""
+    """The pod is overdue for longer than the drain waits."""
 
     kind = BlockerKind.STUCK_TERMINATING
     overdue: Duration
@@ -145,7 +145,7 @@ class StuckTerminating(BlockerFinding, frozen=True):
 
 
 class TwoBudgets(BlockerFinding, frozen=True):
-    """Several budgets cover the pod, so the API server refuses to evict it."""
+    """The API server evicts no pod that several budgets cover."""
 
     kind = BlockerKind.TWO_BUDGETS
     budgets: tuple[str, ...]
@@ -159,7 +159,7 @@ class BudgetUncounted(BlockerFinding, frozen=True):
 
 
 class BudgetUnscaled(BlockerFinding, frozen=True):
-    """The budget needs a controller with a scale, which its pods lack.
+    """The budget counts by a scale, which its pods lack.
 
     `min_available` would let one pod go.
     """
@@ -190,9 +190,9 @@ class NoSurge(Finding, frozen=True):
 class BudgetNever(BlockerFinding, frozen=True):
     """The budget never allows an eviction.
 
-    `ended` of its pods have ended; `replicas` more would open it, 0 if no number does. At most
-    `healthy` pods can be healthy. `restart` is the Deployment that drain.restart would restart, or
-    why that does not help; None for other owners.
+    `ended` of its pods have ended; `replicas` more would open it, 0 if no number does. `restart` is
+    the Deployment that drain.restart would restart, or why that does not help; None for other
+    owners.
     """
 
     kind = BlockerKind.BUDGET_NEVER
@@ -204,7 +204,7 @@ class BudgetNever(BlockerFinding, frozen=True):
 
 
 class BudgetUnhealthy(BlockerFinding, frozen=True):
-    """Pods of the budget have not been ready, the first since `since`.
+    """Pods of the budget are not ready, the first since `since`.
 
     `is_policy_enough`: unhealthyPodEvictionPolicy would let its pods on the node go.
     """
@@ -217,9 +217,9 @@ class BudgetUnhealthy(BlockerFinding, frozen=True):
 
 
 class FitsNowhere(BlockerFinding, frozen=True):
-    """The `lost` pods of the budget fit on no other node; `obstacle` is why the first does not.
+    """The `lost` pods of the budget fit nowhere; `obstacle` is why the first does not.
 
-    The budget allows `away` disruptions; at most `healthy` pods can be healthy.
+    At most `away` pods may be away, and `healthy` can be healthy.
     """
 
     kind = BlockerKind.FITS_NOWHERE

@@ -39,7 +39,7 @@ SELF_SET = "node.kubernetes.io/"
 
 
 class ReadyState(StrEnum):
-    """Status of a Node's Ready condition; a missing condition is UNKNOWN."""
+    """Status of the Ready condition; UNKNOWN if it is missing."""
 
     TRUE = "True"
     FALSE = "False"
@@ -93,16 +93,16 @@ class Node:
 
     @property
     def cordoned_at(self) -> str:
-        """Return when the cluster saw the cordon (RFC 3339); empty if unknown.
+        """Return when the cluster saw the cordon (RFC 3339), or empty.
 
-        It is the time of the cordon's taint. A node that registers as unschedulable has none.
+        A node that registers as unschedulable has no time.
         """
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)
         return next((taint.time_added for taint in cordon), "")
 
     @property
     def maintenance_by_others(self) -> LifecycleCondition | None:
-        """Return the condition by which someone else drains or maintains the node, or None."""
+        """Return the condition by which someone else is at work, or None."""
         for condition in self.lifecycle:
             if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
                 return condition
@@ -110,7 +110,7 @@ class Node:
 
     @property
     def has_own_conditions(self) -> bool:
-        """Whether rollout has set a lifecycle condition on the node."""
+        """Whether rollout has set a lifecycle condition."""
         return any(condition.is_ours for condition in self.lifecycle)
 
     @property
@@ -120,13 +120,13 @@ class Node:
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether a label, or a taint that keeps pods away, names a control-plane role."""
+        """Whether a label, or a taint that keeps pods away, names the role."""
         taints = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY}
         return any(role in self.labels or role in taints for role in CONTROL_PLANE_LABELS)
 
     @property
     def zone(self) -> str:
-        """Return the topology zone; empty if the node has none."""
+        """Return the topology zone, or empty."""
         return self.labels.get(ZONE_LABEL, "")
 
 
@@ -141,16 +141,16 @@ class OwnerRef:
 
     @property
     def group(self) -> str:
-        """Return the API group; empty for the core group."""
+        """Return the API group; the core group is empty."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """Whether Kubernetes itself has this kind, such as Deployment."""
+        """Whether the kind is Kubernetes' own, such as Deployment."""
         return self.group in _KUBERNETES_GROUPS or self.group.endswith(_KUBERNETES_DOMAIN)
 
     def named_in(self, namespace: str) -> str:
-        """Return kind, namespace and name, such as `Cluster db/shop`."""
+        """Return a name such as `Cluster db/shop`."""
         return f"{self.kind} {namespace}/{self.name}"
 
 
@@ -214,12 +214,12 @@ class Pod:
 
     @property
     def is_of_longhorn(self) -> bool:
-        """Whether the pod is one of Longhorn's, such as an instance manager."""
+        """Whether the pod is one of Longhorn's."""
         return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
 
     @property
     def is_osd(self) -> bool:
-        """Whether the pod is a Ceph OSD of Rook."""
+        """Whether the pod is one of Rook's Ceph OSDs."""
         return self.labels.get("app") == OSD_APP and not self.finished
 
     @property
@@ -233,8 +233,8 @@ class Budget:
     """A PodDisruptionBudget with its status, or a rule of drain.critical.
 
     `selector` None matches nothing. `min_available` and `max_unavailable` are as written (`2`,
-    `50%`), empty if not set. `sync_error` is why the controller cannot count the pods. `owner` is
-    the controller that created the budget, such as a database.
+    `50%`), or empty. `sync_error` is why the controller cannot count the pods. `owner` is the
+    controller that created the budget, such as a database's.
     """
 
     namespace: str
@@ -291,7 +291,7 @@ class DaemonSet:
     def wants(self, node: Node) -> bool:
         """Whether the node should have a pod of the DaemonSet.
 
-        DaemonSet pods tolerate the taints that Kubernetes sets itself.
+        These tolerate the taints that Kubernetes sets itself.
         """
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         return (
@@ -317,7 +317,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class VolumeAttachment:
-    """A volume that is attached, or being attached, to a node."""
+    """A volume that is, or is being, attached to a node."""
 
     name: str
     node: str
@@ -328,8 +328,8 @@ class VolumeAttachment:
 class StoredData:
     """A Longhorn volume or a Ceph cluster, with copies on several nodes.
 
-    `object` is type.group/namespace/name, as for kubectl. `healthy` are the nodes whose copy is
-    usable; `needed` of them must stay. `problem` and `fix` are set if none may go.
+    `object` is type.group/namespace/name. `healthy` are the nodes whose copy is usable; `needed` of
+    them must stay. `problem` and `fix` are set if none may go.
     """
 
     object: str
@@ -341,7 +341,7 @@ class StoredData:
 
     @property
     def spare(self) -> int:
-        """Return how many nodes may be away at once; below one if none may."""
+        """Return how many nodes may be away; below one if none may."""
         return len(self.healthy) - self.needed
 
 
@@ -358,10 +358,9 @@ class ClusterIdentity:
 class ClusterSnapshot:
     """The cluster, read once.
 
-    `warnings` are sentences about what could not be read. `volumes` are those that tie pods to
-    nodes, or attach to several. `namespaces` (labels by name) are read only if an affinity selects
-    namespaces, `jobs` only if drains wait for pods, `deployments` only if a budget needs every pod.
-    `read_at` is the API server's time, or None.
+    `warnings` are sentences about what could not be read. `volumes` are those that limit where pods
+    run, or attach to several nodes. `namespaces` (labels by name), `jobs` and `deployments` are
+    read only if a rule needs them. `read_at` is the API server's time, or None.
     """
 
     identity: ClusterIdentity
@@ -381,5 +380,5 @@ class ClusterSnapshot:
     deployments: tuple[Deployment, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """Return the Node with this name, or None."""
+        """Return the Node, or None."""
         return next((node for node in self.nodes if node.name == name), None)

@@ -16,8 +16,7 @@ _MINUTE = 60
 class AwaitedPod(Struct, frozen=True):
     """A pod that a drain waits for.
 
-    `job` is namespace/name, empty if the pod has no Job. `since` (RFC 3339) is empty before the
-    start.
+    `job` is namespace/name, or empty. `since` is its start (RFC 3339), or empty.
     """
 
     pod: str
@@ -26,17 +25,17 @@ class AwaitedPod(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the Job's name if there is one, else the pod's."""
+        """Return the Job's name, or the pod's without one."""
         return self.job or self.pod
 
     def ran_for(self, now: datetime | None) -> Duration | None:
-        """Return the running time in whole minutes; None within the first minute, or if unknown."""
+        """Return whole minutes, or None within the first minute or if unknown."""
         minutes = int(seconds_since(self.since, now) // _MINUTE)
         return Duration(minutes * _MINUTE) if minutes > 0 else None
 
 
 def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:
-    """Return these pods as awaited pods, the longest-running first."""
+    """Return the pods, the longest-running first."""
     awaited = map(_awaited_pod, pods)
     return tuple(sorted(awaited, key=lambda pod: (not pod.since, pod.since, pod.pod)))
 

@@ -13,7 +13,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """The requirements of a pod. One term of each of `alternatives` must match."""
+    """What a pod requires. One term of each of `alternatives` must match."""
 
     labels: _Labels
     alternatives: tuple[tuple[NodeTerm, ...], ...]
@@ -21,7 +21,7 @@ class PodDemand:
 
     @classmethod
     def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "PodDemand":
-        """Return the requirements of a pod with these volumes."""
+        """Return what a pod with these volumes requires."""
         alternatives = [volume.node_terms for volume in volumes]
         if pod.placement.node_terms is not None:
             alternatives.insert(0, pod.placement.node_terms)
@@ -29,7 +29,7 @@ class PodDemand:
         return cls(labels, tuple(alternatives), pod.placement.tolerations)
 
     def admits(self, node: Node) -> bool:
-        """Whether the pod may run on the node, apart from free capacity."""
+        """Whether the pod may run there, apart from free capacity."""
         if not node.is_ready or node.deleting:
             return False
         if node.unschedulable and not self.tolerates_cordons:
@@ -48,12 +48,12 @@ class PodDemand:
 
     @property
     def minds_soft_taint(self) -> bool:
-        """Whether the scheduler prefers nodes without the soft taint for the pod."""
+        """Whether the pod prefers nodes without the soft taint."""
         return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property
     def named_labels(self) -> _Labels:
-        """Return labels of which a node needs at least one; empty if there is no such list."""
+        """Return labels of which a node needs at least one, or none."""
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:

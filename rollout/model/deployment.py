@@ -6,8 +6,8 @@ from msgspec import Struct
 class DeploymentProgress(Struct, frozen=True):
     """How far a Deployment has replaced its pods.
 
-    `available` counts updated pods only. `is_observed`: its controller has seen the change.
-    `is_late`: its progress deadline is over.
+    `available` counts updated pods. `is_observed`: its controller has seen the change. `is_late`:
+    its progress deadline is over.
     """
 
     desired: int
@@ -20,8 +20,8 @@ class DeploymentProgress(Struct, frozen=True):
 class Deployment(Struct, frozen=True):
     """A Deployment, reduced.
 
-    A rolling update has at most `surge` pods more and `unavailable` pods fewer than desired.
-    `restarted_at` is the template's annotation of the last restart, or empty.
+    A rolling update has at most `surge` pods more and `unavailable` pods fewer. `restarted_at` is
+    the annotation of the last restart, or empty.
     """
 
     namespace: str

@@ -1,7 +1,6 @@
 """The sources that say whether a host needs a reboot.
 
-A reboot is needed if any source says so. None is needed if the host has a source, and each that it
-has says so.
+Any source can say so. No reboot is needed if each source that the host has denies it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,8 @@ from rollout.model.json_text import read_json
 class Source(StrEnum):
     """What says whether a host needs a reboot.
 
-    `COMMAND` is the operator's own. `ANNOTATION` is on the Node; the rest are on the host.
-    `ROLLBACK` says which earlier version the host can boot, and is not in `detect.sources`.
+    `COMMAND` is the operator's. `ANNOTATION` is on the Node; the rest are on the host. `ROLLBACK`
+    says which earlier version the host can boot, and is not in `detect.sources`.
     """
 
     UPDATE_ENGINE = "update-engine"
@@ -35,7 +34,7 @@ UPDATE_SOURCES = tuple(source for source in Source if source is not Source.ROLLB
 
 
 class SourceAnswer(StrEnum):
-    """A source's answer. `ABSENT`: the host has no such source. `NONE`: unknown."""
+    """`ABSENT`: the host has no such source. `NONE`: unknown."""
 
     NEEDED = "needed"
     NOT_NEEDED = "not-needed"
@@ -44,7 +43,7 @@ class SourceAnswer(StrEnum):
 
 
 def short_checksum(checksum: str) -> str:
-    """Return the start of a checksum or digest, as screens show it."""
+    """Return the start of a checksum, as screens show it."""
     return checksum.removeprefix("sha256:")[:12]
 
 
@@ -53,8 +52,8 @@ class Sign:
     """One source's answer about a host; `detail` is a clause that says why.
 
     `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
-    and `fallback` (booted by a rollback) are in the source's words: a version or a checksum.
-    Unknown values are empty. `blocked` is why a plain reboot is not enough.
+    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. Unknown
+    values are empty. `blocked` is why a plain reboot is not enough.
     """
 
     source: Source
@@ -91,22 +90,22 @@ class Detection:
 
     @property
     def detail(self) -> str:
-        """Return why a reboot is needed; empty if it is not."""
+        """Return why a reboot is needed, or empty."""
         return "; ".join(sign.detail for sign in self._needed_signs() if sign.detail)
 
     @property
     def version(self) -> str:
-        """Return the version that a reboot would boot; empty if none is needed or known."""
+        """Return the version that a reboot would boot, or empty."""
         return next((sign.version for sign in self._needed_signs() if sign.version), "")
 
     @property
     def blocked(self) -> str:
-        """Return why a plain reboot is not enough; empty if it is."""
+        """Return why a plain reboot is not enough, or empty."""
         return next((sign.blocked for sign in self._needed_signs() if sign.blocked), "")
 
     @property
     def targets(self) -> Mapping[Source, str]:
-        """Return what each source that asks for a reboot must report afterwards."""
+        """Return what each source must report after the reboot."""
         return {sign.source: sign.target for sign in self._needed_signs()}
 
     @property
@@ -125,7 +124,7 @@ class Detection:
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return the annotation's text of what each source must report after the reboot.
+    """Return the annotation with what each source must report after the reboot.
 
     It is empty if update_engine alone asks: its version has its own annotation.
     """
@@ -135,5 +134,5 @@ def targets_text(targets: Mapping[Source, str]) -> str:
 
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
-    """Return the annotation's targets; None if it is invalid."""
+    """Return the annotation's targets, or None."""
     return read_json(text, dict[Source, str])

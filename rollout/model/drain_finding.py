@@ -1,4 +1,4 @@
-"""Why a drain leaves or refuses a pod, and why a pod fits on no other node."""
+"""Why a drain leaves or refuses a pod, and why a pod fits nowhere."""
 
 from enum import Enum, StrEnum
 from typing import ClassVar
@@ -27,7 +27,7 @@ class VerdictReason(StrEnum):
 
 
 class PodFinding(Finding, frozen=True):
-    """A reason for a drain to leave or refuse a pod."""
+    """A reason to leave or refuse a pod."""
 
     kind: ClassVar[VerdictReason]
 
@@ -39,7 +39,7 @@ class NotSelected(PodFinding, frozen=True):
 
 
 class OverduePod(PodFinding, frozen=True):
-    """The pod's grace period ended `overdue` seconds ago, more than `patience`."""
+    """The grace period ended `overdue` seconds ago, more than `patience`."""
 
     kind = VerdictReason.OVERDUE
     overdue: int
@@ -87,7 +87,7 @@ class UnmanagedPod(PodFinding, frozen=True):
 class Restarting(Finding, frozen=True):
     """The drain waits until a Deployment has replaced its pods.
 
-    `is_reverted`: the template from before the restart is back.
+    `is_reverted`: the earlier template is back.
     """
 
     deployment: str
@@ -101,7 +101,7 @@ class Restarting(Finding, frozen=True):
 
 
 class PlacementRule(Enum):
-    """A rule about other pods that keeps a pod off a node."""
+    """A rule about other pods that excludes nodes."""
 
     OWN_ANTI_AFFINITY = "own-anti-affinity"
     OTHERS_ANTI_AFFINITY = "others-anti-affinity"
@@ -110,7 +110,7 @@ class PlacementRule(Enum):
 
 
 class Shortage(Struct, frozen=True):
-    """Nodes have `total` of a resource free, and at most `most` on one of them."""
+    """`total` of a resource is free, at most `most` of it on one node."""
 
     resource: str
     total: int

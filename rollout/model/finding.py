@@ -1,6 +1,6 @@
 """Findings: typed reasons to leave out, block, warn, hold, refuse, skip or fail.
 
-`rollout.wording` makes their sentences; nothing reads a value out of a sentence.
+`rollout.wording` makes their sentences.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from rollout.model.rivals import Rival, SelfReboot
 class Finding(Struct, frozen=True):
     """A reason. `kind` is its published word.
 
-    `passes`: it ends by itself or by people, and a later run may start the node.
+    `passes`: a later run may start the node.
     """
 
     kind: ClassVar[StrEnum]
@@ -47,7 +47,7 @@ class VirtualNode(NodeFinding, frozen=True):
 
 
 class OtherSystem(NodeFinding, frozen=True):
-    """rollout does not reboot this operating system, such as Windows."""
+    """rollout does not reboot this operating system."""
 
     kind = ExclusionReason.UNSUPPORTED
     system: str
@@ -60,7 +60,7 @@ class NodeDeleting(NodeFinding, frozen=True):
 
 
 class NodeLeaving(NodeFinding, frozen=True):
-    """`remover` is about to remove the machine, as its `taint` says."""
+    """`remover` is about to remove the machine, by its `taint`."""
 
     kind = ExclusionReason.DELETING
     remover: str
@@ -68,7 +68,7 @@ class NodeLeaving(NodeFinding, frozen=True):
 
 
 class NodeNotReady(NodeFinding, frozen=True):
-    """`is_silent`: the kubelet no longer reports. `message` is the Ready condition's."""
+    """`is_silent`: the kubelet no longer reports."""
 
     kind = ExclusionReason.NOT_READY
     is_silent: bool
@@ -76,7 +76,7 @@ class NodeNotReady(NodeFinding, frozen=True):
 
 
 class LeftCordoned(NodeFinding, frozen=True):
-    """An unfinished rollout cordoned the node; `phase` is its annotation."""
+    """An unfinished rollout cordoned the node."""
 
     kind = ExclusionReason.LEFT_CORDONED
     run: str
@@ -84,7 +84,7 @@ class LeftCordoned(NodeFinding, frozen=True):
 
 
 class RivalMark(NodeFinding, frozen=True):
-    """Annotations or labels say that another coordinator works on the node.
+    """Annotations or labels of another coordinator.
 
     `value` is that of a single mark if it matters. `commands` remove the marks.
     """
@@ -97,7 +97,7 @@ class RivalMark(NodeFinding, frozen=True):
 
 
 class RivalPod(NodeFinding, frozen=True):
-    """This pod of the system-upgrade-controller works on the node."""
+    """A pod of the system-upgrade-controller works on the node."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival
@@ -105,7 +105,7 @@ class RivalPod(NodeFinding, frozen=True):
 
 
 class RivalOnHost(NodeFinding, frozen=True):
-    """A service on the host reboots it; `strategy` is Zincati's, else empty."""
+    """A service on the host reboots it; `strategy` is Zincati's, or empty."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival | SelfReboot
@@ -113,21 +113,21 @@ class RivalOnHost(NodeFinding, frozen=True):
 
 
 class CordonedByOther(NodeFinding, frozen=True):
-    """Someone else cordoned the node; `mark` is a coordinator's, if there is one."""
+    """Someone else cordoned the node, perhaps the coordinator of `mark`."""
 
     kind = ExclusionReason.CORDONED
     mark: RivalMark | None
 
 
 class MaintainedByOther(NodeFinding, frozen=True):
-    """Someone else drains or maintains the node: `condition` is true."""
+    """Someone else drains or maintains the node."""
 
     kind = ExclusionReason.CORDONED
     condition: Lifecycle
 
 
 class UnknownMark(NodeFinding, frozen=True):
-    """This version does not know an annotation with rollout's prefix."""
+    """This version does not know an annotation of rollout."""
 
     kind = ExclusionReason.UNKNOWN_MARKS
     annotation: str
@@ -156,7 +156,7 @@ class NodePaused(NodeFinding, frozen=True):
 
 
 class PausedByAnnotation(NodeFinding, frozen=True):
-    """An annotation pauses the node, without saying who set it."""
+    """An annotation pauses the node; who set it is unknown."""
 
     kind = ExclusionReason.PAUSED
     annotation: str
@@ -177,7 +177,7 @@ class NoHost(NodeFinding, frozen=True):
 
 
 class ProbeFailed(NodeFinding, frozen=True):
-    """The host could not be read; the fields are the probe's."""
+    """The host could not be read."""
 
     message: str
     hint: str
@@ -203,7 +203,7 @@ class StatusUnreported(ProbeFailed, frozen=True):
 
 
 class RebootNotNeeded(NodeFinding, frozen=True):
-    """`answers` are what the sources say; empty if none is asked.
+    """`answers` are what the asked sources say.
 
     `detect_flag` asks sources that do report a reboot. `may_reboot_idle`: `--allow idle` would
     reboot the host.
@@ -216,9 +216,9 @@ class RebootNotNeeded(NodeFinding, frozen=True):
 
 
 class SourcesSilent(NodeFinding, frozen=True):
-    """`answers` are from the sources that do not know whether a reboot is needed.
+    """`answers` are from sources that do not know whether a reboot is needed.
 
-    `shows` are sources that the host has but that were not asked; `detect_flag` asks them.
+    `detect_flag` asks the sources in `shows`, which the host has.
     """
 
     kind = ExclusionReason.UNKNOWN_STATUS
@@ -237,14 +237,14 @@ class OtherVersionRuns(NodeFinding, frozen=True):
 
 
 class NoPreviousVersion(NodeFinding, frozen=True):
-    """The host cannot boot an earlier version; `answer` is what it has."""
+    """The host cannot boot an earlier version."""
 
     kind = ExclusionReason.NO_PREVIOUS_VERSION
     answer: str
 
 
 class PreviousVersionUnknown(NodeFinding, frozen=True):
-    """The host's earlier version is unknown; `answer` says why.
+    """The host's earlier version is unknown.
 
     `user` is the SSH user, who may lack the rights to find out.
     """
@@ -263,9 +263,9 @@ class PreviousVersionChanged(NodeFinding, frozen=True):
 
 
 class HeldVersion(NodeFinding, frozen=True):
-    """The version failed on `nodes`, last `at`; `nodes` is empty if all succeeded later.
+    """The version failed on `nodes`, last `at`; no `nodes` if all succeeded later.
 
-    `by` is who holds it since then; empty if only its failures do.
+    `by` is who holds it since then; empty if its failures do.
     """
 
     kind = ExclusionReason.VERSION_HELD
@@ -276,7 +276,7 @@ class HeldVersion(NodeFinding, frozen=True):
 
 
 class UncountedVersion(NodeFinding, frozen=True):
-    """The version's failures cannot be remembered, because `others` versions are held."""
+    """Failures of the version cannot be remembered, because `others` are held."""
 
     kind = ExclusionReason.VERSION_HELD
     version: str
@@ -284,7 +284,7 @@ class UncountedVersion(NodeFinding, frozen=True):
 
 
 class MaybeHeldVersion(NodeFinding, frozen=True):
-    """The host's staged version is unknown, and may be a held one."""
+    """The unknown staged version may be a held one."""
 
     kind = ExclusionReason.VERSION_HELD
     held: HeldVersion | UncountedVersion
@@ -296,16 +296,16 @@ class MaybeHeldVersion(NodeFinding, frozen=True):
 
 
 def held_version(finding: Finding | None) -> str:
-    """Return the version that the finding holds; empty for other findings."""
+    """Return the version that the finding holds, or empty."""
     if isinstance(finding, HeldVersion | UncountedVersion | MaybeHeldVersion):
         return finding.version
     return ""
 
 
 class NoEvidence(NodeFinding, frozen=True):
-    """`cluster` has not proved the version, which is empty if unknown.
+    """`cluster` has not proved the version, or the version is unknown.
 
-    `known` are versions with evidence; `problems` say why other evidence does not count.
+    `known` versions have evidence; `problems` say why other evidence does not count.
     """
 
     kind = ExclusionReason.UNPROVEN
@@ -318,7 +318,7 @@ class NoEvidence(NodeFinding, frozen=True):
 class EvidenceShort(NodeFinding, frozen=True):
     """`cluster` proved the version on too few nodes, for too few hours, or with failures.
 
-    `failed` has reasons by node. `nodes` and `hours` are None if they suffice.
+    `failed` has reasons by node. `nodes` and `hours` (found, required) are None if they suffice.
     """
 
     kind = ExclusionReason.UNPROVEN
@@ -330,7 +330,7 @@ class EvidenceShort(NodeFinding, frozen=True):
 
 
 class NodeResting(NodeFinding, frozen=True):
-    """The node failed, and must not be retried before `until`."""
+    """The node failed, and rests `until` then."""
 
     kind = ExclusionReason.FAILED_RECENTLY
     node: str
@@ -339,7 +339,7 @@ class NodeResting(NodeFinding, frozen=True):
 
 
 class NoSudo(NodeFinding, frozen=True):
-    """`user` may not reboot the host; `refusal` is sudo's message, or empty."""
+    """`user` may not reboot the host; `refusal` is sudo's, or empty."""
 
     kind = ExclusionReason.NO_SUDO
     user: str
@@ -368,21 +368,21 @@ class ShutdownScheduled(NodeFinding, frozen=True):
 
 
 class OwnNodeOnly(NodeFinding, frozen=True):
-    """rollout runs on the node in `pod`, which fits nowhere else."""
+    """rollout runs on the node, in a pod that fits nowhere else."""
 
     kind = ExclusionReason.OWN_NODE
     pod: str
 
 
 class OwnNodeDeferred(NodeFinding, frozen=True):
-    """rollout runs on the node in `pod`; the next run takes the node, from elsewhere."""
+    """rollout runs on the node; the next run takes it, from elsewhere."""
 
     kind = ExclusionReason.DEFERRED
     pod: str
 
 
 class DrainBlocked(NodeFinding, frozen=True):
-    """`--skip blocked` left the node out because of this blocker."""
+    """`--skip blocked` left the node out."""
 
     kind = ExclusionReason.BLOCKED
     object: str
@@ -392,7 +392,7 @@ class DrainBlocked(NodeFinding, frozen=True):
 class StillRunning(NodeFinding, frozen=True):
     """Pods of the node have not completed within `timeout`.
 
-    `ran` is in whole minutes, by the name of the Job or pod; None in the first minute.
+    `ran` is in whole minutes, by Job or pod; None in the first minute.
     """
 
     kind = ExclusionReason.STILL_RUNNING
@@ -402,7 +402,7 @@ class StillRunning(NodeFinding, frozen=True):
 
 
 class StartKind(StrEnum):
-    """Why a node, or the rest, was not started; enumerated values."""
+    """Why nodes were not started; enumerated values."""
 
     WINDOW = "window"
     DEADLINE = "deadline"
@@ -422,7 +422,7 @@ class StartKind(StrEnum):
 
 
 class StartFinding(Finding, frozen=True):
-    """A reason not to start a node, a wave, or the rest of a rollout."""
+    """A reason not to start a node, a wave, or the rest."""
 
     kind: ClassVar[StartKind]
 
@@ -437,7 +437,7 @@ class WindowClosed(StartFinding, frozen=True):
 
 
 class WindowTooShort(StartFinding, frozen=True):
-    """The node is estimated to take longer than the window has left."""
+    """The node needs longer than the window has left."""
 
     kind = StartKind.WINDOW
     passes = True
@@ -448,14 +448,14 @@ class WindowTooShort(StartFinding, frozen=True):
 
 
 class NoWindowFits(StartFinding, frozen=True):
-    """The node is estimated to take longer than any window."""
+    """The node needs longer than any window."""
 
     kind = StartKind.WINDOW
     needed: Duration
 
 
 class DeadlineTooNear(StartFinding, frozen=True):
-    """The node is estimated to end after --active-deadline."""
+    """The node would end after --active-deadline."""
 
     kind = StartKind.DEADLINE
     passes = True
@@ -478,7 +478,7 @@ class MemoryUnwritable(StartFinding, frozen=True):
 
 
 class BlockingPods(StartFinding, frozen=True):
-    """Pods that match gates.blocking-pod-selector run on the node."""
+    """Pods of gates.blocking-pod-selector run on the node."""
 
     kind = StartKind.BLOCKING_POD
     pods: tuple[str, ...]
@@ -494,10 +494,7 @@ class BlockedNow(StartFinding, frozen=True):
 
 
 class ControllerMoving(StartFinding, frozen=True):
-    """A controller must first move its pods off another node in flight.
-
-    `controller` is an object such as `Cluster db/shop`.
-    """
+    """A controller must first move its pods off another node in flight."""
 
     kind = StartKind.BLOCKED
     controller: str
@@ -519,7 +516,7 @@ class AlertsUnreadable(StartFinding, frozen=True):
 
 
 class AlertsNotAsked(StartFinding, frozen=True):
-    """The rules name an alert server that this process does not ask."""
+    """The rules name a Prometheus that this process does not ask."""
 
     kind = StartKind.ALERT
     passes = True
@@ -527,7 +524,7 @@ class AlertsNotAsked(StartFinding, frozen=True):
 
 
 class ObjectUnhealthy(StartFinding, frozen=True):
-    """The expression of a gates.healthy rule is false."""
+    """A gates.healthy expression is false."""
 
     kind = StartKind.HEALTH
     resource: str
@@ -556,7 +553,7 @@ class GateTimeout(Finding, frozen=True):
 
 
 class WaveNotConfirmed(StartFinding, frozen=True):
-    """Someone was asked and did not confirm the wave."""
+    """Someone was asked and did not confirm."""
 
     kind = StartKind.NOT_CONFIRMED
     wave: int
@@ -588,7 +585,7 @@ class LeaseLost(StartFinding, frozen=True):
 
 
 class FailureLimit(StartFinding, frozen=True):
-    """As many nodes have failed as --max-failures allows."""
+    """--max-failures nodes have failed."""
 
     kind = StartKind.MAX_FAILURES
     failed: int
@@ -596,7 +593,7 @@ class FailureLimit(StartFinding, frozen=True):
 
 
 class UnavailableLimit(StartFinding, frozen=True):
-    """These nodes use up --max-unavailable, or that of a `pool`."""
+    """These nodes use up --max-unavailable, or that of `pool`."""
 
     kind = StartKind.MAX_UNAVAILABLE
     limit: int
@@ -605,7 +602,7 @@ class UnavailableLimit(StartFinding, frozen=True):
 
 
 class Unsettled(StartFinding, frozen=True):
-    """The cluster did not settle in time, after `node` or `wave`."""
+    """The cluster did not settle in time."""
 
     kind = StartKind.UNSETTLED
     timeout: Duration
@@ -622,7 +619,7 @@ class ApiUnavailable(StartFinding, frozen=True):
 
 
 class RestBlocked(StartFinding, frozen=True):
-    """Only nodes that were begun are finished; `message` says what blocks the rest."""
+    """Only begun nodes were finished; `message` says why."""
 
     kind = StartKind.BLOCKED
     message: str

@@ -36,7 +36,7 @@ def is_group(text: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def zincati_id(machine_id: str) -> str:
-    """Return the ID that Zincati sends for this machine: 32 hex digits; empty if invalid.
+    """Return the 32 hex digits that Zincati sends for this machine; empty if invalid.
 
     As systemd's app-specific IDs: HMAC-SHA256 of Zincati's application ID, keyed with the machine
     ID, cut to 16 bytes and marked as a UUID of version 4.
@@ -68,7 +68,7 @@ class Groups:
     named: Mapping[str, GroupRules] = field(default_factory=dict)
 
     def rules(self, name: str) -> GroupRules | None:
-        """Return the rules of a group; None if it is unknown."""
+        """Return the rules of a group, or None."""
         return self.named.get(name) if self.named else self.others
 
 
@@ -76,7 +76,7 @@ class SlotState(StrEnum):
     """The state of a slot.
 
     `failed`: the node stays cordoned until its host reports. `absent`: the slot is free, but the
-    node is still unavailable.
+    node is unavailable.
     """
 
     HELD = "held"
@@ -87,7 +87,7 @@ class SlotState(StrEnum):
 class Awaited(StrEnum):
     """What a slot waits for: its drain, or its host's request, boot, Ready or report.
 
-    `calm`: the host must stay up, because its reboot was granted and then given up.
+    `calm`: the host must stay up, because its granted reboot was given up.
     """
 
     NOTHING = ""
@@ -103,9 +103,9 @@ class Awaited(StrEnum):
 class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
     """A slot that is held. `boot_id` and `version` are from before the reboot.
 
-    `id` is what the host sends, `run` the rollout in the node's annotations. `closing`: no more
-    grants, because the node is about to be returned. Times are RFC 3339; `awaited_since` is by the
-    API server's clock, so that another server continues the timeout.
+    `id` is the host's. `closing`: no more grants, because the node is about to be returned. Times
+    are RFC 3339; `awaited_since` is by the API server's clock, so that another server continues the
+    timeout.
     """
 
     group: str
@@ -133,11 +133,11 @@ class Slots:
     held: tuple[Slot, ...] = ()
 
     def of_node(self, node: str) -> Slot | None:
-        """Return the slot of this node, or None."""
+        """Return the node's slot, or None."""
         return next((slot for slot in self.held if slot.node == node), None)
 
     def of_run(self, run: str) -> Slot | None:
-        """Return the slot of this rollout, or None."""
+        """Return the rollout's slot, or None."""
         return next((slot for slot in self.held if slot.run == run), None)
 
     def of_id(self, host_id: str) -> Slot | None:
@@ -145,17 +145,17 @@ class Slots:
         return next((slot for slot in self.held if slot.id == host_id), None)
 
     def taken(self, group: str) -> int:
-        """Return how many slots of a group are not free."""
+        """Return how many slots of a group are taken."""
         slots = [slot for slot in self.held if slot.group == group]
         return sum(slot.state is not SlotState.ABSENT for slot in slots)
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Return the nodes that hold slots; all count as unavailable."""
+        """Return the nodes that hold slots, and count as unavailable."""
         return frozenset(slot.node for slot in self.held)
 
     def with_slot(self, slot: Slot) -> "Slots":
-        """Return the slots with one more, unless the node already holds one."""
+        """Return the slots with one more, if the node has none."""
         return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
     def free(self, run: str) -> "Slots":
@@ -167,18 +167,18 @@ class Slots:
         return self._changed(run, is_given_up=True)
 
     def report(self, run: str) -> "Slots":
-        """Note the host's report; a failed node is proved again, and returned."""
+        """Note the host's report; a failed node is proved again."""
         return self._changed(run, has_reported=True, state=SlotState.HELD)
 
     def report_absent(self, run: str) -> "Slots":
         """Note the report of an absent node's host.
 
-        Another node may hold its slot by now, so the node is returned without one.
+        Its slot may be taken, so the node is returned without one.
         """
         return self._changed(run, has_reported=True, is_given_up=True)
 
     def close(self, run: str) -> "Slots":
-        """Close the slot, so that no reboot is granted any more."""
+        """Grant no reboot any more."""
         return self._changed(run, closing=True)
 
     def reopen(self, run: str) -> "Slots":
@@ -186,17 +186,17 @@ class Slots:
         return self._changed(run, closing=False, awaited=Awaited.NOTHING)
 
     def fail(self, run: str, state: SlotState) -> "Slots":
-        """Keep the slot for a node that stays cordoned."""
+        """Keep the slot of a node that stays cordoned."""
         return self._changed(
             run, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
         )
 
     def move(self, run: str, node_uid: str) -> "Slots":
-        """Move the slot to the Node that the host has registered anew."""
+        """Move the slot to the host's new Node."""
         return self._changed(run, node_uid=node_uid)
 
     def wait(self, run: str, awaited: Awaited, at: str) -> "Slots":
-        """Note what the slot waits for since `at`, unless it waits for it already."""
+        """Note what the slot waits for since `at`."""
         slot = self.of_run(run)
         if slot is None or slot.awaited is awaited:
             return self

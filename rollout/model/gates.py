@@ -1,4 +1,4 @@
-"""Conditions for starting, rebooting and returning nodes; part of the policy."""
+"""Conditions for starting, rebooting and returning nodes."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ _MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.)
 
 
 def is_matcher(text: str) -> bool:
-    """Whether the text is a label matcher of PromQL."""
+    """Whether the text is a PromQL label matcher."""
     return _MATCHER.fullmatch(text) is not None
 
 
 class GateVariable(StrEnum):
     """Environment variables of a gate command.
 
-    None of them sets a flag, because the command may run `rollout` itself.
+    None sets a flag, because the command may run `rollout`.
     """
 
     STAGE = "ROLLOUT_GATE_STAGE"
@@ -36,8 +36,7 @@ class GateVariable(StrEnum):
 class WindowPolicy:
     """When nodes may be started: in a window, if there is one, and never in a freeze.
 
-    A node is started only if it is estimated to end inside. `wait`: wait for the next window
-    instead of ending.
+    The node must be estimated to end inside. `wait`: wait for the next window.
     """
 
     windows: tuple[str, ...] = ()
@@ -68,10 +67,7 @@ class AlertPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HealthRule:
-    """A CEL expression that is true while the object is healthy.
-
-    `resource` is as for `ObjectReference.parse`.
-    """
+    """A CEL expression that is true while the object is healthy."""
 
     resource: str
     expression: str

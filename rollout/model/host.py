@@ -13,24 +13,23 @@ from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, Update
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
-# IDs in os-release. These systems always have update_engine: without it, the check has failed.
+# IDs in os-release. These systems always have update_engine.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
-# What update_engine reports if it was restarted while an update was pending.
+# What update_engine reports after a restart with a pending update.
 NO_VERSION = "0.0.0"
 # Kubelets are not trusted: an address must not become an option, a shell word or a template.
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
 def is_address(text: str) -> bool:
-    """Whether the text may be an address or a name, and not an option or a template."""
+    """Whether the text may be an address or a name, and nothing else."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def normalize_address(text: str) -> str:
     """Return the usual spelling of an address or host name.
 
-    An IPv4-mapped IPv6 address becomes IPv4. A zone stays, because link-local addresses of two
-    interfaces are two hosts.
+    A zone stays: link-local addresses of two interfaces are two hosts.
     """
     bare = text.strip().removeprefix("[").removesuffix("]")
     try:
@@ -43,7 +42,7 @@ def normalize_address(text: str) -> str:
 
 
 def normalize_known_host(text: str) -> str:
-    """Return the usual spelling of a name in known_hosts, such as `[ADDRESS]:PORT`."""
+    """Return the usual spelling of a known_hosts name, such as `[ADDRESS]:PORT`."""
     if text.startswith("[") and "]:" in text:
         address, _, port = text.rpartition("]:")
         return f"[{normalize_address(address)}]:{port}"
@@ -60,7 +59,7 @@ def port_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The private keys and the agent's socket from an OpenSSH configuration.
+    """Private keys and the agent's socket from an OpenSSH configuration.
 
     The file `none` disables the default files. `agent` None is the usual agent, empty is none.
     `only`: ignore the agent's other keys.
@@ -90,9 +89,8 @@ class HostKeyFiles:
 class Host:
     """How to reach one machine.
 
-    `name` is from the inventory or the Node. `proxy` is a local command that carries the
-    connection. `known_as` is its host key's name if not the address. `connect_timeout` is in
-    seconds.
+    `name` is from the inventory or the Node. `proxy` is a local command. `known_as` is its host
+    key's name if not the address. `connect_timeout` is in seconds.
     """
 
     name: str
@@ -139,9 +137,9 @@ class EngineTrouble(StrEnum):
 class UpdateStatus:
     """An answer of update_engine.
 
-    `new_version` is empty if unknown, as after a restart with a pending update. `message` is the
-    progress of a download, or why the operation is unknown. `last_checked` (by the host's clock) is
-    None if the update server has not answered since the engine started.
+    `new_version` may be empty, as after a restart with a pending update. `message` is the progress
+    of a download, or why the operation is unknown. `last_checked` (by the host's clock) is None if
+    the update server has not answered since the start.
     """
 
     operation: UpdateOperation
@@ -185,8 +183,8 @@ class HostFacts:
     `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal` is
     why the user may not run `systemctl reboot`, `inhibited_by` who blocks a shutdown. `zincati` is
     the strategy by which Zincati reboots the host. `users` omits the probe's own; None if unknown.
-    `signs` omit update_engine's, which is `update`. `shows` are sources that the host has but that
-    were not asked. `units` are update-engine and locksmithd.
+    `signs` omit update_engine's, which is `update`. `shows` are sources that were not asked.
+    `units` are update-engine and locksmithd.
     """
 
     host: Host
@@ -235,7 +233,7 @@ class HostFacts:
     def has_nothing_staged(self) -> bool:
         """Whether no source asks for a reboot, as far as is known.
 
-        A service that does not run cannot say, but it stages nothing either.
+        A service that does not run stages nothing.
         """
         detection = self.detection
         is_known = not detection.unanswered or self.checks.state().is_off
@@ -268,7 +266,7 @@ class HostFacts:
 
     @property
     def zincati_reboots(self) -> bool:
-        """Whether Zincati reboots the host without asking a FleetLock server."""
+        """Whether Zincati reboots the host without FleetLock."""
         return self.zincati not in ("", "fleet_lock")
 
 
@@ -293,7 +291,7 @@ class ProbeFailureKind(StrEnum):
 class ProbeFailure:
     """A host that could not be read.
 
-    `summary` is the message without keys and addresses, or empty.
+    `summary` is the message without keys and addresses.
     """
 
     host: Host
@@ -327,8 +325,8 @@ class UpdateState(StrEnum):
 class UpdateStanding:
     """The update state of a host without a staged update.
 
-    `newest_version` is from similar hosts of the cluster. `behind`: the host runs an older version
-    and has staged none. `last_checked` and `rolled_back_at` are RFC 3339. Unknown values are empty.
+    `newest_version` is from similar hosts. `behind`: the host runs an older version. `last_checked`
+    and `rolled_back_at` are RFC 3339. Unknown values are empty.
     """
 
     state: UpdateState
@@ -342,5 +340,5 @@ class UpdateStanding:
 
     @property
     def is_current(self) -> bool:
-        """Whether the host runs the newest version that the cluster knows of."""
+        """Whether the host runs the newest known version."""
         return self.state is UpdateState.UP_TO_DATE

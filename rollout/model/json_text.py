@@ -1,7 +1,6 @@
 """JSON for terminals, files and annotations.
 
-Characters that control terminals (C1, bidirectional text) are escaped, which JSON itself does not
-require.
+Characters that control terminals (C1, bidirectional text) are escaped.
 """
 
 import json
@@ -13,7 +12,7 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# Decoding raises these for invalid JSON or another shape; deep nesting is RecursionError.
+# Decoding raises these for other texts; deep nesting is RecursionError.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
@@ -21,21 +20,21 @@ T = TypeVar("T")
 
 
 def json_line(value: object, enc_hook: _Hook = None) -> bytes:
-    """Return the value as one line without a line break."""
+    """Return the value in one line, without a line break."""
     line = msgspec.json.encode(value, enc_hook=enc_hook)
     if line.isascii() and b"\x7f" not in line:
         return line
-    # These characters occur only inside strings, where JSON allows escapes.
+    # These occur only inside strings, where JSON allows escapes.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 
 def json_document(value: object, enc_hook: _Hook = None) -> bytes:
-    """Return the value indented for people, with a final line break."""
+    """Return the value indented, with a final line break."""
     return msgspec.json.format(json_line(value, enc_hook), indent=2) + b"\n"
 
 
 def read_json(text: str, kind: type[T]) -> T | None:
-    """Return the value of this kind that the JSON has; None if it is invalid."""
+    """Return the value of this kind in the text, or None."""
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_READ:

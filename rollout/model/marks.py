@@ -1,6 +1,6 @@
 """Annotations, labels, taints and object names of rollout and other coordinators.
 
-rollout's are an interface for other tools. Others' are read, and written only if a setting says so.
+rollout's are an interface for other tools. Others' are written only if a setting says so.
 """
 
 PREFIX = "node-rollout.dev/"
@@ -16,12 +16,12 @@ CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
-# The node waits for a run from elsewhere, because the last run's process was on it: an annotation
-# (who and when), and a label ("true") for the affinity of pods.
+# The node waits for a run from elsewhere: an annotation (who and when), and a label ("true") for
+# the affinity of pods.
 DEFERRED = PREFIX + "deferred"
 # Who paused the node, when, why, and until when, as JSON.
 PAUSED_DETAILS = PREFIX + "paused-details"
-# The label, set by rollout, that requests checks around the reboot.
+# The label that requests checks around the reboot.
 HOOK_LABEL = PREFIX + "hook-label"
 # The static and DaemonSet pods that must be ready again after the reboot, as JSON.
 READY_BEFORE = PREFIX + "ready-before"
@@ -37,7 +37,7 @@ STOPPED = PREFIX + "stopped"
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
-# On the lock: the unique ID of the process that holds it, which is also in its journal.
+# On the lock: the unique ID of its holder, which is also in its journal.
 PROCESS = PREFIX + "process"
 
 # These make a Node part of a run, even before its cordon.
@@ -55,16 +55,16 @@ ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, STOPPED, ORIGIN)
 
 # The key of the soft taint on pending nodes.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"
-# External load balancers leave out the nodes that have this label.
+# External load balancers leave out nodes with this label.
 EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
-# The reboot manager (KRM) writes `Rebooting` with its cordon, and `Ready` with its uncordon.
+# The reboot manager (KRM): `Rebooting` comes with its cordon, `Ready` with its uncordon.
 KRM_STATUS = "rebootmanager/status"
 KRM_REBOOTING = "Rebooting"
-# For the coreos-reboot-operator (CRO), only the presence of its annotations counts.
+# The coreos-reboot-operator (CRO): only the presence counts.
 CRO_PREFIX = "reboot-agent.v1.demo.local/"
 CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
 # OpenShift's machine-config-operator (MCO) changes the desired configuration of the next node.
@@ -73,7 +73,7 @@ MCO_STATE = MCO_PREFIX + "state"
 MCO_CURRENT = MCO_PREFIX + "currentConfig"
 MCO_DESIRED = MCO_PREFIX + "desiredConfig"
 MCO_AT_WORK = frozenset({"Working", "Rebooting"})
-# tuppr's annotation on the node that it upgrades.
+# tuppr upgrades the node.
 TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # The Kairos operator cordons with this annotation: https://github.com/kairos-io/kairos-operator,
 # internal/controller/nodeop_controller.go
@@ -92,15 +92,14 @@ ORCHESTRATOR_MAINTAINS = "maintenance.nmoo.io/in-maintenance"
 # The system-upgrade-controller's label on its pods.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
-# FLUO's agent writes annotations, which rollout reads, and labels, which rollout can maintain in
-# its place.
+# FLUO's agent writes annotations, which rollout reads, and labels, which rollout can maintain.
 FLUO_STATUS = FLUO_PREFIX + "status"
 FLUO_NEW_VERSION = FLUO_PREFIX + "new-version"
 FLUO_ID = FLUO_PREFIX + "id"
 FLUO_GROUP = FLUO_PREFIX + "group"
 FLUO_VERSION = FLUO_PREFIX + "version"
 
-# These request a reboot. kured's do not: they stay after it, or report a running one.
+# These request a reboot. kured's stay after it, or report a running one.
 OTHERS_REQUESTS = (FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed")
 REQUESTS = (REBOOT_NEEDED, *OTHERS_REQUESTS)
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
@@ -109,9 +108,8 @@ OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
 
 LEASE_NAME = "node-rollout"
-# The ConfigMap of the record has the name of the Lease.
+# The record has the name of the Lease.
 RECORD_NAME = LEASE_NAME
-# The ConfigMap of what is remembered after a rollout.
 MEMORY_NAME = "node-rollout-memory"
 # The ConfigMap of FleetLock's slots.
 SLOTS_NAME = "node-rollout-fleetlock"

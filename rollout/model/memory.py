@@ -1,6 +1,6 @@
-"""What is remembered after a rollout: failures and pauses.
+"""What is remembered in the cluster after a rollout: failures and pauses.
 
-It is stored in the cluster. Times are RFC 3339 in UTC by the API server's clock.
+Times are RFC 3339 in UTC by the API server's clock.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from rollout.model.text import excerpt, joined
 from rollout.model.timestamps import parse_timestamp
 
 # These limits keep the memory under 970 kB, because a ConfigMap holds 1 MiB. Old versions are
-# dropped first, unless they are held.
+# dropped first, unless held.
 MOST_NODES = 1000
 MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
-# A version that failed on this many nodes is held, whatever --max-failures says.
+# A version that failed on this many nodes is held anyway.
 MOST_NODES_OF_VERSION = 150
 _MOST_CHARACTERS = 400
 RIGHTS_FIX = (
@@ -34,7 +34,7 @@ class Pause:
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
-        """Whether the pause has ended by itself; False if unknown."""
+        """Whether the pause has ended by itself."""
         end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 
@@ -55,7 +55,7 @@ class Pause:
 class NodeFailures:
     """A node's failures since it last succeeded; `at` and `outcome` are the last one's.
 
-    `version` is the one that failed on it; empty if the version was not at fault.
+    `version` is empty if it was not at fault.
     """
 
     failures: int
@@ -83,7 +83,7 @@ class VersionFailures:
 class Slip:
     """A forecast that misses `operate.finish-by`.
 
-    `finish` is empty if two years of windows are not enough.
+    `finish` is empty if two years are not enough.
     """
 
     by: str

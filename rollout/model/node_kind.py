@@ -1,10 +1,10 @@
-"""Nodes that rollout does not reboot: they are being removed, or have no Linux host."""
+"""Nodes that rollout does not reboot."""
 
 from rollout.model.cluster import Node
 from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
-# Taints that announce a machine's removal, and who sets them. DeletionCandidateOfClusterAutoscaler
-# is not one of them, because such nodes may stay.
+# Taints that announce a machine's removal, and who sets them. Nodes with
+# DeletionCandidateOfClusterAutoscaler may stay.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
@@ -17,7 +17,7 @@ _REMOVAL_TAINTS = {
 }
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 _LINUX = "linux"
-# Of Nodes that a program registers without a host.
+# Of Nodes without a host.
 _VIRTUAL_LABELS = {
     "type": ("virtual-kubelet", "kwok"),
     "liqo.io/type": ("virtual-node",),
@@ -30,7 +30,7 @@ _VIRTUAL_TAINTS = frozenset(
 
 
 def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
-    """Return why the node is about to be removed, or None."""
+    """Return why the node is being removed, or None."""
     if node.deleting:
         return NodeDeleting()
     for taint in node.taints:
@@ -40,7 +40,7 @@ def why_removed(node: Node) -> NodeDeleting | NodeLeaving | None:
 
 
 def why_unsupported(node: Node) -> VirtualNode | OtherSystem | None:
-    """Return why rollout cannot reboot the node's host, or None."""
+    """Return why rollout cannot reboot the host, or None."""
     if _is_virtual(node):
         return VirtualNode()
     labels = [node.labels.get(label, "") for label in _OS_LABELS]

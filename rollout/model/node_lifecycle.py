@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/
 from dataclasses import dataclass
 from enum import StrEnum
 
-# By this reason rollout finds its own conditions again.
+# rollout finds its own conditions by this reason.
 OUR_REASON = "NodeRollout"
 
 

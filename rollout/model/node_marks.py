@@ -27,7 +27,7 @@ from rollout.model.progress import Phase
 from rollout.model.text import is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 
-# An annotation may hold the key of a label, which has up to 317 characters.
+# An annotation may hold the key of a label (317 characters).
 _MOST_MARK_CHARACTERS = 320
 _MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
@@ -50,7 +50,7 @@ def has_marks(node: Node) -> bool:
 
 
 def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | None:
-    """Return the first annotation of rollout that is not understood, or None."""
+    """Return the first invalid annotation of rollout, or None."""
     for name in sorted(node.annotations):
         if name.startswith(marks.PREFIX) and name not in marks.ON_NODE:
             return UnknownMark(name)
@@ -69,7 +69,7 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return what the last rollout wrote about the node's end; empty if unknown."""
+    """Return what the last rollout wrote at its end, or empty."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
@@ -79,7 +79,7 @@ def is_returned_by(node: Node, run: str) -> bool:
 
 
 def announced_version(node: Node) -> str:
-    """Return the staged version that FLUO's agent wrote on the Node, or empty."""
+    """Return the staged version by FLUO's agent, or empty."""
     if node.annotations.get(marks.FLUO_STATUS) != UpdateOperation.NEED_REBOOT:
         return ""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
@@ -87,18 +87,18 @@ def announced_version(node: Node) -> str:
 
 
 def targets_on(node: Node) -> Mapping[Source, str]:
-    """Return what each source must report after the reboot; empty if unreadable."""
+    """Return what each source must report after the reboot."""
     return read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
 
 
 def ineffective_reboots(node: Node) -> int:
-    """Return how many reboots in a row left the host's version as it was."""
+    """Return how many reboots in a row did not change the version."""
     count = last_result(node).get("unmoved", "")
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
 def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -> int:
-    """Return `ineffective_reboots` if the node ran this version before its last reboot."""
+    """Return `ineffective_reboots` if the last reboot left this version running."""
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
     # A host may now and then need a reboot without an update.
@@ -108,7 +108,7 @@ def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -
 
 
 def deferral(node: Node) -> Mapping[str, str]:
-    """Return who left the node for a run from elsewhere, and since when."""
+    """Return who left the node for a run from elsewhere, and when."""
     return _fields_of(node, marks.DEFERRED)
 
 
@@ -118,7 +118,7 @@ def is_deferred(node: Node) -> bool:
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
-    """Return the text fields of an annotation; a newer version may have added others."""
+    """Return the text fields; a newer version may have added others."""
     fields = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -151,7 +151,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
 
 
 def pause_on(node: Node) -> Pause | None:
-    """Return the pause in the Node's annotations, even if it is over, or None."""
+    """Return the Node's pause, even if it is over, or None."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
@@ -159,7 +159,7 @@ def pause_on(node: Node) -> Pause | None:
 
 
 def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:
-    """Return which annotation pauses the node; `now` is the API server's time."""
+    """Return what pauses the node; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
         return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)
@@ -170,12 +170,12 @@ def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotat
 
 
 def has_grant(node: Node) -> bool:
-    """Whether the node's host may reboot: with FleetLock, this phase is the grant."""
+    """Whether the host may reboot: with FleetLock, this phase is the grant."""
     return node.annotations.get(marks.PHASE) == Phase.REBOOTING
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what the reboot annotations say; rollout's own must be true or false."""
+    """Return the sign; rollout's own annotation must be true or false."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -196,7 +196,7 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Return the sources that the host or the Node has but that were not asked."""
+    """Return the sources that host or Node have but that were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
         return (Source.ANNOTATION, *facts.shows)
     return facts.shows
@@ -208,7 +208,7 @@ def detect_flag(*sources: Source) -> str:
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return how to ask a host that gave no response; empty if unknown."""
+    """Return how to ask a host that gave no response, or empty."""
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:

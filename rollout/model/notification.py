@@ -1,6 +1,6 @@
 """Notifications, as webhooks get them in JSON.
 
-The published schema is made from `Note`. Times are RFC 3339 in UTC, durations are in seconds.
+Times are RFC 3339 in UTC, durations are in seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ class Note:
 
 
 def render_note(note: Note) -> Note:
-    """Return the note as it is sent, with its cluster, rollout and next command."""
+    """Return the note as it is sent."""
     rollout = f", rollout {printable(note.run)}" if note.run else ""
     following = f"Next: {printable(note.next)}" if note.next else ""
     lines = filter(None, (note.body, following, f"Cluster {printable(note.cluster)}{rollout}"))

@@ -1,4 +1,4 @@
-"""The name of one object in the Kubernetes API, as kubectl writes resources."""
+"""The name of an object in the Kubernetes API."""
 
 import re
 from dataclasses import dataclass
@@ -48,5 +48,5 @@ class ObjectReference:
 
     @property
     def qualified_plural(self) -> str:
-        """The resource as in `kubectl get`: `pods`, `cephclusters.ceph.rook.io`."""
+        """As for kubectl: `pods`, `cephclusters.ceph.rook.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

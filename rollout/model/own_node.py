@@ -1,8 +1,8 @@
 """The node of this process, which is never drained: that would evict its own pod.
 
-The plan defers the node to a process elsewhere. At its end, the rollout marks the node with the
-soft taint and a label, so that the next pod is scheduled elsewhere. `operate` then evicts its own
-pod; with `--once` it ends anyway. The next pod, or a person elsewhere, reboots the node.
+The plan defers the node to a process elsewhere. At its end, the rollout gives the node the soft
+taint and a label, which keep the next pod away. `operate` then evicts its own pod. The next pod, or
+a person elsewhere, reboots the node.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class OwnPod:
     """The pod of this process; unknown values are empty.
 
-    `node` is from the downward API. `boot_id` is the node's, except in a sandbox with its own
-    kernel. `server` is the API server of the pod's cluster.
+    `boot_id` is the node's, except in a sandbox with its own kernel. `server` is the API server of
+    the pod's cluster.
     """
 
     node: str = ""
@@ -46,12 +46,12 @@ class OwnNode:
     @property
     def finding(self) -> "OwnNodeOnly | OwnNodeDeferred":
         """Return why this process does not reboot the node."""
-        # Settings and completion import this module at each start, and need no findings.
+        # Each start imports this module, and needs no findings.
         from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly  # noqa: PLC0415
 
         return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)
 
     @property
     def marker(self) -> str:
-        """Return this process's name for the deferral annotation; empty without a pod."""
+        """Return this process's name for the deferral, or empty."""
         return f"pod {self.pod}" if self.pod else ""

@@ -1,7 +1,4 @@
-"""The pods that belong to their node: static pods, and those of DaemonSets.
-
-An annotation stores which were ready before the drain.
-"""
+"""The pods that belong to their node: static pods, and those of DaemonSets."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +16,7 @@ _KEY = re.compile(r"(?:pod|daemonset)(?:/[-.0-9a-z]{1,253}){2}")
 
 
 def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
-    """Return since when the node's own pods are ready (RFC 3339), by kind/namespace/name."""
+    """Return when the node's own pods became ready (RFC 3339), by kind/namespace/name."""
     ready = {_key(pod): pod.ready_since for pod in pods if pod.ready and not pod.terminating}
     ready.pop("", None)
     return ready
@@ -46,12 +43,12 @@ def ready_text(ready: Mapping[str, str]) -> str:
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return the ready pods in the Node's annotation, even from a failed earlier rollout."""
+    """Return the Node's annotation, even of a failed earlier rollout."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """Return the ready pods in an annotation; None if it is invalid."""
+    """Return the ready pods in an annotation, or None."""
     ready = read_json(text, dict[str, str]) if len(text) <= _LONGEST else None
     if ready is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a pod may run: what it requires of nodes and other pods."""
+"""Where a pod may run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class NodeTerm:
     fields: tuple[Requirement, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node with this name and these labels matches."""
+        """Whether a node with this name and labels matches."""
         if not self.labels and not self.fields:
             return False
         if not all(requirement.matches(labels) for requirement in self.labels):
@@ -71,9 +71,8 @@ class NodeTerm:
 class PodTerm:
     """A required term of pod affinity or anti-affinity.
 
-    It selects pods in `namespaces` and in those that `namespace_selector` matches, or in the pod's
-    own if neither is set. `match_keys` and `mismatch_keys` are labels whose values must equal, or
-    differ from, the pod's own.
+    It selects pods in `namespaces` and in those that `namespace_selector` matches, or else in the
+    pod's own. The pod's values of `match_keys` must equal theirs, those of `mismatch_keys` differ.
     """
 
     topology: str
@@ -84,7 +83,7 @@ class PodTerm:
     mismatch_keys: tuple[str, ...] = ()
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the term's selector for a pod with these labels."""
+        """Return the selector for a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
@@ -92,9 +91,8 @@ class PodTerm:
 class Spread:
     """A DoNotSchedule topology spread constraint.
 
-    With fewer domains than `min_domains`, the minimum counts as 0. `ignores_affinity`: nodes that
-    the pod's node affinity excludes count too. `heeds_taints`: nodes with taints that the pod does
-    not tolerate do not count.
+    With fewer domains than `min_domains`, the minimum counts as 0. `ignores_affinity` counts nodes
+    that the pod's affinity excludes; `heeds_taints` omits nodes that it does not tolerate.
     """
 
     topology: str
@@ -106,7 +104,7 @@ class Spread:
     heeds_taints: bool = False
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """Return the constraint's selector for a pod with these labels."""
+        """Return the selector for a pod with these labels."""
         return narrow_selector(self.selector, labels, self.match_keys)
 
 
@@ -114,8 +112,8 @@ class Spread:
 class Placement:
     """What a pod requires besides its requests and node selector.
 
-    `node_terms` None means any node. No pod that `repulsions` select may be in the same topology
-    domain; a pod of each of `attractions` must be.
+    `node_terms` None means any node. No pod that `repulsions` select may be in the topology domain;
+    a pod of each of `attractions` must be.
     """
 
     node_terms: tuple[NodeTerm, ...] | None = None
@@ -125,7 +123,7 @@ class Placement:
     spreads: tuple[Spread, ...] = ()
 
     def admits(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether the node affinity matches a node with this name and these labels."""
+        """Whether the node affinity matches the node."""
         if self.node_terms is None:
             return True
         return any(term.matches(name, labels) for term in self.node_terms)
@@ -144,12 +142,12 @@ class Placement:
         )
 
     def tolerates(self, taints: Iterable[Taint]) -> bool:
-        """Whether the pod tolerates these taints, as far as they keep pods away."""
+        """Whether the pod tolerates the taints that keep pods away."""
         return are_tolerated(taints, self.tolerations)
 
 
 def are_tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether these tolerations cover every taint that keeps pods away."""
+    """Whether each taint that keeps pods away is tolerated."""
     for taint in taints:
         if taint.effect not in KEEPING_AWAY:
             continue
@@ -164,7 +162,7 @@ def narrow_selector(
     equal_keys: Iterable[str],
     unequal_keys: Iterable[str] = (),
 ) -> LabelSelector:
-    """Return the selector, narrowed by matchLabelKeys and mismatchLabelKeys.
+    """Narrow the selector by matchLabelKeys and mismatchLabelKeys.
 
     A label that the pod lacks adds nothing.
     """
@@ -186,8 +184,8 @@ ANYWHERE = Placement()
 class PersistentVolume:
     """A bound volume; `claim` is namespace/name.
 
-    It attaches only to nodes that match one of `node_terms`, or to any node without terms.
-    `is_shared`: several nodes can mount it at once.
+    It attaches to nodes that match one of `node_terms`, or to any without terms. `is_shared`:
+    several nodes can mount it at once.
     """
 
     name: str

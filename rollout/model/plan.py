@@ -46,7 +46,7 @@ class ExclusionReason(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether the node should have been rebooted, so that the exit code is 4."""
+        """Whether the node should have been rebooted: exit code 4."""
         return self not in _NO_TROUBLE
 
 
@@ -162,8 +162,8 @@ class Rolling:
 class Wave:
     """Nodes that are rebooted together, and why; one after another if `rolling` is set.
 
-    `note` is the unexpected part of `because` in a few words, or empty. `limit` is the note without
-    what the drains wait for.
+    `note` is the unexpected part of `because`, or empty; `limit` is the note without what drains
+    wait for.
     """
 
     index: int
@@ -177,7 +177,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the rollout is likely to take, in seconds; `basis` says in sentences why.
+    """How long the rollout is likely to take, in seconds; `basis` says why.
 
     `usual_reboot` is from past runs, `assumed_reboot` is not; 0 if not used.
     """
@@ -210,8 +210,8 @@ class Exclusion:
 class Blocker:
     """Something that makes a node's drain fail, or prevents the start.
 
-    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`. `message` joins `cause`
-    and `fix`, which are empty in plans of earlier versions.
+    `object` is `pdb/namespace/name`, `pod/namespace/name` and so on. `message` joins `cause` and
+    `fix`, which are empty in plans of earlier versions.
     """
 
     node: str
@@ -236,8 +236,7 @@ class PlanWarning:
 class PlanSummary:
     """Figures of the plan; no layout with its rules has fewer waves than `waves_lower_bound`.
 
-    `pods_to_move` must leave their nodes. `expected_evictions` adds pods that are likely to be
-    evicted again.
+    `expected_evictions` adds pods that are likely to be evicted again to `pods_to_move`.
     """
 
     nodes: int
@@ -271,7 +270,7 @@ class RolloutPlan:
 
     @property
     def last_wave(self) -> int:
-        """Return the number of the last wave; 0 without waves.
+        """Return the last wave's number, or 0.
 
         A resumed rollout may start after wave 1.
         """

@@ -10,10 +10,7 @@ from rollout.model.quantity import Count, Duration, Number
 
 @dataclass(frozen=True, slots=True)
 class CourtesyPolicy:
-    """Delays for people, and what is kept up to date on Nodes for other programs.
-
-    `fluo_labels` are FLUO's id, group and version. `conditions` are those of maintenance.
-    """
+    """Delays for people, and labels and conditions for other programs."""
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)
@@ -88,7 +85,7 @@ class DrainPolicy:
 
     `grace_period` None means each pod's own. `pod_selector` is empty for all pods.
     `skip_wait_for_delete_timeout`: do not wait for pods that are overdue by more than this; 0 waits
-    for all. All are in seconds.
+    for all. In seconds.
     """
 
     timeout: Duration = Duration(600)

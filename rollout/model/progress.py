@@ -1,7 +1,4 @@
-"""Events and results of a rollout.
-
-Structs are the JSON lines of the journal; docs/json.md explains their fields.
-"""
+"""Events and results of a rollout; docs/json.md explains the fields."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -126,13 +123,13 @@ class NodeResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the node is rebooted, proved and back in service."""
+        """Whether the node is rebooted, proved and returned."""
         return self.outcome is Outcome.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node that was not rebooted and did not fail; `reason` as in `NodeResult`.
+    """A planned node that was not rebooted and did not fail.
 
     `finding` is None if the node `was_begun`.
     """
@@ -145,12 +142,12 @@ class NotStarted:
 
     @property
     def kind(self) -> str:
-        """Return the word for why the node was not started or was skipped, or empty."""
+        """Return the reason's word, or empty."""
         return self.finding.kind if self.finding else self.reason or ""
 
     @property
     def is_for_later(self) -> bool:
-        """Whether a later pass may take the node, because its reason passes by itself."""
+        """Whether a later pass may take the node."""
         return self.finding is not None and self.finding.passes
 
 
@@ -158,7 +155,7 @@ class NotStarted:
 class NotDone:
     """A selected node that this run did not start.
 
-    `reason` is the word of an exclusion or outcome. `version` is the held version, or empty.
+    `reason` is the word of an exclusion or outcome. `version` is a held one, or empty.
     """
 
     node: str
@@ -220,7 +217,7 @@ class RunResult:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Return how many nodes were rightly left out, by the reason's word."""
+        """Return how many nodes were rightly left out, by reason."""
         reasons = [exclusion.reason for exclusion in self.excluded]
         reasons += [node.reason for node in self.skipped if node.reason is not None]
         return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
@@ -319,7 +316,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
     @property
     def holder(self) -> str:
-        """Return the name of the budget, webhook or policy, or empty."""
+        """Return the budget, webhook or policy, or empty."""
         return self.budget or self.webhook or self.admission_policy
 
     @property
@@ -354,10 +351,7 @@ class EvictedPod(Struct, frozen=True):
 
 
 class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
-    """Evicted pods of a node, reported when they are gone or the drain has ended.
-
-    Pods that are gone in the same second share a line.
-    """
+    """Evicted pods of a node, reported when they are gone or the drain has ended."""
 
     node: str
     pods: tuple[EvictedPod, ...]
@@ -405,12 +399,12 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the node is rebooted, proved and back in service."""
+        """Whether the node is rebooted, proved and returned."""
         return self.outcome is Outcome.SUCCEEDED
 
     @property
     def diagnosis(self) -> NodeDiagnosis:
-        """Return what was found on the node; empty if it succeeded."""
+        """Return what was found on a failed node."""
         return NodeDiagnosis(self.ssh_error or "", self.conditions or (), self.console or "")
 
 

@@ -1,7 +1,4 @@
-"""Durations and counts as operators write them.
-
-They are written without loss, so that a saved plan means what its flags meant.
-"""
+"""Durations and counts as operators write them, without loss."""
 
 import re
 from decimal import Decimal
@@ -29,11 +26,11 @@ _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
 # A fraction is written in the first unit that makes it whole.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
-# The longest duration of a Lease and the longest grace period, in seconds.
+# In seconds: the longest of a Lease, and of a grace period.
 LONGEST = 2**31 - 1
 # A count or a number of seconds in a document.
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
-# A duration in a document, which is never NaN or infinite.
+# A duration in a document, never NaN or infinite.
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 
@@ -95,7 +92,7 @@ class Count(str):
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:
-        """Return the number of nodes out of `total`.
+        """Return the number out of `total`.
 
         Percentages round down, but to at least 1 unless they are 0%.
         """

@@ -29,7 +29,7 @@ class Rival(StrEnum):
 
 
 class SelfReboot(StrEnum):
-    """Software that updates and reboots its host on a timer; the name for flags."""
+    """Software that updates and reboots its host; the name for flags."""
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
@@ -102,8 +102,8 @@ class LockAnnotation:
 class Coordinator:
     """Another coordinator that may reboot nodes. `rival` is the name for flags.
 
-    `holders` have its lock now: nodes, or a person's text. `locked`: the lock is exclusive and does
-    not expire. `lock` is what a person can take to pause it, or None.
+    `holders` have its lock: nodes, or a person's text. `locked`: the lock is exclusive and does not
+    expire. A person can take `lock` to pause it.
     """
 
     rival: str

@@ -11,7 +11,7 @@ from rollout.errors import UsageError
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _WORD = r"[^ \t\r\n=!(),<>]+"
 _S = r"[ \t\r\n]"
-# A requirement, with `more` set if another one follows.
+# `more` is set if another requirement follows.
 _REQUIREMENT = re.compile(
     rf"{_S}*(?:!{_S}*(?P<absent>{_WORD})|(?P<key>{_WORD})"
     rf"(?:{_S}*(?P<sign>==|!=|[=<>]){_S}*(?P<value>{_WORD})?"
@@ -29,7 +29,7 @@ _HINT = (
 
 
 class SelectorOperator(StrEnum):
-    """Operators of a requirement; Gt and Lt occur in node selectors and in `x>1`."""
+    """Gt and Lt occur in node selectors and in `x>1`."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -59,7 +59,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels match; an absent key matches NotIn, as in Kubernetes."""
+        """Whether these labels match; an absent key matches NotIn."""
         match self.operator:
             case SelectorOperator.IN:
                 return labels.get(self.key) in self.values
@@ -81,7 +81,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A label selector; without requirements it matches everything, as in policy/v1."""
+    """A label selector; without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -104,7 +104,7 @@ def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None
 
 
 def compare_numbers(left: str, right: str) -> int:
-    """Return -1, 0 or 1 as two whole numbers compare; 0 if one is not a number."""
+    """Compare two whole numbers: -1, 0 or 1; 0 if one is not a number."""
     first = whole_number(left)
     second = whole_number(right)
     if first is None or second is None:
@@ -113,7 +113,7 @@ def compare_numbers(left: str, right: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number in a label, as Go's 64-bit ParseInt reads it, or None."""
+    """Return the number that Go's 64-bit ParseInt reads, or None."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -123,7 +123,7 @@ def whole_number(text: str) -> int | None:
 def parse_selector(text: str) -> LabelSelector:
     """Return the selector in `text`; an empty one selects everything.
 
-    Raises `UsageError` if the API server would not accept it.
+    Raises `UsageError` as the API server would refuse it.
     """
     requirements = list[Requirement]()
     position = 0
@@ -176,7 +176,7 @@ def _selector_error(text: str, why: str) -> UsageError:
 
 
 def check_label_name(name: str) -> str:
-    """Return `name` if it is the name of a label, or raise `UsageError`."""
+    """Return the name of a label, or raise `UsageError`."""
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         hint = "Write it as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)
@@ -188,5 +188,5 @@ def _shorten(text: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the API server accepts the text as a label's value."""
+    """Whether the API server accepts the label value."""
     return not text or (len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None)

@@ -1,6 +1,6 @@
 """The soft taint on pending nodes, which makes schedulers prefer other nodes.
 
-A deferred node gets a label as well, so that the next run's pod goes elsewhere if possible.
+A deferred node also gets a label, which keeps the next run's pod away.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,7 @@ def has_soft_taint(node: Node) -> bool:
 def with_soft_taint(node: Node) -> Patch:
     """Return the patch of the spec that adds the soft taint, or empty.
 
-    If someone else's taint has its key and effect, nothing is added, because the API rejects
-    duplicates.
+    A taint with its key and effect stops that: the API rejects duplicates.
     """
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
@@ -52,7 +51,7 @@ def _taints_patch(taints: Sequence[Taint]) -> Patch:
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the patch that marks a deferred node; None if nothing is missing."""
+    """Return the patch that marks a deferred node, or None."""
     metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
         details = json_line({"by": by, "at": at}).decode()
@@ -63,7 +62,7 @@ def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None
 
 
 def undo_deferral_patch(node: Node) -> Patch | None:
-    """Return the patch that removes the marks of a deferral; None if there are none."""
+    """Return the patch that removes these marks, or None."""
     metadata: Patch = {}
     if marks.DEFERRED in node.annotations:
         metadata["annotations"] = {marks.DEFERRED: None}

@@ -1,6 +1,6 @@
 """Text that is safe to show, and short texts for lists and names.
 
-What hosts and webhooks write could move the cursor, rename the window or hide other text.
+What hosts and webhooks write could move the cursor or hide other text.
 """
 
 import re
@@ -24,7 +24,7 @@ _ESCAPE_SEQUENCE = re.compile(
 _SENTENCE_LIMIT = 160
 _NAME_LIMIT = 120
 NOTHING = "-"
-# `Source.UPDATE_ENGINE`, whose module takes too long to import here.
+# Importing `Source.UPDATE_ENGINE` takes too long.
 _WITH_VERSIONS = "update-engine"
 
 
@@ -34,7 +34,7 @@ def is_unsafe(character: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return one line that is safe to print, with control characters as escapes."""
+    """Return one line with control characters as escapes."""
     line = text.translate(_SPACES)
     if line.isascii() and line.isprintable():
         return line
@@ -46,9 +46,9 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return the text as one word of a shell command, quoted if necessary.
+    """Return one word of a shell command, quoted if necessary.
 
-    Characters that no terminal shows are written in bash's `$'…'`, byte by byte.
+    Characters that no terminal shows are in bash's `$'…'`, byte by byte.
     """
     if text == printable(text):
         return shlex.quote(text)
@@ -63,11 +63,11 @@ def _in_dollar_quotes(character: str) -> str:
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """Return a host's or tool's text as one line of at most `limit` characters.
+    """Return foreign text as one line of at most `limit` characters.
 
     Terminal escapes and unprintable characters are left out.
     """
-    # Do not search megabytes of junk, of which at most `limit` characters are shown.
+    # Do not search megabytes of junk.
     plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
     spaced = "".join(character if character.isprintable() else " " for character in plain)
     line = " ".join(spaced.split())
@@ -81,13 +81,13 @@ def name_excerpt(name: str) -> str:
 
 
 def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
-    """Return names with a number for the rest: `a, b and 3 more`."""
+    """Return `a, b and 3 more`."""
     first = separator.join(printable(name) for name in names[:most])
     return joined(" ", first, _count_rest(names, most))
 
 
 def listed(sentences: Sequence[str], most: int) -> str:
-    """Return sentences with a number for the rest: `a; b; and 3 more`."""
+    """Return `a; b; and 3 more`."""
     return joined("; ", *sentences[:most], _count_rest(sentences, most))
 
 
@@ -101,7 +101,7 @@ def _count_rest(parts: Sequence[str], most: int) -> str:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key; keys and values keep their order."""
+    """Return the values of each key, in order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -109,14 +109,14 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def or_dash(text: str) -> str:
-    """Return the text made safe, or a dash if it is empty."""
+    """Return the printable text, or a dash."""
     return printable(text) or NOTHING
 
 
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
-    """Return `3975.2.0 → 4081.2.1`, with a question mark for an unknown version.
+    """Return `3975.2.0 → 4081.2.1`, with `?` for an unknown version.
 
-    If no asking source has versions, name the sources: `22.04 (reboot-required)`.
+    Sources without versions are named instead: `22.04 (reboot-required)`.
     """
     current = printable(running) or "?"
     if detected_by and not staged and _WITH_VERSIONS not in detected_by:
@@ -142,7 +142,7 @@ def ssh_path(path: str, *, tokens: bool = True) -> str:
 
 
 def escape_quotes(path: str, *, tokens: bool = True) -> str:
-    """Return a path as between the quotes of an option of ssh."""
+    """Escape a path for an option of ssh in quotes."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -162,27 +162,27 @@ def capitalize(text: str) -> str:
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the numbers in a version, for the comparison of similar versions."""
+    """Return the numbers in a version, to compare similar ones."""
     return [int(number) for number in _VERSION_NUMBER.findall(version)]
 
 
 def is_version(text: str) -> bool:
-    """Whether the text may be an operating system's version, and is safe in a command."""
+    """Whether the text may be a version, and is safe in a command."""
     return _VERSION.fullmatch(text) is not None
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text may be the ID of a rollout; such a text is never a path."""
+    """Whether the text may be a rollout's ID, which is never a path."""
     return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the API server accepts the text as an object's name."""
+    """Whether the API server accepts the object name."""
     return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sort key that puts worker-2 before worker-10."""
+    """Sort worker-2 before worker-10."""
     return tuple(
         (0, int(part), part) if part.isdigit() else (1, 0, part)
         for part in _NUMBER.split(name)

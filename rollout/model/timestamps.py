@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def parse_timestamp(stamp: str) -> datetime | None:
-    """Return the time of an RFC 3339 timestamp, by default in UTC; None if invalid."""
+    """Return the time, by default in UTC; None if invalid."""
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -15,7 +15,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return how long ago a timestamp was; negative if it is in the future, 0 if unknown.
+    """Return how long ago this was; 0 if unknown.
 
     `now` must come from the clock that wrote the timestamp.
     """
@@ -26,17 +26,17 @@ def seconds_since(stamp: str, now: datetime | None) -> float:
 
 
 def timestamp(at: datetime) -> str:
-    """Return the time as RFC 3339 in UTC, to the millisecond."""
+    """Return RFC 3339 in UTC, to the millisecond."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def whole_second(at: datetime) -> str:
-    """Return the time as RFC 3339 in UTC, to the second, as in Kubernetes."""
+    """Return RFC 3339 in UTC, to the second, as in Kubernetes."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def elapsed(seconds: float) -> str:
-    """Return a duration as `45s`, `3m05s` or `1h02m`."""
+    """Return `45s`, `3m05s` or `1h02m`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

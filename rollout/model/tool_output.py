@@ -1,7 +1,7 @@
 """The line of a tool's output that says why the tool failed.
 
-It is the last one with a word in it, because tools print banners first. Warnings count only if
-there is nothing else.
+Tools print banners first, so it is the last line with a word in it. Warnings count only if there is
+nothing else.
 """
 
 import re
@@ -12,7 +12,7 @@ from rollout.model.text import excerpt
 
 _LIMIT = 160
 _WORD = re.compile(r"[^\W\d_]{2}|\d")
-# The prefix of a glog line: level, time and place in the code.
+# A glog line's level, time and place in the code.
 _GLOG = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
 # Messages below warnings, and what ssh says at the end of any connection.
 _NO_REASON = re.compile(
@@ -55,7 +55,7 @@ class CommandEnd:
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last line with a word in it, safe to show, or empty.
+    """Return the last line that says something, safe to show, or empty.
 
     A line that is too long loses its middle.
     """
@@ -68,7 +68,7 @@ def last_line(text: str, limit: int = _LIMIT) -> str:
 
 
 def last_lines(text: str, most: int) -> tuple[str, ...]:
-    """Return the last lines with a word in them, safe to show and shortened."""
+    """Return the last lines that say something, safe to show."""
     lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     return tuple(_fit(line, _LIMIT) for line in lines[-most:])
 

@@ -58,12 +58,12 @@ class UnitState:
 
     @property
     def stays_masked(self) -> bool:
-        """Whether it stays masked after the next boot, which removes masks in /run."""
+        """Whether it stays masked after a boot, which removes masks in /run."""
         return self.masked and self.file != "masked-runtime"
 
     @property
     def stays_on(self) -> bool:
-        """Whether the next boot starts the unit, as far as systemd reports."""
+        """Whether the next boot starts the unit, as far as known."""
         return self.wanted or self.file != "disabled"
 
     @property
@@ -73,7 +73,7 @@ class UnitState:
 
     @property
     def exists(self) -> bool:
-        """Whether systemd reported that the host has the unit."""
+        """Whether systemd reported the unit."""
         return self.known and not self.missing
 
     @property

@@ -43,7 +43,7 @@ class StaysHere(WarningFinding, frozen=True):
 
 
 class TerminatingLate(WarningFinding, frozen=True):
-    """The pod's grace period ended `overdue` ago, and the drain waits for it."""
+    """The grace period ended `overdue` ago, and the drain waits."""
 
     kind = WarningKind.TERMINATING
     overdue: Duration
@@ -72,7 +72,7 @@ class RookOpens(WarningFinding, frozen=True):
 
 
 class LongCompletion(WarningFinding, frozen=True):
-    """The pod is likely to run for another `left`, longer than the drain waits."""
+    """The pod is likely to run longer than the drain waits."""
 
     kind = WarningKind.LONG_COMPLETION
     left: Duration
@@ -81,7 +81,7 @@ class LongCompletion(WarningFinding, frozen=True):
 
 
 class BudgetClosed(WarningFinding, frozen=True):
-    """The budget allows no eviction now: `healthy` of the `needed` pods are healthy."""
+    """The budget allows no eviction now."""
 
     kind = WarningKind.BUDGET_WAITING
     healthy: int
@@ -89,7 +89,7 @@ class BudgetClosed(WarningFinding, frozen=True):
 
 
 class BudgetManaged(WarningFinding, frozen=True):
-    """The budget allows no eviction until its owner's controller moves the pods.
+    """No eviction until the controller of the budget's owner moves the pods.
 
     `is_alone`: that controller has no other pod to switch to.
     """
@@ -101,21 +101,21 @@ class BudgetManaged(WarningFinding, frozen=True):
 
 
 class BudgetSurged(WarningFinding, frozen=True):
-    """The budget never allows an eviction, but a restart moves the Deployment's pods."""
+    """A restart moves the pods of a budget that never allows an eviction."""
 
     kind = WarningKind.BUDGET_RESTART
     deployment: str
 
 
 class DownMeanwhile(WarningFinding, frozen=True):
-    """The pod fits on no other node, so it is down until its node returns."""
+    """The pod fits nowhere else, and is down until its node returns."""
 
     kind = WarningKind.FITS_NOWHERE
     nowhere: Nowhere
 
 
 class BudgetCrowded(WarningFinding, frozen=True):
-    """The budget allows `allowed` of the node's `pods` to be unavailable, but not all fit."""
+    """The budget allows `allowed` of `pods` to be away, but not all fit."""
 
     kind = WarningKind.FITS_NOWHERE
     allowed: int
@@ -123,21 +123,21 @@ class BudgetCrowded(WarningFinding, frozen=True):
 
 
 class AllReplicas(WarningFinding, frozen=True):
-    """All of an owner's pods are on one node, and no budget covers them."""
+    """An owner's pods are all on one node, without a budget."""
 
     kind = WarningKind.ALL_REPLICAS
     pods: int
 
 
 class HeldVersionTaken(WarningFinding, frozen=True):
-    """The node is planned although its version is held."""
+    """The planned node's version is held."""
 
     kind = WarningKind.VERSION_HELD
     held: HeldVersion | UncountedVersion
 
 
 class RestingNodeTaken(WarningFinding, frozen=True):
-    """The node is planned although it failed recently."""
+    """The planned node failed recently."""
 
     kind = WarningKind.FAILED_RECENTLY
     resting: NodeResting
@@ -152,7 +152,7 @@ class UsersLoggedIn(WarningFinding, frozen=True):
 
 
 class MoreUpdates(WarningFinding, frozen=True):
-    """The node's `staged` version is older than the cluster's `newest`."""
+    """The `staged` version is older than the cluster's `newest`."""
 
     kind = WarningKind.MORE_UPDATES
     staged: str
@@ -160,7 +160,7 @@ class MoreUpdates(WarningFinding, frozen=True):
 
 
 class CoversNoPod(WarningFinding, frozen=True):
-    """A `drain.critical` rule covers no pod, so it is probably mistyped."""
+    """A `drain.critical` rule covers no pod, and is probably mistyped."""
 
     kind = WarningKind.NOTHING_CRITICAL
 
@@ -173,7 +173,7 @@ class OtherAtWork(WarningFinding, frozen=True):
 
 
 class PlaceWarning(Struct, frozen=True):
-    """A warning about the pod or budget `subject` while certain nodes are away."""
+    """A warning about the pod or budget `subject` while nodes are away."""
 
     subject: str
     finding: WarningFinding

@@ -16,8 +16,8 @@ class WaveStage(Enum):
 class WavePart(Struct, frozen=True):
     """A group of nodes that a wave takes nodes from.
 
-    `pool` is empty without pools. `step` is that of the ramp, or 0. `group` is the label of
-    --spread-by, such as `zone=a`, or empty.
+    `pool` may be empty. `step` is that of the ramp, or 0. `group` is the label of --spread-by, such
+    as `zone=a`, or empty.
     """
 
     pool: str = ""
@@ -27,11 +27,11 @@ class WavePart(Struct, frozen=True):
 
 
 class OneAtATime(Struct, frozen=True):
-    """The nodes are canaries, control-plane nodes, or limited to one."""
+    """Canaries, control-plane nodes, or a limit of one."""
 
 
 class NextOnReturn(Struct, frozen=True):
-    """The nodes roll: at most `in_flight` are away."""
+    """At most `in_flight` nodes are away."""
 
     in_flight: int
 
@@ -43,7 +43,7 @@ class FullWave(Struct, frozen=True):
 
 
 class NoRoomForMore(Struct, frozen=True):
-    """The pods of more nodes would not fit elsewhere."""
+    """The pods of more nodes would not fit."""
 
 
 class PoolsTogether(Struct, frozen=True):
@@ -68,27 +68,27 @@ class ControllerBusy(Struct, frozen=True):
 
 
 class CopiesShort(Struct, frozen=True):
-    """With more nodes, stored data would have too few healthy copies."""
+    """Stored data would have too few healthy copies."""
 
     data: str
 
 
 class OwnerDown(Struct, frozen=True):
-    """With more nodes, an owner would lose all its pods at once."""
+    """An owner would lose all its pods at once."""
 
     owner: str
     pods: int
 
 
 class BudgetExceeded(Struct, frozen=True):
-    """With more nodes, more pods would be away than the budget allows."""
+    """More pods would be away than the budget allows."""
 
     budget: str
     allowed: int
 
 
 class BudgetSlow(Struct, frozen=True):
-    """With more nodes, drains would wait too long for the budget."""
+    """Drains would wait too long for the budget."""
 
     budget: str
     allowed: int
@@ -110,7 +110,7 @@ WaveLimit = (
 
 
 class BudgetDelay(Struct, frozen=True):
-    """Drains wait `seconds` for a budget; `permits` is 0 if it allows no evictions now."""
+    """Drains wait for a budget; `permits` is 0 if it allows no evictions now."""
 
     budget: str
     permits: int

@@ -8,10 +8,7 @@ _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the document, or raise `yaml.YAMLError`.
-
-    The message does not quote the text, which may be secret.
-    """
+    """Return the document, or raise `YAMLError` without the text, which may be secret."""
     try:
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
