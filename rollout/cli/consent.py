@@ -1,5 +1,3 @@
-"""Asks a person for consent, for the rollout or before each wave."""
-
 import select
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, about: Sequence[str] = ()) -> None:
-    """Print the lines `about` it, and ask; raise `NotConfirmedError` unless the answer is yes."""
+    """Raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in about:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -38,7 +36,7 @@ def ask(question: str, about: Sequence[str] = ()) -> None:
 
 
 class TerminalConfirmation:
-    """Asks before each wave: yes, all (for later waves too), or anything else to end the run.
+    """Asks before each wave. The answer `all` is for later waves too.
 
     Raises `DeclinedError` without a terminal.
     """
@@ -53,7 +51,7 @@ class TerminalConfirmation:
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """Return whether the operator agrees. A stop request counts as a no."""
+        """A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
         accepted = "Only yes, or all for every later wave, is accepted:"
@@ -66,7 +64,7 @@ class TerminalConfirmation:
 
 
 def _read_line(stopped: Callable[[], bool]) -> str:
-    """Return the answer, or an empty string after a stop request."""
+    """Return an empty string after a stop request."""
     while not stopped():
         readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
         if readable:

@@ -1,5 +1,3 @@
-"""Runs a command. Errors become lines on standard error and an exit code."""
-
 import os
 import re
 import sys
@@ -115,7 +113,6 @@ def _system_error(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """Return advice for an unknown option, to print before the help command, or nothing."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

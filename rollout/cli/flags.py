@@ -1,5 +1,3 @@
-"""Makes the flags of a command from the schema of the settings."""
-
 import functools
 import inspect
 import os
@@ -105,7 +103,6 @@ def takes(
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings that have a flag, by the flag's parameter."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -134,7 +131,7 @@ def _own_parameters(
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, words: Sequence[str]
 ) -> SettingValues:
-    """Return the settings of the command line with their origins. Flags win over `--set`."""
+    """Flags win over `--set`."""
     flags = {
         item.name: (value, f"--{item.flag}")
         for item, value in values.items()
@@ -150,7 +147,6 @@ def _typed_settings(
 
 
 def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:
-    """Raise `UsageError` for a format that the command cannot print."""
     if format not in formats:
         raise UsageError(
             f"-o {format} is not available for this command",
@@ -159,10 +155,7 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
 
 
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """Return the saved plan that the arguments name, or None and the nodes.
-
-    A single word is a plan if the file exists, or if it cannot be a node.
-    """
+    """A single word is a plan if the file exists, or if it cannot be a node."""
     if len(words) != 1:
         return None, words
     file = Path(words[0])
@@ -183,7 +176,6 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _annotation(setting: Setting) -> Any:
-    """Return the flag for typer. Its value is None or a text that the schema reads."""
     is_counter = setting.name == "output.verbose"
     default = "" if is_counter or setting.kind is bool else default_text(setting.default)
     names = [f"--{setting.flag}"]

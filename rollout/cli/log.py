@@ -23,7 +23,7 @@ _SHORT_SECONDS = 10.0
 
 @contextmanager
 def log_command(command: str, verbosity: int) -> Iterator[None]:
-    """Log a command to standard error. A nested command logs as part of it."""
+    """A nested command logs as part of the outer one."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:
         yield
@@ -48,7 +48,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """Log a stage with its duration and the notes that the yielded function gets."""
+    """The yielded function adds notes."""
     began = time.monotonic()
     notes = list[str]()
     outcome = "failed"
@@ -62,13 +62,10 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def _duration(seconds: float) -> str:
-    """Return text such as `0.02s`; longer durations have their usual form."""
     return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
 class _Terminal(logging.Handler):
-    """Writes to standard error, above a moving display."""
-
     def emit(self, record: logging.LogRecord) -> None:
         at = datetime.fromtimestamp(record.created, UTC)
         # Log files are read on other days and in other time zones.

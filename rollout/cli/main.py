@@ -1,5 +1,3 @@
-"""The program `rollout`. A command is imported when it is called."""
-
 import getpass
 import os
 import signal
@@ -63,7 +61,6 @@ def root(
 
 
 def root_command() -> Any:
-    """Return the click group, which imports a command when it is called."""
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)

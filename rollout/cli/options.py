@@ -41,7 +41,6 @@ _MODULES = {
 
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
-    """Declare an option, named like its parameter; `others` are typer's."""
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
@@ -55,7 +54,6 @@ def argument(
     suggest: Suggestions | None = None,
     parser: Callable[[str], str] | None = None,
 ) -> Any:
-    """Declare an argument, which the default `...` makes required."""
     has_default = default not in (..., None, "")
     return typer.Argument(
         default,
@@ -71,7 +69,6 @@ class PlainValue:
     """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Raise `typer.BadParameter` for a bad value."""
         declared = param.type_descriptor.parameter_info
         kind = param.type_descriptor.annotation
         setting = Setting(
@@ -148,8 +145,6 @@ class _HelpAsStarted:
 
 
 class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
-    """Lists commands without importing them."""
-
     commands: Any
 
     def shell_complete(  # type: ignore[override]
@@ -171,15 +166,12 @@ class Group(_HelpAsStarted, TyperGroup):
 
 
 class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
-    """Lists options in help under their headings."""
-
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Write arguments as usual: `FILE` is required, `[FILE]` is not."""
         pieces = super().collect_usage_pieces(ctx)
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters and their descriptions, by heading."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):
@@ -187,7 +179,6 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
             if record is None:
                 continue
             title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            # Cut off the negative form of a flag, or Python's type.
             end = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS

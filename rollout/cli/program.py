@@ -1,5 +1,3 @@
-"""The names of the program and of its commands."""
-
 import re
 import sys
 from collections.abc import Mapping

@@ -26,7 +26,6 @@ _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
 _LEAVE_SECONDS = 4.0
 _LEFT = "stopped immediately, and the nodes in flight are left as they are."
-# Commands have their own lines, and are never wrapped.
 _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
 
 
@@ -98,7 +97,7 @@ def interrupted_by_signals(
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay SIGINT until the end of this context. For the main thread only."""
+    """For the main thread only."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
-# How long a user waits after Tab, without the start of Python.
 _PATIENCE = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
@@ -77,7 +76,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _ask(
     context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return the cluster's answer, or nothing after an error or timeout."""
+    """Return nothing after an error or timeout."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:
@@ -95,7 +94,6 @@ def _ask(
 
 
 def _settings(context: typer.Context) -> "Given":
-    """Return the settings, with the typed flags of the cluster, --set and --config."""
     from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 

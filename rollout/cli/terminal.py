@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-# The index in termios' list.
 _LOCAL_MODES = 3
 # More columns than any value has.
 _UNFOLDED = 1 << 20
@@ -184,7 +183,6 @@ def error_console() -> "SharedConsole":
 
 
 def _is_console_open() -> bool:
-    """Whether something may move on standard error."""
     return error_console.cache_info().currsize > 0
 
 
@@ -215,7 +213,7 @@ def flush_or_discard() -> None:
 
 
 def discard_lost_terminals() -> None:
-    """Discard output to a terminal that is gone, as after a broken login."""
+    """A terminal is gone after a broken login."""
     for number in (1, 2):
         status = os.fstat(number)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES

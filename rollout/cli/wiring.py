@@ -61,7 +61,6 @@ def login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return the cluster's name, if it has one, with the address of its API server."""
     name = settings.cluster.name
     if not name:
         found = login(settings)
@@ -114,10 +113,9 @@ def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inven
 def gate_ports(
     settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
 ) -> GatePorts:
-    """Return the gates outside the cluster.
+    """`alerts` are the plan's; only the Prometheus of the settings gets the token.
 
-    `alerts` are the plan's; only the Prometheus of the settings gets the token. The pass ends at
-    the `deadline`.
+    The pass ends at the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -183,7 +181,6 @@ def _rescue(options: RebootSettings) -> Rescue | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that renders the metrics of these collectors and this process."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

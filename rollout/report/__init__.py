@@ -1,5 +1,4 @@
-"""What people and programs read: tables, progress, JSON lines, the summary.
+"""Formats what people and programs read.
 
-Everything here only formats. Text that came from the cluster or from hosts passes `text.printable`
-before it reaches a terminal.
+Text from the cluster or hosts must pass `text.printable` before it reaches a terminal.
 """

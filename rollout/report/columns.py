@@ -14,7 +14,6 @@ _LAST_STEP = 9
 _LEAST_LIST = 20
 _LEAST_NOTE = 32
 _INDENT = "    "
-# Commands that users copy start with one of these.
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 _CONTINUES = re.compile(r"[;,.] ")
 # A command is in quotes, or ends at the next punctuation.
@@ -98,10 +97,7 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """Render a table without its empty columns.
-
-    The last line names the columns that do not fit; `elsewhere` says how to see them.
-    """
+    """The last line names the columns that do not fit; `elsewhere` says how to see them."""
     table = _Table.without_empty_columns(columns, rows, width)
     places, widths = table.layout()
     titles = [column.title for column in table.columns]
@@ -123,7 +119,7 @@ def table_text(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Places are indexes of columns. A `width` of None means no limit."""
+    """Places are indexes of columns."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -143,7 +139,6 @@ class _Table:
         return cls([columns[place] for place in used], used_cells, width)
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the places and the widths of the columns that fit."""
         places = list(range(len(self.columns)))
         without_note = [place for place in places if not self.columns[place].note]
         layouts = [places, without_note]

@@ -83,7 +83,6 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _reflow(self) -> None:
-        """Tell rich how many rows its lines take at the present width."""
         if self._shape is None:
             return
         width = max(1, self._console.width)

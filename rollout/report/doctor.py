@@ -35,10 +35,7 @@ def doctor_text(
     width: int | None = None,
     follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
-    """Render the findings with their fixes, the counts, and the next command.
-
-    `every` also lists checks that passed, and groups nothing.
-    """
+    """`every` also lists checks that passed, and groups nothing."""
     lines: list[str] = []
     for _name, group in groupby(checks, key=attrgetter("check")):
         lines += _check_lines(list(group), every=every)
@@ -115,7 +112,6 @@ class _Fix:
 
     @classmethod
     def of(cls, text: str) -> "_Fix":
-        """Split a text after its last colon if only commands follow."""
         is_one_command = is_command(text) and ", or " not in text
         if is_one_command:
             return cls("", (text,))

@@ -1,5 +1,3 @@
-"""Ended runs from their journals: a row for each, or the timeline of one."""
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -76,7 +74,6 @@ class HistoryReport:
     check: JournalCheck | None = None
 
 
-# As wide as a time with its gap.
 _INDENT = " " * 12
 COLUMNS = (
     Column("RUN"),

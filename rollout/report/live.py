@@ -1,5 +1,3 @@
-"""Shows a running rollout on a terminal."""
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,7 +134,7 @@ class LiveProgress:
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # The last line counts the nodes that do not fit.
+        # The last line counts the rest.
         heights = accumulate(map(len, rows.values()))
         names = [name for name, height in zip(rows, heights, strict=True) if height < room]
         visible = names or [most_urgent[0].name]
@@ -146,7 +144,6 @@ class LiveProgress:
         return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
     def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
-        """Yield the node's line, its detail in up to `most` lines, and its blocked evictions."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -221,7 +218,7 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return the run's seconds at the pace so far; 0 without an estimate."""
+    """Return 0 without an estimate."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     seconds_by_node = {}

@@ -1,7 +1,4 @@
-"""Render a plan and a run as Markdown, for GitHub and GitLab.
-
-Text from a cluster or a host is code, so that it is never a link, HTML or a mention.
-"""
+"""Text from a cluster or a host becomes code, so that it is never a link, HTML or a mention."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -48,9 +45,7 @@ def code(text: str) -> str:
     return f"{marks}{padding}{line}{padding}{marks}"
 
 
-# A job's summary may have 1 MiB, a ticket 64 KiB.
 _MOST_ROWS = 25
-# About 30 KiB.
 _MOST_EVICTIONS = 250
 
 

@@ -1,4 +1,4 @@
-"""All metrics, in base units. `cluster` is the first label of each."""
+"""All metrics, in base units. `cluster` is the first label."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -76,8 +76,6 @@ class ClusterFamilies:
 
 
 class RunFamilies:
-    """The metrics of the current or last rollout."""
-
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)

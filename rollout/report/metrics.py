@@ -1,5 +1,3 @@
-"""Turns events into Prometheus metrics."""
-
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,7 +128,7 @@ class Metrics(Collector):
             self._families.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
-        """Note that the current pass does nothing, so it does not count as a success."""
+        """So that the current pass does not count as a success."""
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
@@ -222,7 +220,7 @@ class Metrics(Collector):
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _set_run(self) -> None:
-        """Set the rollout's values, including zeros, so that they can be compared."""
+        """Zeros are set too, so that they can be compared."""
         families = self._families
         view = self._view
         if not view.plans:
@@ -261,9 +259,9 @@ class Metrics(Collector):
         return self.generation > 0 and self._last_pass is not PassResult.ERROR
 
     def remember(self, text: str) -> None:
-        """Use the metrics of an earlier process until newer values are known.
+        """Use an earlier process's metrics until newer values are known.
 
-        Raises `ValueError`, or another error of the parser, for an invalid text.
+        Raises `ValueError`, or another error of the parser.
         """
         before = {family.name: family for family in text_string_to_metric_families(text)}
         for family in before.values():
@@ -277,7 +275,6 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return no metric before the first success."""
         with self._lock:
             metric = self._or_before(self._families.passes.last_success)
         return [metric] if metric.samples else []

@@ -26,10 +26,7 @@ _WATCH = "rollout status --run"
 
 @dataclass(slots=True)
 class NoteMaker:
-    """Makes notifications of a run's events. Not safe for several threads.
-
-    `held_after` is in seconds. An empty `cluster` means the address of its server.
-    """
+    """`held_after` is in seconds. Not safe for several threads."""
 
     plan: RolloutPlan
     cluster: str
@@ -128,7 +125,6 @@ class NoteMaker:
         )
 
     def _wave_end_notes(self, last: NodeFinished) -> Iterator[Note]:
-        """Yield a note if `last` was the last node of its wave."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or last.node not in wave.nodes:
             return
@@ -204,7 +200,6 @@ def error_note(error: BaseException) -> Note:
 
 
 def _is_for_later(result: RunResult) -> bool:
-    """Whether nothing failed, and the remaining nodes may start later."""
     if result.failed or result.not_done or not result.not_started:
         return False
     return all(node.is_for_later for node in result.not_started)
@@ -234,10 +229,7 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Yield the first message, and the nodes that are not done.
-
-    Messages about nodes that were not started come first.
-    """
+    """Messages about nodes that were not started come first."""
     messages = [node.message for node in result.not_started]
     messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
     if messages:

@@ -1,7 +1,4 @@
-"""Writes a run as plain lines with times, for CI logs, pipes and dumb terminals.
-
-Only events that an operator looks for later get a line, so that the log stays readable.
-"""
+"""Writes the events that an operator looks for later as plain lines, for CI logs and pipes."""
 
 import shutil
 import threading
@@ -33,7 +30,6 @@ _HELD_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 # Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
-# The settings may ask for long waits here.
 _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
 
 
@@ -46,7 +42,7 @@ class LogFilter:
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def add(self, event: StepEvent | AnyLine, now: float) -> bool:
-        """Add an event; return whether it gets a line."""
+        """Return whether the event gets a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
             # Each host of a FleetLock server has its own plan.
             self.view = RunView()
@@ -122,7 +118,7 @@ class PlainLines:
                 self._write(event.at, sentence(event), now)
 
     def _fill(self) -> None:
-        """Write a summary after a silence, because some CI systems end silent jobs."""
+        """Some CI systems end silent jobs."""
         while not self._ended.wait(_QUIET_SECONDS / 4):
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):

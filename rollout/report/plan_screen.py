@@ -1,5 +1,3 @@
-"""Renders plans, dry runs, and the explanation of a node."""
-
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -50,10 +48,8 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
-# The most rows or names that are listed one by one.
 _MANY = 20
 _MOST_NAMED = 8
-# The most notes that waves in a row may have.
 _MOST_NOTES = 3
 # Up to date needs no word; the other states have a warning.
 _WITHOUT_WORD = (
@@ -80,11 +76,10 @@ def plan_text(
     beside: str = "",
     next_step: str = "",
 ) -> str:
-    """Render a plan and the next command.
+    """`zones` are by node name. `where` is the operator's name of the cluster.
 
-    `zones` are by node name. `where` is the operator's name of the cluster. Without a `width`, all
-    rows and columns are included. `blocked` says why apply will not start, `beside` that another
-    rollout is unfinished.
+    `blocked` says why apply will not start, `beside` that another rollout is unfinished. Without a
+    `width`, all rows and columns are included.
     """
     is_wide = width is None
     if beside:
@@ -106,7 +101,7 @@ def plan_text(
 
 
 def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
-    """Remove findings about nodes of another rollout, which is reported separately."""
+    """Another rollout's nodes are reported separately."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -131,8 +126,7 @@ def brief_text(
 ) -> str:
     """Render a plan above a question, in at most `height` lines.
 
-    If it is too long, waves share rows, except control-plane waves with workers, and
-    `whole_command` shows the whole plan. `next_step` is shown only without a question.
+    If it is too long, `whole_command` shows the rest. `next_step` is for plans without a question.
     """
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
@@ -239,7 +233,6 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
 
 
 def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Yield the nodes that are left out as intended."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
@@ -253,7 +246,6 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _word_for(exclusion: Exclusion) -> str:
-    """Return why a node is left out; empty if that needs no word."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
@@ -272,10 +264,10 @@ def _wave_rows(
     most: int = _MANY,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table. Without a `width`, each wave has a row.
+    """Return the rows of the table, one per wave without a `width`.
 
-    If there are more rows than `most`, waves of the same size share one. If there are still too
-    many, consecutive waves share one, but not workers with the `control_plane`.
+    If there are more than `most`, waves of the same size share a row, and then consecutive waves,
+    but not workers with the `control_plane`.
     """
     if width is None:
         return [_wide_row(wave, zones) for wave in plan.waves]
@@ -346,7 +338,6 @@ def _rough_time(seconds: float) -> str:
 
 
 def _equality_key(wave: Wave) -> tuple[object, ...]:
-    """Waves with the same key share a row."""
     # Only waves of one node can be equal.
     is_single = len(wave.nodes) == 1 and not wave.rolling
     return (
@@ -359,13 +350,11 @@ def _equality_key(wave: Wave) -> tuple[object, ...]:
 
 
 def _similarity_key(wave: Wave) -> tuple[object, ...]:
-    """Waves with the same key share a row of a long plan."""
     index = wave.index if wave.rolling else 0
     return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
 
 
 def _every_name(wave: Wave) -> str:
-    """In a rolling wave, each name has its delay."""
     delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -376,7 +365,6 @@ def _every_name(wave: Wave) -> str:
 
 
 def _in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """A rolling wave starts its nodes in their order."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
@@ -438,7 +426,7 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """Say that no node is planned; `Nothing to do` only if no problem excludes a node."""
+    """`Nothing to do` is only said if no problem excludes a node."""
     in_trouble = excluded_by_trouble(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
@@ -467,7 +455,6 @@ def planned_version(node: PlannedNode) -> str:
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
-# Leaving out nodes does not resolve these blockers.
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "PDB"}
 # The suffix that a controller such as a ReplicaSet adds to its name.
@@ -475,7 +462,6 @@ _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:
-    """Say that apply will not start, and how to skip the blocked nodes; empty without blockers."""
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
@@ -485,10 +471,7 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """Yield a line for each cause with its nodes, objects and fix.
-
-    A warning about several objects does not name nodes.
-    """
+    """A warning about several objects does not name nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
         objects = list(

@@ -1,5 +1,3 @@
-"""Renders the rules of a policy in the words of the settings."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +14,6 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield the rules that are not the default, and the windows at `now`."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
     if changed:
@@ -66,7 +63,6 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
-# Rules whose flag or key has another name.
 _KEYS = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -106,7 +102,6 @@ _KEYS = {
 # A document without the taint is from a version that did not set it.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
 _TABLES = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
-# The keys that say which nodes or pods a table is for.
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 

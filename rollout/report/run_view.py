@@ -1,5 +1,3 @@
-"""The state of a run, built from its events or from the lines of its journal."""
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,7 +59,6 @@ class NodeView:
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, now: float) -> None:
-        """The step may be in the same phase as the last."""
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun = now
@@ -204,7 +201,6 @@ class RunView:
             self.interruptions.append(Stretch(self.last_at, event.at))
 
     def _interrupt(self, at: datetime) -> None:
-        """End everything in progress, because its process has ended."""
         for node in self.nodes.values():
             node.leave(at)
         self._end_settling(at)
@@ -220,7 +216,7 @@ class RunView:
             self.evictions += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """End the nodes that an abort returned. Failed nodes keep their end."""
+        """Nodes that failed keep their end."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._node(name)
@@ -251,7 +247,6 @@ class RunView:
             self._node(name).wave = len(self.waves)
 
     def _estimate_of_wave(self, index: int) -> int | None:
-        """Return the wave's planned seconds; None without an estimate."""
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:
@@ -259,7 +254,7 @@ class RunView:
         return None
 
     def _waves_before(self, event: WaveStarted) -> int:
-        """Return how many waves earlier processes finished; each process counts from 1.
+        """Return how many waves earlier processes finished.
 
         A wave that continues with nodes of the last one keeps its number.
         """

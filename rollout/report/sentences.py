@@ -1,5 +1,3 @@
-"""Events as sentences, for terminals and logs."""
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -118,7 +116,7 @@ def _after_comma(detail: str) -> str:
 
 
 def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
-    """Return what blocks an eviction, the time left `since` seconds after the event, and why."""
+    """Return what blocks an eviction, and the time left `since` seconds after the event."""
     left = elapsed(max(0.0, event.seconds_left - since))
     blocked = f"eviction blocked by {printable(event.held_by)}"
     return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_held(event)}"

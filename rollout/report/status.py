@@ -1,5 +1,3 @@
-"""Renders `rollout status`."""
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +63,6 @@ class FollowUp:
     """A sentence below the nodes, and the command that continues.
 
     `is_first`: nothing can start before it. `lead` says when to run the command; empty for now.
-    `ways` are all alternatives, this one first.
     """
 
     sentence: str = ""
@@ -93,10 +90,10 @@ def status_text(
     closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Render the nodes, their counts, and what to do next.
+    """Without a `width`, all columns are shown, within `room`.
 
-    Without a `width`, all columns are shown, within `room`. `asked` are `detect.sources`. `closed`
-    says why no node may start now. `repeated` adds flags to a command.
+    `asked` are `detect.sources`. `closed` says why no node may start now. `repeated` adds flags to
+    a command.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
@@ -287,7 +284,6 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
-    """Return what the state does not say: progress, problems and retries."""
     if status.is_rebooting:
         return printable(status.progress)
     failures = memory.nodes.get(status.node) if status.retry_after else None
@@ -310,7 +306,6 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
 
 
 def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
-    """Whether a sentence below the table says why the node is not started."""
     if status.error:
         return False
     if status.is_paused:

@@ -1,5 +1,3 @@
-"""Renders the end of a run."""
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -54,10 +52,9 @@ def summary_text(
     unattended: bool = False,
     repeated: Callable[[str], str] = str,
 ) -> str:
-    """Render the end of a run that took `took` seconds.
+    """Without a `width`, every node has a row. `took` is in seconds.
 
-    Without a `width`, every node has a row. If `unattended`, the next pass continues. `repeated`
-    adds the flags of the cluster to a command.
+    `repeated` adds the flags of the cluster to a command.
     """
     rows = (
         *_failures(result, width),
@@ -110,7 +107,6 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Findi
 
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    """Yield rows of the nodes that are not in the rows of `_not_done`."""
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
@@ -128,7 +124,6 @@ def _why_left(node: NotStarted, word: str) -> str:
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    """Put a single fix beside its row if it fits, otherwise below."""
     widths = [len(row.node) for row in rows if len(row.node) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
@@ -167,7 +162,6 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    """Return all steps in one line, for a notification."""
     steps = tuple(_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0].lead == _GO_ON:
         return steps[0].command
@@ -253,7 +247,7 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
 
 
 def _without_failed(result: RunResult) -> Iterator[_Step]:
-    """Say how to continue without the failed nodes: a dead host would fail forever."""
+    """A dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or _is_fenced(result):
         return
@@ -285,7 +279,6 @@ def _start_command(result: RunResult) -> str:
 
 
 def _release_command(result: RunResult) -> str:
-    """Return the command that releases every held version; empty without one."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     words = [shell_word(version) for version in versions if version]

@@ -1,5 +1,3 @@
-"""Renders an unfinished run as text and JSON."""
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, TypedDict
 
@@ -29,7 +27,6 @@ from rollout.report.status import Way
 from rollout.wording.words import rollout_name
 
 _MOST_LEFT = 20
-# The most nodes in one state that have a line each.
 _MOST_LINES = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value
@@ -86,7 +83,7 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """Return what to do when the nodes that are left are Ready, and if they are gone for good."""
+    """The first is for nodes that become Ready, the second for nodes that are gone for good."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -103,7 +100,7 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
 
 
 def _wave_text(unfinished: Unfinished) -> str:
-    """Return ` in wave 1 of 3`, or an empty string without nodes in flight."""
+    """Return ` in wave 1 of 3`, or an empty string."""
     waves = _waves_by_node(unfinished)
     waves_in_flight = [
         waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
@@ -125,10 +122,9 @@ def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
 
 
 def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, UnderWay]:
-    """Return the progress of each node that is not done.
+    """`waits` says by name what a node waits for. A failed node in service counts as failed.
 
-    `waits` says by name what a node waits for. A failed node in service counts as failed. A node
-    that was rolled back has no phase, because its version shows that.
+    A node that was rolled back has no phase, because its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.given_back.items():
@@ -197,10 +193,7 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """Say what resume will do with each node in progress.
-
-    The plan on the screen already shows the `planned` nodes.
-    """
+    """The plan on the screen already shows the `planned` nodes."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -307,7 +300,6 @@ def run_text(
 def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    """`states` has each node's state by name."""
     yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:

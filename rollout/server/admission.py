@@ -1,5 +1,3 @@
-"""Decides whether a host without a slot gets one."""
-
 import secrets
 import threading
 from collections.abc import Collection, Mapping
@@ -93,7 +91,7 @@ class SlotLimits:
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if `node` would make too many nodes unavailable."""
+        """Raise `Denied` if too many nodes would be unavailable."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -104,7 +102,6 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(

@@ -18,10 +18,9 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.host import normalize_address
 
-# Seconds for which a connection may be silent.
 IDLE_SECONDS = 15.0
 _MOST = 1024
-# The other half of the file descriptors is for the API server and files.
+# The other half is for the API server and files.
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
@@ -34,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to serve; HTTPS if there is a certificate."""
+    """HTTPS if there is a certificate."""
 
     host: str
     port: int
@@ -94,14 +93,13 @@ class OpenConnections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # By the loop's time, oldest first.
         self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
         self._silent_since[handler] = self._now
-        # The addresses of connections accepted together are known only in the next cycle.
+        # The addresses are known only in the event loop's next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 

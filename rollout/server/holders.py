@@ -34,7 +34,6 @@ from rollout.wording import text
 
 # A host in REBOOTING asks again if it did not get the answer.
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
-# How long an answer may wait for proof of the reboot.
 _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
@@ -49,7 +48,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     node = read_node(api, slot.node)
     _check_run(slot, node)
     if node.boot_id != slot.boot_id:
-        # A host asks for its next reboot only after it reached steady state.
+        # A host asks again only after it reached steady state.
         _record_request_after_reboot(context, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -161,7 +160,6 @@ def _is_ending(slot: Slot) -> bool:
 
 
 def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
-    """Return the host's slot, or None if it holds none."""
     slot = _slot_of_host(context, request)
     if slot is None:
         return None
@@ -172,7 +170,7 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Wait until the node is returned or its slot is free; raise `Denied` after some seconds."""
+    """Wait until the node is returned; raise `Denied` after some seconds."""
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.by_name.get(slot.node)
@@ -200,10 +198,7 @@ def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
-    """Return the slot of the Node `name`, or another slot with the host's ID.
-
-    A disk moved to another machine takes the ID along, so two slots may have it.
-    """
+    """Two slots may have the host's ID, because a disk moved to another machine takes it along."""
     slot = slots.of_node(name)
     if slot is not None and slot.id == request.id:
         return slot
@@ -213,8 +208,8 @@ def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
 def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
     """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
 
-    It counts toward no limit and never grants a reboot. Returns None without such marks. Raises
-    `Denied` if the node holds a slot for another machine.
+    The slot counts toward no limit and grants no reboot. Raises `Denied` if the node holds a slot
+    for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None

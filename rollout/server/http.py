@@ -1,5 +1,3 @@
-"""The HTTP side of FleetLock: limits on requests, and JSON answers."""
-
 import asyncio
 import logging
 import signal
@@ -38,7 +36,6 @@ BODY_SECONDS = 10.0
 # Each request uses a thread. Denied hosts retry after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
-# How long requests may take to finish after a stop is requested.
 _STOP_SECONDS = 3.0
 
 _LOGGER = logging.getLogger(__name__)

@@ -36,16 +36,13 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
-# Such a plan is never shown.
 _NOWHERE = ClusterIdentity("", "", "")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
 IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
-# Phases before the reboot is granted.
 UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    """Return the version in the name of the OS image, or the whole name."""
     match = _VERSION.search(node.os_image)
     return match[0] if match else node.os_image
 
@@ -116,7 +113,7 @@ class WatchedNodes:
 
     @property
     def by_name(self) -> Mapping[str, Node]:
-        """All nodes by name. Raises `Denied` before they are known."""
+        """Raises `Denied` before the nodes are known."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
@@ -160,7 +157,7 @@ def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return the host's facts from its Node. The host itself is not probed."""
+    """The host itself is not probed."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),

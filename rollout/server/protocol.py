@@ -1,4 +1,4 @@
-"""Requests and answers of the FleetLock protocol. Status 200 is a yes; otherwise clients retry."""
+"""FleetLock's requests and answers. Clients retry unless the status is 200."""
 
 import re
 from dataclasses import dataclass
@@ -79,7 +79,6 @@ class FleetLockAnswer:
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
-        """Return this answer, or a no if it does not hold any more."""
         if moment <= self.until:
             return self
         message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"
@@ -108,7 +107,6 @@ class _RequestBody(msgspec.Struct):
 
 
 def check_request(method: str, header: str | None) -> None:
-    """Raises `Denied`."""
     if method != "POST":
         raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
     if (header or "").strip().lower() != "true":

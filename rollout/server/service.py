@@ -1,5 +1,3 @@
-"""The FleetLock server: answers requests, and runs the background threads."""
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +32,6 @@ _LOGGED_HOURLY = _TO_STRANGERS | {
 }
 _HOUR = 3600.0
 
-# The slots are read every few seconds.
 _READY_SECONDS = 10.0
 # A thread that hangs is left behind: another server continues.
 _STOP_SECONDS = 5.0

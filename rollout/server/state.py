@@ -1,5 +1,3 @@
-"""The state that the parts of a server share: settings, slots, nodes and the Lease."""
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -111,7 +109,6 @@ class SlotBook:
         return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
-        """Write the changed slots, or nothing if `change` raises."""
         changed = change_slots(self.api, self.namespace, change)
         # Slots read meanwhile by another thread may be older than this change.
         return self._keep(changed, self.clock.monotonic())
@@ -188,7 +185,7 @@ class Leadership:
 
 @dataclass(slots=True)
 class Troubles:
-    """Reports a repeated problem once, until it ends or changes."""
+    """Reports a repeated problem only once."""
 
     notice: Callable[[str], None]
     message_by_subject: dict[str, str] = field(default_factory=dict)
@@ -236,7 +233,7 @@ class ServerContext:
 
     @property
     def now(self) -> datetime:
-        """The API server's time, or the local time if that is unknown."""
+        """The API server's time, or else the local time."""
         return self.api.server_time() or self.clock.now()
 
     def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
@@ -257,10 +254,9 @@ class ServerContext:
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """The API while a host waits: short timeouts and no retries."""
+        """No retries, and short timeouts, because a host waits."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def hurried_cluster(self) -> PatientApi:
-        """`hurried_api` with retries for some seconds."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

@@ -1,8 +1,7 @@
 """The steps of a node whose host asks FleetLock for its reboot.
 
-Proof of the reboot is that the kubelet of the same machine reports a new boot ID and Ready. A node
-in DRAINED may be granted its reboot by any replica, which moves it to REBOOTING. In READY, the host
-has yet to report steady state.
+The reboot is proven when the kubelet of the same machine reports a new boot ID and Ready. Any
+replica may grant the reboot of a drained node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,10 +80,9 @@ class SlotHost:
         """No session with the host exists that could fail."""
 
     def boot_now(self) -> None:
-        """Return None: the host cannot be asked."""
+        """The host cannot be asked."""
 
     def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted or announced; None if it was deleted."""
         planned = self.planned
         try:
             node = node_of(self.api, self.latest)
@@ -99,7 +97,7 @@ class SlotHost:
 
     @property
     def latest(self) -> Slot:
-        """The slot as last read, or as it was at the start if it is gone."""
+        """The slot as last read, or from the start if it is gone."""
         return self.book.latest_of(self.slot)
 
     def close(self) -> None:
@@ -147,9 +145,9 @@ class SlotHost:
         return self.seconds_waited(context, Awaited.DRAIN)
 
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
-        """Run a step during which a reboot may be granted.
+        """Close the slot if the step fails, so that no reboot is granted afterwards.
 
-        On failure, close the slot before the Node is read, so that no reboot is granted afterwards.
+        The Node is read only after that.
         """
         try:
             return step(context, progress)
@@ -204,7 +202,7 @@ class SlotHost:
     def _await_last_grant(self, context: NodeContext) -> Node:
         """Return the Node after a host with a fresh grant has had time to go down.
 
-        If an operator has released the slot, a host that is down does not end the wait.
+        A host that is down does not end this wait after an operator's release.
         """
         for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
             if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
@@ -316,7 +314,7 @@ class SlotHost:
         return draining
 
     def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for Ready from a new boot. The host may reboot several times."""
+        """The host may reboot several times."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and _is_back(context.planned, node):
@@ -333,7 +331,7 @@ class SlotHost:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Node, which is Ready, when its host has reported or after --slot-timeout."""
+        """Return the Ready Node when its host has reported, or after --slot-timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break

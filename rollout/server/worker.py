@@ -1,7 +1,6 @@
 """Runs the nodes of all slots on the replica that holds the Lease.
 
-The Lease is held while there are slots. If its holder dies, another replica takes it and continues
-each node from its marks.
+If the holder dies, another replica continues each node from its marks.
 """
 
 import threading
@@ -44,7 +43,6 @@ from rollout.threads import in_background
 from rollout.wording import text
 from rollout.wording.words import defect
 
-# Pauses between reads of the slots.
 _BUSY_SECONDS = 1.0
 _IDLE_SECONDS = 3.0
 _STOP_SECONDS = 2.0
@@ -244,7 +242,6 @@ class Worker:
         self._woken = threading.Event()
         self._runs: dict[str, SlotRun] = {}
         self._slots = Slots()
-        # By run that failed unexpectedly.
         self._retries: dict[str, Deadline] = {}
         self._troubles = Troubles(context.notice)
         self._runner = SlotRunner(context, server_stop)
@@ -385,7 +382,6 @@ class Worker:
         self._troubles.report(slot.node, why)
 
     def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:
-        """Free the slot unless its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
@@ -394,6 +390,6 @@ class Worker:
         if node is None:
             self._context.book.change(partial(Slots.free, run=slot.run))
             return
-        # A node is absent if its kubelet stopped reporting; one that reports NotReady is not.
+        # A kubelet that reports NotReady is not absent.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
         self._context.book.change(partial(Slots.fail, run=slot.run, state=state))

@@ -1,5 +1,3 @@
-"""Words for why a drain fails or a plan does not start."""
-
 from collections.abc import Sequence
 
 from rollout.model import blocker_finding as findings
@@ -157,7 +155,6 @@ def _(finding: findings.StuckTerminating) -> Words:
 
 
 def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
-    """Return a clause about a pod whose grace period ended `overdue` ago."""
     held = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
     return f"is stuck terminating: its grace period ended {overdue} ago{held}"
 
@@ -269,7 +266,6 @@ def _fixes(*clauses: str) -> str:
 
 
 def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
-    """Return how to let `away` of the healthy pods be unavailable."""
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
     field = "min-available" if budget.critical else "minAvailable"

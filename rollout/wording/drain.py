@@ -1,5 +1,3 @@
-"""Words for why a drain leaves a pod, and why a pod fits on no other node."""
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
@@ -142,7 +140,6 @@ def _shortage(shortage: Shortage | None) -> str:
 
 
 def _amount(resource: str, amount: int) -> str:
-    """Render millicores, bytes of memory, or a number of anything else."""
     match resource:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"

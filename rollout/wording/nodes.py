@@ -1,5 +1,3 @@
-"""Words for why a node is left out of a plan or finds no updates."""
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
@@ -333,7 +331,7 @@ def _(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return why the host finds no updates; empty if it does, or if that is unknown."""
+    """Return an empty string if the host finds updates, or if that is unknown."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED:
             return service_text(update.check_unit, update.checks)

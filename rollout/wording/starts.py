@@ -1,5 +1,3 @@
-"""Words for why rollout does not start a planned node, or stops."""
-
 from rollout.model import finding as findings
 from rollout.model.text import shortened
 from rollout.wording.words import Words, words

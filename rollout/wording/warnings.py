@@ -1,5 +1,3 @@
-"""Words for the warnings of a plan."""
-
 from typing import assert_never
 
 from rollout.model import drain_finding

@@ -1,5 +1,3 @@
-"""Words for why a wave is as it is."""
-
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -17,7 +15,7 @@ def because(reason: findings.WaveReason) -> str:
 
 
 def note(reason: findings.WaveReason) -> str:
-    """Return the reason for a row of a table; empty for an ordinary wave."""
+    """Return a note for a table; empty for an ordinary wave."""
     return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
 
 

@@ -11,9 +11,8 @@ from rollout.model.text import printable
 class Words:
     """The words for one finding.
 
-    `cause` is a clause without its subject. `fix` is what to do, or empty. `brief` is the cause
-    without particulars such as host keys, `note` what a table's state does not say. Both default to
-    the cause.
+    `cause` is a clause without its subject. `fix` may be empty. `brief` leaves out particulars such
+    as host keys. `note` is what a table's state does not say. Both default to the cause.
     """
 
     cause: str
@@ -37,7 +36,7 @@ def brief(finding: Finding) -> str:
 
 
 def note(finding: Finding) -> str:
-    """Return the words beside the node's state in a table; empty if the state is enough."""
+    """Return an empty string if the state in the table is enough."""
     phrase = words(finding)
     return brief(finding) if phrase.note is None else phrase.note
 

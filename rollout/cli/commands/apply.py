@@ -42,8 +42,6 @@ _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
 class DryRun(StrEnum):
-    """As in kubectl."""
-
     NONE = "none"
     CLIENT = "client"
     SERVER = "server"
@@ -174,10 +172,7 @@ def _one_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _request(settings: Given, file: Path | None) -> "Request":
-    """Return a request by these settings, or by a saved plan.
-
-    A saved plan has its own rules: their flags are refused, and ignored settings are named.
-    """
+    """A saved plan has its own rules: flags are refused, and ignored settings are named."""
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
 

@@ -90,10 +90,9 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
 
 @dataclass(slots=True)
 class Outlook:
-    """What the next step depends on, besides the checks.
+    """`beside` is the next step for an unfinished rollout.
 
-    `beside` is the next step for an unfinished rollout. `has_pending`: a pending node can be
-    planned.
+    `has_pending`: a pending node can be planned.
     """
 
     beside: FollowUp = field(default_factory=FollowUp)
@@ -187,10 +186,7 @@ def _planning_checks(
     outlook: Outlook,
     on_hosts: Sequence[Check],
 ) -> Iterator[Check]:
-    """Yield what a plan shows: rivals, nodes that cannot take part, and failing drains.
-
-    A host that reboots by itself is reported only `on_hosts`.
-    """
+    """A host that reboots by itself is reported only `on_hosts`."""
     snapshot = read_cluster(api, request.namespace)
     policy = request.policy
     # Idle nodes are planned, because their next update meets the same budgets.

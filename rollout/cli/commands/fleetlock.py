@@ -116,16 +116,12 @@ def release(
 
 
 def _server(api: ClusterApi, namespace: str) -> str:
-    """Return the FleetLock server that holds the lock, or an empty string."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
 def _release(settings: Given, node: str) -> bool:
-    """Revoke the node's slot, and wait until it is free. Return False without a slot.
-
-    Raises `BlockedError` if no server frees it in time.
-    """
+    """Return False without a slot. Raise `BlockedError` if no server frees it in time."""
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)

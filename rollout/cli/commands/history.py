@@ -132,10 +132,9 @@ def report(
 
 
 def _read_run(run: str, settings: Given) -> RecordedRun:
-    """Return the run at a path, or with an ID that begins with `run`; by default the last.
+    """`run` is a path, the beginning of an ID, `-` for JSON lines on stdin, or empty for the last.
 
-    `-` is stdin with JSON lines. A journal in the settings replaces those on this machine. Raises
-    `InputError` without such a run.
+    A journal in the settings replaces those on this machine.
     """
     is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if is_path or Path(run).is_file():
@@ -147,7 +146,6 @@ def _read_run(run: str, settings: Given) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: Given) -> Path:
-    """Return the journal of this run, or of the last one."""
     paths = journal.journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
@@ -168,7 +166,7 @@ def _find_journal(run: str, settings: Given) -> Path:
 
 
 def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
-    """Return the last run's journal, of the current cluster if it has one, and say which."""
+    """The current cluster's runs come first."""
     from rollout.cli import wiring
 
     login = wiring.login(settings)

@@ -60,7 +60,7 @@ def inventory(
 
 
 def _absolute(file: Path | None) -> str:
-    """Return an absolute path; OpenSSH's `none` is not a file."""
+    """OpenSSH's `none` is not a file."""
     if file is None or str(file) == "none":
         return str(file or "")
     return str(file.absolute())
@@ -151,7 +151,6 @@ def _row(host: "ScannedHost") -> HostKeyRow:
 def _ask_to_trust(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Return the hosts whose key a fingerprint, `yes` or the operator confirms."""
     unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"

@@ -318,7 +318,6 @@ def _own_path() -> Path | None:
 
 
 def _require_lab(purpose: str) -> None:
-    """Raise without the lab's libraries or a folder for temporary files."""
     from rollout.adapters.local_files import scratch_for
 
     with scratch_for(purpose):

@@ -39,7 +39,6 @@ _read_name = matching(
     "a name of at most 52 lower-case letters, digits and dashes",
 )
 _MINUTE = 60
-# For reports before and after the work.
 _MARGIN = 2 * _MINUTE
 _DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
@@ -178,7 +177,6 @@ def _refuse_useless(choices: Installation, settings: Given) -> None:
 
 
 def _with_settings(choices: Installation, typed: Given) -> Installation:
-    """Return the installation with the pod's settings; `typed` ones win over its file."""
     from rollout.adapters.web import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 

@@ -290,7 +290,7 @@ def _change_memory(
 ) -> tuple[Memory, Memory]:
     """Return the memory before and after the change.
 
-    Raises `BlockedError` if it is unreadable; `anew` replaces it instead.
+    Raises `BlockedError` if it is unreadable, unless `anew` replaces it.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace

@@ -58,7 +58,6 @@ def operate(
 
 
 def _refuse_rules_of_people(settings: Given) -> None:
-    """Raise `UsageError` for rules that need a person."""
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

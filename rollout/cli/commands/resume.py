@@ -108,7 +108,6 @@ def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> 
 
 
 def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":
-    """Return the rollout to resume, with today's time-outs; say so if there is none."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.cluster import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left

@@ -1,1 +1,0 @@
-"""One schema of settings for flags, variables, the file, `--set` and the reference page."""

@@ -37,7 +37,7 @@ PATIENCE = (
     "gates.hook-timeout",
 )
 """Only these rules may change while a rollout is interrupted."""
-# For commands in messages. All accept the flags of the cluster and its hosts.
+# All commands accept the flags of the cluster and its hosts.
 _FLAGS_OF_COMMAND = {
     "apply": RULES,
     "rollback": RULES,
@@ -46,7 +46,6 @@ _FLAGS_OF_COMMAND = {
     "status": SELECTION,
     "resume": PATIENCE,
 }
-# These settings are not stored in a plan.
 _OF_PROCESS = (
     "detect.command",
     *("waves.stop", "gates.command", "gates.interactive"),
@@ -59,7 +58,6 @@ PLANNED = tuple(
     name for name in settings() if name.partition(".")[0] in _TABLES and name not in _OF_PROCESS
 )
 """The settings that a saved plan holds."""
-# --config and the adapters read these.
 _OTHER_VARIABLES = (
     "ROLLOUT_CONFIG",
     "ROLLOUT_PROMETHEUS_TOKEN",
@@ -93,8 +91,7 @@ class Given(Settings):
     def repeated(self, command: str) -> str:
         """Return `command` with the typed settings that it accepts, to be pasted.
 
-        resume accepts only time-outs of the rules, and needs them only if a settings file may set
-        others. Secrets are left out.
+        resume needs time-outs only if a settings file may set others. Secrets are left out.
         """
         words = [command]
         flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
@@ -150,7 +147,7 @@ class SettingsFile:
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
         headers = list(header.finditer(self.text))
         begin = headers[number - 1].end() if number <= len(headers) else 0
-        # The key is below the header, or before all headers with its table: drain.timeout.
+        # The key may also be above all tables, as drain.timeout.
         assignment = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE)
         line = assignment.search(self.text, begin)
         end = line.end() if line else begin

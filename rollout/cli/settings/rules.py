@@ -1,5 +1,3 @@
-"""Makes the policy of a rollout from settings."""
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +39,6 @@ def policy_of(settings: Settings) -> Policy:
     drain = settings.drain
     reboot = settings.reboot
     pools = tuple(Pool(**vars(pool)) for pool in settings.pool)
-    # Raises if pools wait for each other.
     order_pools(pools)
     _check_detect_command(settings)
     return Policy(

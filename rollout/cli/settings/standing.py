@@ -1,5 +1,3 @@
-"""Compares the rules of a saved plan or an interrupted rollout with the settings."""
-
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,6 @@
-"""How the schema declares a setting, and how values are read.
+"""A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name.
 
-A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks import
-their modules themselves, because help and completion do not need them.
+Checks import their modules themselves, because help and completion do not need them.
 """
 
 import re
@@ -80,7 +79,6 @@ def at_least_one(value: str) -> Count:
     return count
 
 
-# The kind before a node's name, as in kubectl.
 NODE_PREFIXES = ("node/", "nodes/")
 
 

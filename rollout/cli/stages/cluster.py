@@ -1,5 +1,3 @@
-"""Connects to the cluster and its hosts, and reads the cluster."""
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, TypeVarTuple
@@ -33,14 +31,10 @@ def connect(settings: Settings) -> Connections:
 
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Retry for a minute while the API server answers with errors.
-
-    Raises at once if the server cannot be reached.
-    """
+    """Retry API errors for a minute, but raise at once if no server answers."""
     reported = list[BaseException]()
 
     def notice(error: BaseException) -> None:
-        # The first failure says enough.
         if not reported:
             say(f"waiting for the API server: {error}")
         reported.append(error)

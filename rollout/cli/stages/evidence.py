@@ -1,5 +1,3 @@
-"""The versions that another cluster has proven."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +31,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
 
 
 def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
-    """Return the proven versions, or None if no evidence is required."""
+    """Return None if no evidence is required."""
     if not settings.evidence.source:
         return None
     memory = read_memory(api, settings.lock.namespace)
@@ -41,7 +39,7 @@ def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
 
 
 def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
-    """Return the proven versions, and store each document's time, so that no older one counts.
+    """Store each document's time, so that no older one counts.
 
     Nothing is proven if the memory cannot be written.
     """
@@ -82,7 +80,7 @@ def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
 def _accepted(
     signed: SignedDocument, api: ClusterApi, settings: Settings, seen: Mapping[str, str]
 ) -> Evidence:
-    """Return the document; raise `ValueError` with the reason if it does not count."""
+    """Raise `ValueError` with the reason if the document does not count."""
     rules = evidence_rules(settings)
     signers = settings.evidence.allowed_signers or Path()
     why = signed.problem or why_not_signed(signed, signers, rules.cluster)

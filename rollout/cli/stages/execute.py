@@ -1,5 +1,3 @@
-"""Runs or rehearses a plan. Signals stop a run."""
-
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +98,6 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def exit_code(execution: Execution, result: RunResult) -> ExitCode:
-    """Return the exit code of an attended run."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -157,7 +154,7 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 @contextmanager
 def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of a run. Signals stop the run in this context."""
+    """Signals stop the run in this context."""
     prepared = execution.prepared
     request = prepared.request
     # A pod's log outlives its files.
@@ -226,7 +223,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
 
 
 def report_nothing_done(execution: Execution) -> RunResult:
-    """Report a run without nodes. JSON lines still get a plan and a summary."""
+    """JSON lines still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
@@ -261,10 +258,7 @@ def _report_accepted(prepared: PreparedRun, report: Reporter) -> None:
 
 
 def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
-    """Rehearse the plan without changing anything.
-
-    `asks_server`: the API server checks each write in a dry run.
-    """
+    """`asks_server`: the API server checks each write in a dry run."""
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
         with show_progress("asking the API server about each write"):
@@ -292,7 +286,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
 
 
 def report_no_plan(*why: str) -> None:
-    """Write the JSON lines of a run without a plan: readers wait for the last line."""
+    """Readers of the JSON lines wait for the last one."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in why:
         report.notice(sentence)

@@ -1,5 +1,3 @@
-"""Runs a FleetLock server."""
-
 import os
 import socket
 import sys
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """Raise `RolloutError` without the HTTP server's library, which is an extra."""
+    """The library is an extra of the package."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -94,7 +92,7 @@ def serve(settings: Settings) -> None:
 
 
 def _end_if_threads_hang() -> None:
-    """End the process if Python would wait for a thread that the API server holds up."""
+    """Python would wait for a thread that waits for a hanging API server."""
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()

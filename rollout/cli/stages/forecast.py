@@ -1,5 +1,3 @@
-"""Forecasts whether all nodes are done by `operate.finish-by`."""
-
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -27,8 +25,8 @@ def forecast_end(
 ) -> float | None:
     """Warn if the plan ends after the deadline; notify once for each deadline.
 
-    Return the seconds by which it is late, or infinity if it takes over two years. Return None
-    without a deadline, or if the plan ends in time but leaves out pending nodes.
+    Return the delay in seconds, or infinity if it is over two years. Return None without a
+    deadline, or if the plan is in time but leaves out pending nodes.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)

@@ -1,5 +1,3 @@
-"""Finds the hosts of the selected nodes, and asks them about updates."""
-
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,8 +28,6 @@ from rollout.ports import ClusterApi, HostExecutor
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The selected nodes, their hosts and answers, by node name."""
-
     selected: SelectedNodes
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
@@ -55,7 +51,6 @@ def ask_hosts(
 def ask_hosts_of(
     names: Container[str], connections: Connections, request: Request, nodes: Sequence[Node]
 ) -> Targets:
-    """Select all nodes, but ask only the hosts of these names."""
     everything = tuple(node.name for node in nodes)
     hosts = find_hosts(nodes, everything, request.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}
@@ -107,7 +102,7 @@ def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Return the hosts of these names. Windows nodes and virtual nodes have none."""
+    """Windows nodes and virtual nodes have no host."""
     # The shell checks the key once, and a host's own key takes precedence.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)

@@ -1,5 +1,3 @@
-"""Reads runs from the journals on this machine."""
-
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrot
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run with its records. `damaged` lines could not be read."""
+    """`damaged` counts lines that could not be read."""
 
     run: RunReport
     records: Sequence[NumberedRecord]

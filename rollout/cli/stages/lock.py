@@ -1,5 +1,3 @@
-"""Who holds the lock, and whether that process is alive."""
-
 import socket
 
 from rollout.adapters.journal import is_being_written, journal_of, read_journal

@@ -1,5 +1,3 @@
-"""A run's journal, notifications and metrics."""
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -51,12 +49,10 @@ _PAST_RUNS = 10
 _LARGEST_TEXTFILE = 16_000_000
 # Metrics of thousands of nodes are slow to write.
 _EVERY_SECONDS = 5.0
-# How long the end of the process waits for the last delivery.
 _LAST_SECONDS = 5.0
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """Return how long the latest runs on this cluster took, from local journals."""
     try:
         latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
@@ -106,10 +102,10 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that writes the journal, or None if it cannot be created.
+    """Yield None if the journal cannot be created.
 
-    Percentages of the policy are of the `selected` nodes, None if unknown. `process` is its name in
-    the lock. `lines` also get the first record, because a pod's log outlives its files.
+    `selected` nodes are the base of percentages, None if unknown. `process` is its name in the
+    lock. `lines` also get the first record, because a pod's log outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
     first = JournalHeader(
@@ -182,7 +178,7 @@ def _without_run(note: Note) -> Note:
 
 @dataclass(slots=True)
 class _Notifier:
-    """Sends a run's notifications. Safe to use from many threads."""
+    """Safe to use from many threads."""
 
     note_maker: NoteMaker
     outbox: Outbox
@@ -216,10 +212,7 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications, or None without a URL.
-
-    Leaving the context waits some seconds for the last ones.
-    """
+    """Yield None without a URL. Leaving the context waits some seconds for deliveries."""
     options = settings.notify
     places = destinations(options.url)
     if not places:
@@ -271,10 +264,7 @@ class MeasuredPass:
 
 @contextmanager
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """Measure one pass, or one apply or resume.
-
-    The result is the code that the caller sets, or that of an error.
-    """
+    """The result is the code that the caller sets, or that of an error."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -295,10 +285,9 @@ def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 def deliver_metrics(
     settings: Settings, server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Yield metrics that are delivered in this context, or None if none are wanted.
+    """Yield None if no metrics are wanted.
 
-    `server` is the default name of the cluster. `serves` also serves them if the settings say so;
-    raises `InputError` if that fails.
+    `server` is the default name of the cluster. Raises `InputError` if `serves` fails.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -336,7 +325,6 @@ def deliver_metrics(
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
     @cache
     def read_earlier() -> None:
-        # Unreadable and foreign files are ignored.
         with suppress(Exception):
             if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
                 metrics.remember(file.read_text(encoding="utf-8"))
@@ -373,8 +361,7 @@ def deliver_changes(
 ) -> Iterator[None]:
     """Deliver each new generation in this context, and an undelivered one at the end.
 
-    Failed deliveries are retried. The first failure prints a warning with the `place`, which has no
-    secret. The `generation` is 0 before the first.
+    Failures are retried. The first prints a warning with the `place`, which has no secret.
     """
     clock = wiring.system_clock()
     ended = threading.Event()

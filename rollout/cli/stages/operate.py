@@ -80,10 +80,9 @@ _PATIENCE = timedelta(days=1)
 
 @dataclass(slots=True)
 class Operation:
-    """Makes passes, and keeps what outlives a pass.
+    """`process_stop` ends the process. `watch` knows the lock's earlier states.
 
-    `process_stop` ends the process. `watch` knows the lock's earlier states, `repeats` the last
-    notifications. With `once`, a later pod makes the next pass.
+    With `once`, a later pod makes the next pass.
     """
 
     settings: Given
@@ -195,7 +194,6 @@ class _Pass:
     def _treat_unfinished(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
         """Resume the rollout, or leave it to people; return None if a new one may replace it."""
         if unfinished.is_garbled:
-            # Its starter is unknown.
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
         # Only a person starts a rollback, whatever the record says.
         if unfinished.record.unattended and not rules_of(unfinished).rollback:
@@ -308,10 +306,9 @@ class _Pass:
         return self.operation.leave(why)
 
     def _find_unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """Return the unfinished rollout; limit an unattended one to today's settings.
+        """Limit an unattended rollout to the stricter of its own and today's settings.
 
-        Its policy becomes the stricter of both. If the settings name a missing node, no further
-        nodes are started.
+        If the settings name a missing node, no further nodes are started.
         """
         api = self.connections.api
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)

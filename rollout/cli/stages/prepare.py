@@ -1,5 +1,3 @@
-"""Makes or loads a plan, and refuses what must not start."""
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,10 +37,10 @@ _MOST_CHANGES = 10
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A plan and what its run needs.
+    """`percentage_base` is the number of nodes that percentages refer to.
 
-    `percentage_base` is the number of nodes that percentages refer to. `inherited` is what an
-    earlier process left, None for a new rollout. `proven` is None if no proof is required.
+    `inherited` is what an earlier process left, None for a new rollout. `proven` is None if no
+    proof is required.
     """
 
     request: Request
@@ -58,7 +56,6 @@ class PreparedRun:
 
     @property
     def has_something_to_do(self) -> bool:
-        """Whether nodes need a reboot, an end or a mark."""
         return bool(self.plan.waves) or self.inherited is not None or self.defers_own_node
 
     @property

@@ -1,5 +1,3 @@
-"""What `rollout plan` shows."""
-
 import secrets
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
@@ -114,7 +112,7 @@ def finish_text(finish: Finish, date: datetime) -> str:
 
 
 def run_command(request: Request, out: Path | None, finish: Finish | None) -> str:
-    """Return the command that runs the plan, which is saved in `out` if given."""
+    """`out` has the plan, if given."""
     if out is not None:
         return f"rollout apply {shell_word(str(out))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""

@@ -108,7 +108,7 @@ def _refuse_if_begun(
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
-    """Raise `BlockedError` if FleetLock's slots are unreadable: a host may be rebooting."""
+    """A host may be rebooting by a slot that cannot be read."""
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
@@ -135,7 +135,6 @@ def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Bloc
 
 
 def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
-    """Raise `BlockedError` with every blocker of this plan."""
     blockers = refusing_blockers(plan, allow)
     if not blockers:
         return
@@ -169,7 +168,7 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBloc
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """Raise `BlockedError` if a restored backup brought another cluster's record."""
+    """A restored backup may have brought another cluster's record."""
     plan = unfinished.record.plan
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return

@@ -1,5 +1,3 @@
-"""Which nodes a command is for, and by which rules."""
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Resumes an interrupted rollout by its own rules."""
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +41,7 @@ def nothing_text(unfinished: Unfinished | None) -> str:
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
-    """Raise `BlockedError` without a readable record, because it has the rules."""
+    """Without a readable record, the rules are unknown."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
@@ -97,10 +95,7 @@ def prepare_resumption(
     retry_failed: bool = False,
     proven: Proven | None = None,
 ) -> PreparedRun:
-    """Show the rest of a rollout, and prepare its run; refuse blocked nodes.
-
-    If nodes are started already, the run finishes them, and reports why no others start.
-    """
+    """If nodes are started already, the run finishes them and starts no others when blocked."""
     settings = request.settings
     snapshot = _read_cluster(connections.api, request, unfinished)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
@@ -128,7 +123,6 @@ def prepare_resumption(
 
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
-    """Raises if this user must not resume the rollout here."""
     # Started nodes are finished even without the memory.
     finishes_nodes = bool(unfinished.in_flight)
     snapshot = read_cluster(

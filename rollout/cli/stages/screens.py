@@ -1,5 +1,3 @@
-"""What a command shows of a plan before its run."""
-
 from collections.abc import Mapping, Sequence
 
 from rollout.cli import terminal
@@ -18,7 +16,6 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence, file_text
 from rollout.report.unfinished import heading
 
-# Lines of the question, and the fewest lines of the plan above it.
 _QUESTION_LINES = 6
 _LEAST_LINES = 8
 
@@ -33,10 +30,7 @@ def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
 
 
 def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:
-    """Return as much of the plan as fits above a question.
-
-    `place` names the cluster. `whole` is the command that shows everything.
-    """
+    """`place` names the cluster. `whole` is the command that shows everything."""
     settings = run.request.settings
     policy = run.request.policy
     height = terminal.screen_lines()

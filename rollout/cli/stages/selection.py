@@ -1,5 +1,3 @@
-"""Selects nodes, and suggests names for misspelled ones."""
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +27,7 @@ class SelectedNodes:
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """Raises `InputError` if no node is selected or a named node does not exist.
-
-    The API server evaluates the selector.
-    """
+    """Raises `InputError` if no node is selected or a named node does not exist."""
     selector = selection.selector
     matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)

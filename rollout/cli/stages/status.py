@@ -1,5 +1,3 @@
-"""What `status` shows of the nodes and the rollout."""
-
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +68,7 @@ _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
 def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
-    """Return the pods whose completion drains await, as far as they are readable."""
+    """Return the pods that drains wait for until they complete."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
         return {}
@@ -85,7 +83,6 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
 
 
 def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> Mapping[str, str]:
-    """Return what nodes wait for: a host that is down, or pods of a drain."""
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
@@ -122,7 +119,6 @@ def rollout_beside(
 
 
 def _follow_up(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    """Return the sentence with the command that continues the rollout."""
     if word is RunWord.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
@@ -207,7 +203,6 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
 
 
 def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, Proven | None]:
-    """Return the memory and the proven versions, as far as they are readable."""
     memory = NO_MEMORY
     proven: Proven | None = None
     with suppress(ApiError):
@@ -305,7 +300,6 @@ def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
 
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    """Redraw the rollout on a terminal, or print changes, until it ends."""
     from rollout.report.console import SharedConsole
 
     # Report connection errors and missing rights before drawing.
@@ -387,7 +381,6 @@ def _read_repeatedly(
 
 
 def serve_run(settings: Settings, api: ClusterApi) -> None:
-    """Serve pages about runs on loopback, until a signal arrives."""
     from rollout.adapters.web import page_application, serve_http
     from rollout.cli.stages.web import RunPages
 

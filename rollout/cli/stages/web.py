@@ -1,5 +1,3 @@
-"""Web pages about the runs recorded on this machine."""
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +52,6 @@ class RunPages:
     _rows: dict[Path, tuple[_State, PastRun]] = field(default_factory=dict)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return None for an unknown path."""
         with self._lock:
             if path == _LATEST:
                 latest = partial(self._latest_page, refreshes=refreshes)
@@ -120,7 +117,7 @@ class RunPages:
         return WebPage(page.html, page.policy, refresh)
 
     def _journals(self) -> Mapping[str, Path]:
-        """Return the latest runs' files by ID, the latest first."""
+        """The latest run comes first."""
         own = self.settings.output.journal
         try:
             files = journal.latest_first(journal.journals())[:_MOST_RUNS]
@@ -132,7 +129,7 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:
-        """Return the rows of the runs. Journals that take too long are only named."""
+        """Journals that take too long to read are only named."""
         reading = wiring.system_clock().monotonic()
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
@@ -146,7 +143,6 @@ class RunPages:
         return rows
 
     def _read(self, file: Path) -> RunReport | None:
-        """Return a journal's report, or None; cache its row."""
         state = _state(file)
         report = _report_of(file) if state[1] <= _LARGEST_JOURNAL else None
         row = _unread_row(file.stem)
@@ -166,12 +162,10 @@ def _state(file: Path) -> _State:
 
 
 def _unread_row(run: str) -> PastRun:
-    """Return the row of a run whose journal was not read."""
     return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
 
 
 def _report_of(file: Path) -> RunReport | None:
-    """Return the report of a journal's last run; None if unreadable."""
     try:
         return read_recorded_run(file).run
     except InputError:

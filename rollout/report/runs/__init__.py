@@ -1,1 +1,0 @@
-"""The report of one run, from its journal."""

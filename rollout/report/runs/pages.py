@@ -44,8 +44,6 @@ _POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action
 
 
 class Page(NamedTuple):
-    """`policy` is its Content-Security-Policy."""
-
     html: str
     policy: str
 

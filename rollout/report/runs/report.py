@@ -1,7 +1,4 @@
-"""Makes a report of a run, and durations for forecasts, from journals.
-
-A span in which the wall clock was changed is not used as a duration.
-"""
+"""A span in which the wall clock was changed is not used as a duration."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,10 +38,9 @@ def report_of(
     unreadable: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Report on one run; raise `InputError`, which names `origin`, without any record.
+    """Raise `InputError`, which names `origin`, without any record.
 
-    `unreadable` counts damaged lines. `is_being_written` says whether a process has the journal
-    open, None if unknown.
+    `unreadable` counts damaged lines. `is_being_written` is None if unknown.
     """
     view = run_view(entries(journal))
     whole = _extent(view, origin)
@@ -315,7 +311,7 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """Read the journals of the cluster with the UID `cluster`."""
+    """`cluster` is a UID; other clusters' runs are skipped."""
     owners = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
@@ -370,7 +366,7 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
 def _node_times(
     node: NodeView, end: NodeFinished, process: datetime
 ) -> tuple[datetime, datetime, datetime] | None:
-    """Return when the node was started, empty and asked to reboot; None if that is uncertain."""
+    """Return None if a time is uncertain."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),

@@ -1,4 +1,4 @@
-"""Tables of a report, for pages and Markdown, which escape the text."""
+"""Text is escaped by the pages and by Markdown."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
