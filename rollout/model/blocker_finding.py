@@ -48,7 +48,7 @@ class AwayStarted(NodeAway, frozen=True):
 
 
 class AwayByOthers(NodeAway, frozen=True):
-    """Someone else is emptying the node since then (RFC 3339, or empty)."""
+    """Someone else is emptying the node; `since` is RFC 3339, or empty."""
 
     since: str
 

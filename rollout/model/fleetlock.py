@@ -99,7 +99,7 @@ class Awaited(StrEnum):
     CALM = "calm"
 
 
-# The stored names are older than the terms above.
+# The stored names are older than these terms.
 class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
     """A slot that is held. `boot_id` and `version` are from before the reboot.
 

@@ -102,7 +102,7 @@ class Slip:
 class Memory:
     """What is remembered. `pause` is that of all nodes, or None.
 
-    `aborted` says who aborted a rollout, and which as its reason: unattended passes then start
+    `aborted` says who aborted a rollout, whose ID is its `reason`: unattended passes then start
     none. `evidence` is when the latest valid evidence was made, by version. `waited_for` is a
     person's rollout that passes have awaited for a day. `problem` is why the memory is unreadable,
     so that nothing starts. `denied`: this user may not read it.

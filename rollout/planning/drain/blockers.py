@@ -43,7 +43,7 @@ from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
 from rollout.wording.warnings import warning
 
-# These have no replicas to add: a Job's pods come and go with its work, a Node's are static.
+# A Job's pods come and go with its work, a Node's are static.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _HUNDRED = 100
 
@@ -135,7 +135,7 @@ class DrainChecker:
             yield self._check_closed(budget)
 
     def _check_closed(self, budget: Budget) -> Blocker | PlanWarning:
-        """Block if pods that stay unready keep the budget closed; otherwise it may open."""
+        """Block if long unready pods keep the budget closed."""
         subject = budget_subject(budget.key)
         unready = self.headcount.unready_in_the_way(budget, self.rules.timeout)
         if not unready:

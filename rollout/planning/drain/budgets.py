@@ -1,4 +1,4 @@
-"""Disruption budgets: which pods they cover, and what they allow now, later and never.
+"""What disruption budgets allow now, later and never.
 
 A database operator allows no eviction of a primary until, after the cordon, another pod has its
 role. Drains wait for that, so such a budget is no blocker.
@@ -68,7 +68,7 @@ class BudgetIndex:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return a `drain.critical` rule as a budget, as if the pods `leaving` (UIDs) were gone."""
+    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone."""
     min_available = rule.min_available
     selector = parse_selector(rule.selector)
     in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
@@ -90,7 +90,7 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:
-    """Whether the API server would evict this pod now without asking the budget.
+    """Whether the API server evicts this pod now without asking the budget.
 
     Source: the eviction subresource of kube-apiserver.
     """
@@ -116,9 +116,8 @@ class Headcount:
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
-    of their controllers. Without `now` (by the API server), no pod is overdue or long unready.
-    `ended` and `unowned` (without a controller) are by budget key, `owned` by owner UID. `patience`
-    is a drain's timeout in seconds.
+    of their controllers. Without `now` (by the API server), no pod is late. `ended` and `unowned`
+    are by budget key, `owned` by owner UID. `patience` is a drain's timeout in seconds.
     """
 
     now: datetime | None
@@ -196,7 +195,7 @@ class Headcount:
 def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
     """Return the owner whose controller opens the budget for all these pods.
 
-    None if Kubernetes' own controllers are responsible.
+    None if that is Kubernetes itself.
     """
     if budget.critical:
         return None

@@ -1,4 +1,4 @@
-"""Free capacity of nodes as pods move, and the nodes that match a pod."""
+"""Free capacity of nodes as pods move."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _PLENTY = 1 << 62
 class FreeCapacity:
     """What is free on a node: CPU (millicores), memory (bytes), pods, and others.
 
-    A resource that no node offers is not counted, because something else provides it.
+    A resource that no node offers is not counted.
     """
 
     node: Node
@@ -49,7 +49,7 @@ class FreeCapacity:
 
     @property
     def free_share(self) -> float:
-        """The free share of its CPU plus the free share of its memory, from 0 to 2."""
+        """The free shares of CPU and memory added up, from 0 to 2."""
         cpu, memory = self._offered
         return self.cpu / cpu + self.memory / memory
 
@@ -88,10 +88,9 @@ class FreeCapacity:
 class MatchingNodes:
     """The nodes that pods with the same node demands can be scheduled to.
 
-    `minds_taint`: these pods prefer nodes without the soft taint, which are `untainted` once asked
-    for; `untainted_read` is how many of the scheduler's `_untainted` it has. `next` is where the
-    next search begins. `too_much` are the smallest requests that did not fit since the scheduler's
-    `change`.
+    `minds_taint`: the pods prefer `untainted` nodes, which are read from the scheduler's
+    `_untainted` up to `untainted_read`. `next` is where the next search begins. `too_much` are the
+    smallest requests that did not fit since the scheduler's `change`.
     """
 
     nodes: list[FreeCapacity]

@@ -1,4 +1,4 @@
-"""Estimates how long a drain waits for pods that run to completion."""
+"""Estimates how long drains wait for pods that run to completion."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -63,9 +63,9 @@ class CompletionForecast:
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return how long the pod is likely to run; None if unknown.
+        """Return how long the pod is likely to run, or None.
 
-        Deadlines of the pod and its Job come first, then the longest Job of the CronJob.
+        Deadlines of the pod and its Job come first, then the CronJob's longest Job.
         """
         job = self.jobs.get(pod.owner.uid) if pod.owner else None
         limits = list[tuple[int, str]]()

@@ -38,10 +38,9 @@ _Keys = Mapping[str, tuple[str, ...]]
 class DrainForecast:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere. `guarded` are their budgets' keys, by pod UID.
-    `load` is how many pods of each budget the drain evicts; those in `holds` are away until the
-    node is back. `surging` pods (UIDs) are replaced by a restart before they end, in so many
-    rounds.
+    `leaving` pods will run elsewhere. `guarded` are budgets' keys by pod UID. `load` is how many
+    pods of each budget the drain evicts; those in `holds` are away until the node is back.
+    `surging` pods (UIDs) are replaced by a restart, in so many rounds.
     """
 
     node: Node
@@ -98,8 +97,7 @@ class DrainForecast:
 class DrainForecaster:
     """Forecasts drains on one snapshot.
 
-    `pods` are by node name. `budgets` (by key) include the critical rules. `index` is empty with
-    `--disable-eviction`.
+    `budgets` (by key) include the critical rules. `index` is empty with `--disable-eviction`.
     """
 
     pods: Mapping[str, Sequence[Pod]]
@@ -188,8 +186,8 @@ class DrainForecaster:
     ) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `holds`, and the budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than it lets be away; `surged`
-        pods must not be away at all. Pods of tight budgets move first, the largest first: no other
+        A budget blocks if more of the node's pods fit nowhere else than it lets be away; of
+        `surged` pods, none may be. Pods of tight budgets move first, the largest first: no other
         order is more favorable.
         """
         budgets_of = {**_evictable(moving, guarded), **surged}
@@ -222,7 +220,7 @@ class DrainForecaster:
                 yield stuck_budget(node, budget, self.headcount, lost=names, obstacle=obstacle)
 
     def _most_away_of_tight(self, budgets_of: _Keys) -> Mapping[str, int]:
-        """Return the most pods that may be away of each budget that has more of these pods."""
+        """Return the most pods that may be away, by budget with more of these pods."""
         counts = _count_keys(budgets_of, budgets_of)
         most_away = dict[str, int]()
         for key in sorted(counts):

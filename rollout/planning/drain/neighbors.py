@@ -1,7 +1,6 @@
 """Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move.
 
-Each required rule becomes a check of how many matching pods run in the node's topology domain.
-Preferences are ignored.
+Each required rule checks how many matching pods run in a node's topology domain.
 """
 
 from collections import Counter, defaultdict
@@ -82,7 +81,7 @@ _TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 class TopologyCheck:
     """Requires `least` to `most` of the tally's pods in the node's domain.
 
-    `needs_topology`: a node without the topology key fails.
+    `needs_topology`: a node without the key fails.
     """
 
     tally: Tally
@@ -214,7 +213,7 @@ class Neighbors:
     def _tally_of_terms(self, *terms: _TermKey) -> Tally:
         """Count the pods that match all terms, by the first term's topology.
 
-        kube-scheduler counts a pod for affinity only if it matches all of the terms.
+        kube-scheduler requires all terms.
         """
 
         def matching() -> set[_PodGroup]:
@@ -279,7 +278,7 @@ class Neighbors:
         return [group for name in namespaces for group in self._groups_matching(name, selector)]
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces of the pods that the term is about.
+        """Return the namespaces that the term is about.
 
         A namespace selector is applied only to namespaces that have pods here.
         """
@@ -310,7 +309,7 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
-    # The first of the pods that are to run beside each other may run anywhere.
+    # The first of pods that run beside each other may run anywhere.
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
@@ -321,7 +320,7 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
 
 
 def _global_minimum(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    """Return the least count of any domain, which the skew is measured from."""
+    """Return the least count of any domain."""
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0

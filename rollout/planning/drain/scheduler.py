@@ -1,4 +1,4 @@
-"""A model of kube-scheduler: which nodes can take a pod, with capacity counted as pods move.
+"""A model of kube-scheduler, with capacity counted as pods move.
 
 Its only preference is for nodes without the soft taint.
 """
@@ -25,10 +25,9 @@ _COMPARED_NODES = 5
 class Scheduler:
     """The cluster's free capacity as pods move.
 
-    `volumes` are by claim (`namespace/name`). `closed` nodes take no pods. `_tainted` nodes have
-    the soft taint; `_untainted` is in the order in which nodes lost it. `_change` counts changes
-    that may make room, after which a cached `too_much` is stale. `_moved_to` is by pod UID, empty
-    while a pod is on no node.
+    `volumes` are by claim (`namespace/name`). `closed` nodes take no pods. `_untainted` nodes have
+    lost the soft taint, in this order. `_change` counts changes that may make room, after which a
+    cached `too_much` is stale. `_moved_to` is by pod UID, empty while a pod is on no node.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -99,10 +98,10 @@ class Scheduler:
     def empty(
         self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
-        """Move these pods off their nodes, and return by node those that fit nowhere else.
+        """Move pods off their nodes, and return by node those that fit nowhere else.
 
-        Their nodes and those in `beside` are closed. Pods without a place are tried again until a
-        round moves none.
+        Their nodes and those in `beside` are closed. Pods without a place are retried until a round
+        moves none.
         """
         self.close((*leaving, *beside))
         staying: Mapping[str, Sequence[Pod]] = leaving
@@ -136,7 +135,7 @@ class Scheduler:
         return staying
 
     def place(self, pod: Pod) -> str:
-        """Return one of the emptier nodes that take the pod; empty if none does.
+        """Return one of the emptier nodes that take the pod, or empty.
 
         A pod that tolerates cordons may go to a closed node if no open one takes it.
         """
@@ -216,7 +215,7 @@ class Scheduler:
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the first rule that each of these nodes fails.
 
-        The anti-affinity between pods of one owner fails twice, as the pod's own and the other's.
+        Anti-affinity between pods of one owner fails as the pod's own and as the other's.
         """
         checks = self.neighbors.checks(pod, self.closed)
         first_failed = set[int]()
@@ -241,7 +240,7 @@ class Scheduler:
         *,
         among_closed: bool = False,
     ) -> Iterator[FreeCapacity]:
-        """Yield the first few nodes that can take the pod, from where the last search ended."""
+        """Yield a few nodes that can take the pod, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
@@ -282,7 +281,7 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _candidates(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the few nodes with a label that the demand names; all if it names none."""
+        """Return the nodes with a label that the demand names, or all."""
         labels = demand.named_labels
         if not labels:
             return self.nodes.values()

@@ -1,6 +1,6 @@
 """Pods that a restart of their Deployment replaces before it ends them.
 
-A rolling update deletes pods instead of evicting them, so disruption budgets do not stop it.
+A rolling update deletes pods, so disruption budgets do not stop it.
 """
 
 import math
@@ -18,7 +18,7 @@ _HASH = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True)
 class Surges:
-    """Finds out whether a restart of a pod's Deployment moves the pod without a gap.
+    """Finds out whether a restart of its Deployment moves a pod without a gap.
 
     `deployments` are by namespace/name. Several nodes can mount `shared_claims` (namespace/name).
     """
@@ -39,7 +39,7 @@ class Surges:
     def restart_of(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
         """Return the Deployment whose restart helps, or why none does.
 
-        None for other budgets and other owners.
+        None for other budgets and owners.
         """
         owner = pod.owner
         if owner is None or owner.group != "apps":
@@ -69,7 +69,7 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
-    """Return why a restart does not start the pod's replacement first; None if it does."""
+    """Return why a restart does not start the replacement first, or None."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
     if deployment.is_paused:
         return SurgeObstacle.PAUSED

@@ -56,8 +56,8 @@ class PodVerdict:
 class DrainRules:
     """What verdicts depend on besides the pod.
 
-    `daemon_sets` are the namespaces and names of those that exist. `now` is the API server's clock;
-    without it, no pod is overdue.
+    `daemon_sets` are (namespace, name). `now` is the API server's clock; without it, no pod is
+    overdue.
     """
 
     policy: DrainPolicy
@@ -83,7 +83,7 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
-    """A filter's decision about a pod; None instead leaves it to the next filter."""
+    """A filter's decision; None instead leaves it to the next filter."""
 
     action: Action
     finding: findings.PodFinding
@@ -135,7 +135,7 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
-    # Someone has deleted it already, so the drain only waits for it.
+    # Someone has deleted it already, so the drain only waits.
     if pod.terminating:
         return None
     return _refuse(findings.DaemonSetGone(owner.name), unless=rules.policy.force)
@@ -206,7 +206,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        # Filters that let the pod be evicted do not end the chain: a later one may refuse it.
+        # The chain goes on if a filter allows the eviction: a later one may refuse it.
         if ruling.action is not Action.EVICT:
             return PodVerdict(
                 pod,
@@ -228,7 +228,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 
 def _is_ordinary(pod: Pod) -> bool:
-    """Whether no filter applies: a shortcut for most pods of a large cluster."""
+    """Whether no filter applies, as for most pods of a large cluster."""
     if pod.owner is None or of_daemon_set(pod):
         return False
     return not (pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod))

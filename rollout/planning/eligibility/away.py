@@ -86,7 +86,7 @@ class AwayLimit:
     def of(
         cls, policy: Policy, total: int, requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
-        """Return the limits in nodes; percentages refer to `total`, or to a pool's requested nodes.
+        """Return the limits; percentages refer to `total`, or to a pool's requested nodes.
 
         `requested` are pools by node name; labels give those of other nodes.
         """
@@ -99,7 +99,7 @@ class AwayLimit:
         return cls(policy.max_unavailable.of(total), limits, members)
 
     def beside(self, away: Collection[str]) -> "AwayLimit":
-        """Return what is left of the limit beside nodes that are away; it may be negative."""
+        """Return what nodes that are away leave of the limit; it may be negative."""
         away_by_pool = Counter(self.members.get(name, "") for name in away)
         limits = {pool: most - away_by_pool[pool] for pool, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=limits)
@@ -119,7 +119,7 @@ class AwayLimit:
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
-        """Return the limit that the other nodes use up; None if the node may be away as well."""
+        """Return the limit that the other nodes use up, or None."""
         others_away = sorted(name for name in away if name != node)
         if len(others_away) >= self.most:
             return UnavailableLimit(self.most, tuple(others_away))
@@ -133,7 +133,7 @@ class AwayLimit:
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Return the nodes that have to wait, by the limit that the nodes `away` use up."""
+        """Return the nodes that have to wait, by the limit that is used up."""
         reasons = [(self.why_full(node.name, away), node) for node in waiting]
         return grouped((reason, node) for reason, node in reasons if reason)
 
@@ -190,7 +190,7 @@ class ControlPlane:
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _without_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield what etcd would lack. A single member may go, because it never keeps a majority."""
+        """Yield what etcd would lack. A single member never keeps a majority, so it may go."""
         pods, ready = self._members(_ETCD)
         voters = self.voters | pods.keys()
         ready_elsewhere = ready - {node}
@@ -229,7 +229,7 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield the data that would lose too many copies without this node and those `away`.
 
-    Data on a `taken_up` node is skipped: it recovers when that node is back.
+    Data on a `taken_up` node is skipped: it recovers when the node is back.
     """
     for data in stored:
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
@@ -241,7 +241,7 @@ def storage_blockers(
 
 
 def is_storage(key: str) -> bool:
-    """Whether a load's key is of stored data: only its kind contains a group."""
+    """Whether the key is of stored data: only its kind contains a group."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 

@@ -30,7 +30,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.rivals import marks_on
 from rollout.wording import brief, fix, text
 
-# In these a reboot disturbs no update.
+# During these a reboot disturbs no update.
 _NOT_UPDATING = frozenset(
     {UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN}
 )
@@ -260,7 +260,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    # How a host compares with the newest version does not matter to a rollback.
+    # A rollback does not compare hosts with the newest version.
     has_no_update = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,
@@ -284,7 +284,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Return the node that this process runs on; None if it is not among these, or unknown.
+    """Return the node that this process runs on, or None.
 
     The Pod counts last, because it may be a namesake in another cluster.
     """

@@ -1,4 +1,4 @@
-"""Makes and judges evidence that a version works in one cluster, for other clusters.
+"""Makes and judges evidence that a version works, for other clusters.
 
 Signatures were verified before.
 """
@@ -39,7 +39,7 @@ class Evidence:
     """The document. Times are RFC 3339 in UTC, by that cluster's API server.
 
     `nodes` rebooted into the version, were proved, and are Ready at `made_at`. `failed` is what is
-    wrong with other nodes of the version. `hours` is from the last reboot to `made_at`.
+    wrong with others. `hours` is from the last reboot to `made_at`.
     """
 
     version: str
@@ -67,7 +67,7 @@ class EvidenceRules:
 def evidence_of(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence of a version, by default of the last one rebooted into.
+    """Return the evidence, by default of the last version rebooted into.
 
     `InputError` if no node proves it.
     """
@@ -110,7 +110,7 @@ def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[s
 
 
 def _updated_to(node: Node) -> str | None:
-    """Return the version of the node's last reboot; None if that did not succeed."""
+    """Return the version of the last reboot, or None if it did not succeed."""
     result = last_result(node)
     if result.get("outcome") != Outcome.SUCCEEDED:
         return None
@@ -133,7 +133,7 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """Return how this version failed on a node; empty if its annotations do not say so."""
+    """Return how this version failed on a node, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -203,7 +203,7 @@ def why_refused(
     seen: Mapping[str, str],
     now: datetime | None,
 ) -> str:
-    """Return why a signed document does not count; empty if it does.
+    """Return why a signed document does not count, or empty.
 
     `own` is the UID of this cluster. `seen` is when the latest valid document was made, by version.
     """

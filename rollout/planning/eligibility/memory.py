@@ -1,8 +1,7 @@
 """Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or whose last two reboots changed nothing, rests: for an hour, then for four,
-then for a day each time, until it succeeds. A version that failed on `--max-failures` nodes, over
-all rollouts, is held.
+A node that failed, or whose last two reboots changed nothing, rests: for an hour, for four, then
+for a day each time. A version that failed on `--max-failures` nodes, over all rollouts, is held.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
-# After so many proved reboots in a row that changed nothing, the node rests.
+# After so many proved reboots in a row without a change, the node rests.
 MOST_UNMOVED = 2
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -87,7 +86,7 @@ def why_held(
 ) -> HeldVersion | UncountedVersion | None:
     failed = memory.versions.get(version)
     if failed is None:
-        # If there is no room for another version, its failures would not be counted.
+        # Without room for another version, its failures would not be counted.
         is_uncounted = bool(version) and _has_no_room(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
     if failed.held_since or len(failed.nodes) >= failures_allowed:

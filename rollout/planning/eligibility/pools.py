@@ -1,6 +1,6 @@
 """Pools are sets of nodes with their own rules; a node belongs to the first that matches.
 
-They come from the settings file; saved plans and the record carry them.
+Saved plans and the record carry them from the settings file.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Find other reboot coordinators, which would break the limits of this one."""
+"""Find other reboot coordinators."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 

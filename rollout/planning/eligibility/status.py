@@ -113,7 +113,7 @@ _OF_REASONS: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# These need no answer of the host. If it is unreachable, that is shown instead.
+# An unreachable host is shown instead of these.
 _BEFORE_ITS_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -243,7 +243,7 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return rows in natural order of names. The mappings are by Node name."""
+    """Return rows in natural order of names. Mappings are by Node name."""
     pools = pools_of(Policy(pools=own_rules))
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):

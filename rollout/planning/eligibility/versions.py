@@ -1,7 +1,7 @@
 """Which OS version is the newest in the cluster, and how a host compares with it.
 
-Versions are compared only within one stream. Flatcar (second number) and Fedora CoreOS (third)
-write the channel into the version.
+Only versions of one stream are compared. Flatcar (second number) and Fedora CoreOS (third) write
+the channel into the version.
 """
 
 import re
@@ -43,7 +43,7 @@ _IMAGES = {
     "Container Linux by CoreOS": "coreos",
     "Fedora CoreOS": "fedora",
 }
-# A kubelet may write any osImage: numbers of versions have no more digits.
+# Kubelets may write anything: no version has longer numbers.
 _NUMBER = r"[0-9]{1,18}"
 _VERSION_IN_IMAGE = re.compile(rf"(?<![\w.]){_NUMBER}(?:\.{_NUMBER})+(?:[-+~.][-+~.\w]*)?(?!\w)")
 # A suffix such as +nightly-20250102 says nothing about the order.
@@ -70,7 +70,7 @@ class Stream:
 class KnownImages:
     """The digests of bootc's images by the stream and the version of their hosts.
 
-    Digests have no order, but `older` are known: a host keeps the image that it replaced.
+    `older` are known although digests have no order: hosts keep the image that they replaced.
     """
 
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class KnownImages:
         return cls(frozen, frozenset(older))
 
     def newest(self, facts: HostFacts) -> frozenset[str]:
-        """Return the images of the host's version that are not known to be older than another."""
+        """Return the images of the host's version that are not known to be older."""
         present = self.present.get((_stream(facts), facts.running_version), frozenset[str]())
         return present - self.older
 
@@ -107,7 +107,7 @@ NO_IMAGES: Final = KnownImages()
 class KnownVersions:
     """The cluster's versions by stream, and those that a staged update replaces.
 
-    `images` compares bootc's images, of which several may have one version.
+    Several of bootc's `images` may have one version.
     """
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
@@ -143,9 +143,9 @@ class KnownVersions:
         return _only(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
-        """Return the newest version if the staged one is older; otherwise empty.
+        """Return the newest version if the staged one is older, or empty.
 
-        Update servers make hosts go through some versions, one after another.
+        Update servers make hosts go through some versions.
         """
         newest = self.newest(facts)
         staged = _numbers(facts.detection.version)
@@ -214,7 +214,7 @@ def _update_state(
         return UpdateState.CHECK_FAILED
     if compared is UpdateState.BEHIND or not checks.is_trouble:
         return compared
-    # A host that finds no updates is not up to date, whatever the others run.
+    # A host that finds no updates is not up to date.
     return UpdateState.NOT_CHECKING
 
 
@@ -259,7 +259,7 @@ def _stream(facts: HostFacts) -> Stream:
 
 
 def _stream_of(facts: HostFacts, version: str) -> Stream:
-    """Return the version's stream, which may not be that of the host's present channel.
+    """Return the version's stream, which may not be the host's present one.
 
     Groups with a name of their own may have any version.
     """

@@ -1,4 +1,4 @@
-"""Maintenance windows and freezes: when a node may be begun, and when none may.
+"""Maintenance windows and freezes.
 
 A window `[DAYS] HH:MM DURATION [TIMEZONE]` lasts so long in real time. If the clocks skip its
 beginning, it begins as much later; if they repeat it, at the first. The default zone is UTC, so
@@ -53,7 +53,7 @@ _FREEZE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Weekdays (Monday is 0); `ordinal` is which ones of a month, 0 for all."""
+    """Monday is 0; `ordinal` is which ones of a month, 0 for all."""
 
     numbers: frozenset[int]
     ordinal: int = 0
@@ -68,7 +68,7 @@ class Weekdays:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """The days from the first to the last, in ISO 8601; every year if they have no year."""
+    """The days from the first to the last (ISO 8601), each year if they have no year."""
 
     first: str
     last: str
@@ -333,7 +333,7 @@ class Schedule:
         return bool(self.windows or self.freezes or self.pool_windows)
 
     def current(self, now: datetime) -> Opening | None:
-        """Return the current opening, joined with those that follow without a gap; or None."""
+        """Return the current opening, joined with adjacent ones, or None."""
         return next(
             (opening for opening in self._around(now, _DAYS_AHEAD[0]) if opening.holds(now)), None
         )
@@ -359,7 +359,7 @@ class Schedule:
         return tuple(active)
 
     def why_closed(self, now: datetime) -> "WindowClosed | None":
-        # Settings and completion import this module at each start, and need no findings.
+        # Each start imports this module, and needs no findings.
         from rollout.model.finding import WindowClosed  # noqa: PLC0415
 
         if not self or self.current(now):

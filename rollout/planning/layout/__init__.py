@@ -1,1 +1,1 @@
-"""Group nodes into waves, or into parts that roll, and order them."""
+"""Group nodes into waves, or into parts that roll."""

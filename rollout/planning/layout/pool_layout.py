@@ -1,7 +1,7 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
 A pool starts once the pools in its `after` are done. Others share waves, as far as limits and
-budgets allow. Canaries and control-plane nodes go alone.
+budgets allow.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

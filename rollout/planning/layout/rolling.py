@@ -1,4 +1,4 @@
-"""The rolling strategy: each part of the rollout is one wave, whose nodes start as others return.
+"""The rolling strategy: one wave per part, whose nodes start as others return.
 
 Nodes in flight must not hold more of any key than its capacity. Nodes that the same pods are
 limited to share a key.
@@ -28,9 +28,8 @@ _NOTHING: Mapping[str, int] = {}
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    Others may pass a blocked node, but only as many as may be in flight; then what it needs is kept
-    for it. For speed, each key is a bit: of a node's mask, which says what it needs, and of the
-    mask of used-up keys.
+    As many may pass a blocked node as may be in flight; then what it needs is kept for it. For
+    speed, each key is a bit: masks say what a node needs, and what is used up.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class RollingQueue:
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
-        """Yield each node that may begin; from then on it is in flight."""
+        """Yield each node that may begin, and count it as in flight."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -83,7 +82,7 @@ class RollingQueue:
             if not mask & unavailable and not self._exceeds_capacity(name):
                 yield index, name
                 continue
-            # Of the nodes that come before this one, all that do not wait have begun.
+            # Of the nodes before this one, all that do not wait have begun.
             begun_before = position - index
             passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
@@ -199,7 +198,7 @@ def _limit_node_group(
 ) -> Rolling:
     """Limit the nodes in flight so that their pods find room, by bisection.
 
-    The worst case counts: the nodes that have the most to move.
+    The worst case counts: nodes with the most to move.
     """
 
     def requests_of(name: str) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What nodes that are away together share: budgets, owners and pools' limits.
 
-A budget is a rate: an evicted pod's permit comes back once its replacement is ready. An owner
+A budget is a rate: a permit comes back once the evicted pod's replacement is ready. An owner
 without a budget must keep one replica.
 """
 
@@ -26,9 +26,9 @@ class NodeDemand:
     """A node to place in a wave, and what it needs.
 
     `group` is its value of the `--spread-by` label. `load` is what its drain takes of each key;
-    what is in `holds` is away until the node is back. `wait` is how many seconds its drain waits
-    for pods to complete, `ending` until its slowest pod has ended. `move_cost` is pods to move, and
-    their millicores.
+    `holds` is the part that is away until the node is back. `wait` is how many seconds its drain
+    waits for pods to complete, `ending` until its slowest pod has ended. `move_cost` is pods to
+    move, and their millicores.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Rate:
     handover: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
-        """Return when all these pods are gone, if `held` permits do not come back."""
+        """Return when all pods are gone, if `held` permits do not come back."""
         at_once = max(1, self.permits - held)
         further_rounds = math.ceil(max(0, pods - at_once) / at_once)
         return self.handover + self.ending + further_rounds * self.round_seconds
@@ -70,8 +70,8 @@ class Rate:
 class WaveLimits:
     """What the nodes of a wave may take together: `size` nodes, and so much of each key.
 
-    A node that exceeds a limit by itself shares its wave with no other node that uses that key.
-    `rounds` is how often a wave may use up each budget (default: once), at most `most_rounds`.
+    A node that exceeds a limit by itself shares its wave with no other user of that key. `rounds`
+    is how often a wave may use up each budget, at most `most_rounds`.
     """
 
     size: int
@@ -134,7 +134,7 @@ _NOT_SERVING = ("Job",)
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
-    """Owners without a budget that could lose all pods; `loads` has their pods by node."""
+    """Owners without a budget that could lose all pods; `loads` are by node."""
 
     allowed: Mapping[str, int]
     loads: Mapping[str, Load]

@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All waves, and the least number that any layout by these rules needs."""
+    """All waves, and the least number that the rules require."""
 
     waves: tuple[Batch, ...]
     lower_bound: int
@@ -145,9 +145,9 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node with these needs may join a wave that has `used` this.
+    """Whether a node may join a wave that has `used` this.
 
-    A node that exceeds a limit by itself may go, but with no other node that uses that key.
+    A node that exceeds a limit by itself may go, without another user of that key.
     """
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
@@ -167,7 +167,7 @@ def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
 
 
 def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
-    # A node that uses the budget up needs a wave of its own; the others share waves.
+    # A node that uses the budget up needs a wave of its own.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
     return nodes_alone + (math.ceil(shared_amount / allowed) if shared_amount else 0)
@@ -176,7 +176,7 @@ def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
     """Pack nodes with the fewest pods first.
 
-    Pods evicted early mostly land on nodes that are still to be drained, and then move again.
+    Pods evicted early mostly land on nodes still to be drained, and move again.
     """
     waves = list[tuple[NodeDemand, ...]]()
     waiting_nodes = _most_contended_first(demands, limits)
@@ -191,7 +191,7 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
 def _merge_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
-    """Divide the smallest wave among the others; return `waves` if they cannot take all of it."""
+    """Divide the smallest wave among the others, if they can take all of it."""
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)

@@ -71,8 +71,8 @@ from rollout.wording import cause
 from rollout.wording.warnings import warning
 from rollout.wording.waves import because, limit_note, note
 
-# How often a wave may use a budget up, in each layout that is tried. More rounds make fewer waves
-# with longer drains. With many nodes, there is only time for two layouts.
+# How often a wave may use a budget up. More rounds make fewer waves with longer drains. With many
+# nodes, there is only time for two layouts.
 _ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
 _ROUNDS_OF_MANY = (8, MOST_ROUNDS)
 _MANY = 1000
@@ -443,7 +443,7 @@ def _limits(
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= owners.allowed
     allowed |= copies_spare(inputs.snapshot.stored)
-    # A controller that opens budgets moves its pods off one node at a time.
+    # A controller moves its pods off one node at a time.
     for drain in drains:
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
@@ -480,7 +480,7 @@ def _guarded_pods(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]
 
 
 def _slowest_move(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return the seconds until the slowest pod has ended, after its replacement if any."""
+    """Return the seconds until the slowest pod and its replacement's start are over."""
     starting = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:

@@ -1,4 +1,4 @@
-"""The plan as a JSON document: what `plan -o json` prints and `--out` saves.
+"""The plan as a JSON document.
 
 Documents are untrusted: reading one takes bounded memory, and ends in a plan or in `PlanFileError`.
 Another major version, or an unknown rule, is refused.
@@ -82,7 +82,7 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def read_policy(document: object) -> Policy | None:
-    """Return the rules, with defaults for missing ones; None if they are invalid."""
+    """Return the rules, with defaults for missing ones, or None."""
     try:
         return msgspec.convert(document, Policy, dec_hook=_decode)
     except msgspec.ValidationError:
@@ -147,7 +147,7 @@ def _check_version(data: bytes, origin: str) -> None:
 
 
 def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
-    """`PlanFileError` if the document has a rule that was dropped when it was decoded."""
+    """Raise `PlanFileError` if decoding dropped an unknown rule."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [
         *_unknown_paths(rules.policy, policy_document(plan.policy), "policy"),

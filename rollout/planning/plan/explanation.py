@@ -1,4 +1,4 @@
-"""Explain why a node is in its wave, and what its drain will do, pod by pod."""
+"""Explain why a node is in its wave, and what its drain will do."""
 
 from dataclasses import dataclass
 

@@ -66,7 +66,7 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """Return when the plan's nodes are on their newest versions; None: not within two years.
 
-    Nodes that need another update go through their waves once more, after it is staged.
+    Nodes that need another update go through their waves once more.
     """
     end = _end(plan, plan.waves, schedule, now)
     repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
@@ -90,7 +90,7 @@ def _end(
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    """Return when the wave ends; it may settle after its window, and roll on in the next one."""
+    """Return when the wave ends; it may settle after its window, and roll on in the next."""
     least = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:

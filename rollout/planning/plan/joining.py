@@ -1,4 +1,4 @@
-"""Continue an interrupted rollout: join its nodes and new waves, by the stricter policy."""
+"""Continue an interrupted rollout by the stricter policy."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
@@ -76,8 +76,7 @@ def join_plans(
 ) -> RolloutPlan:
     """Join the nodes that are taken up and the waves of `fresh` into the run's plan.
 
-    Waves are numbered after the `ended_waves`. If nodes are taken up, blockers about nodes that are
-    away are dropped.
+    If nodes are taken up, blockers about nodes that are away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
@@ -100,7 +99,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add the exclusions of the plan `before` of nodes that are still `present`."""
+    """Add the exclusions of `before` of nodes that are still `present`."""
     if before is None:
         return plan
     names = {node.name for node in plan.nodes}
@@ -114,7 +113,7 @@ def with_earlier_exclusions(
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Drop the blockers that the operator accepted when the rollout started.
+    """Drop the blockers that the operator accepted at the start.
 
     No one can accept another coordinator, so a record that says so is forged.
     """
@@ -137,9 +136,9 @@ _Choice = Callable[[Any, Any], Any]
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """Return the rules of `standing`, and those of `today` that allow less.
 
-    Percentages refer to `nodes` nodes. Where neither value is stricter, commands, checks and
-    timeouts are today's, as are windows and node labels if set; other values are those of
-    `standing`. A reboot source counts only if both name it, and the freezes of both hold.
+    Percentages refer to `nodes` nodes. Where neither is stricter, commands, checks and timeouts are
+    today's, as are windows and node labels if set; other values are those of `standing`. A reboot
+    source must be in both; the freezes of both hold.
     """
     choices = _choices(nodes)
     pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
@@ -214,7 +213,7 @@ def _with_timeouts(pool: Pool, source: Pool) -> Pool:
 
 
 def is_regrouped(standing: Policy, today: Policy) -> bool:
-    """Whether the pools have other nodes, or another order, than in the standing policy."""
+    """Whether the pools have other nodes, or another order."""
     standing_groups = [(pool.name, pool.selector, pool.after) for pool in standing.pools]
     groups_today = [(pool.name, pool.selector, pool.after) for pool in today.pools]
     return standing_groups != groups_today
@@ -310,7 +309,7 @@ def _merge_pool(
 ) -> Pool:
     other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    # The policies' own limits are left out, because the rollout's limit also holds.
+    # The rollout's limit also holds, so it is left out here.
     limit = pool.max_unavailable or other.max_unavailable
     if pool.max_unavailable and other.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, other.max_unavailable)

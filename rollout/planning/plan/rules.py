@@ -1,6 +1,6 @@
 """Find rules that are impossible, and rules that are less safe than the defaults.
 
-Others can write a plan file or the record: the plan ID does not prove who did.
+Anyone can write a plan file; the plan ID does not prove who did.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +68,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
     yield check_label_name, [label for label in spread_labels if label]
     yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
-    # A prefix must end in a slash: without one, the name that is checked is empty.
+    # Without a slash at the end, the name that is checked is empty.
     name = "name" if gates.hooks.prefix.endswith("/") else "/"
     yield check_label_name, [f"{gates.hooks.prefix}{name}"]
 
@@ -78,7 +78,7 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRule:
-    """A rule that is less strict than its default: the flag or key, its value, and the effect."""
+    """A rule that is less strict than its default."""
 
     setting: str
     value: str

@@ -31,7 +31,7 @@ class Difference:
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     """Return what has changed since the plan was made; none if it may run.
 
-    A node that could take part only now does not make a plan stale.
+    Nodes that could take part only now do not count.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"

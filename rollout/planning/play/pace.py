@@ -1,4 +1,4 @@
-"""How long steps are likely to take, from pods, past runs and assumptions."""
+"""How long steps are likely to take."""
 
 import math
 from collections import defaultdict
@@ -21,11 +21,11 @@ _START_SECONDS = 30
 _CALL_SECONDS = 5
 HANDOVER_SECONDS = 30
 """How long the controller of a database is assumed to take to move its primary after a cordon."""
-# A pod that took longer has probably been unready in between. This is also the default
+# A pod that took longer was probably unready in between. This is also the default
 # progressDeadlineSeconds of Deployments.
 _LONGEST_START = 600
-# These controllers replace a pod while it still terminates; others wait until it is gone. (Pods do
-# not show a Job's podReplacementPolicy.)
+# These controllers replace a pod while it still terminates. (Pods do not show a Job's
+# podReplacementPolicy.)
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 # It starts one pod after another. (Pods do not show podManagementPolicy: Parallel.)
 ORDERED = "StatefulSet"
@@ -37,7 +37,7 @@ class Past:
 
     `drains` last until the node was empty, `reboots` from then until it was returned, `settles`
     from a wave's last node to the next wave, `endings` from the last permitted eviction until the
-    node was empty. `owners` (`kind/namespace/name`) have the times of their pods to terminate.
+    node was empty. `owners` (`kind/namespace/name`): how long pods took to end.
     """
 
     drains: tuple[float, ...] = ()
@@ -60,8 +60,7 @@ class Pace:
     """How long things take, in seconds; all sequences are sorted.
 
     `past` is from local journals, `node_runs` from annotations. `usual_settle` is a mean, because
-    these times add up. `starts` and `endings` are how long pods took to be ready and to terminate,
-    by owner UID.
+    these times add up. `starts` and `endings` of pods are by owner UID.
     """
 
     past: Past
@@ -93,10 +92,7 @@ class Pace:
         return bool(self.past.reboots)
 
     def ending(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods take to terminate on the slowest of `nodes`.
-
-        This is what past drains took, and at most the grace period.
-        """
+        """Return how long pods take to terminate on the slowest of `nodes`."""
         longest = grace + _CALL_SECONDS
         past = self.past.endings or self.past.drains
         return min(longest, _slowest(past, nodes)) if past else longest
@@ -104,7 +100,7 @@ class Pace:
     def ending_of(self, owners: Iterable[str], grace: int) -> int:
         """Return how long one node's pods take to terminate; `owners` are UIDs.
 
-        Owners that have no past count like any pod with this grace period.
+        Owners without a past count like any pod with this grace period.
         """
         uids = list(owners)
         past_endings = [self.endings[uid] for uid in uids if uid in self.endings]
@@ -122,14 +118,14 @@ class Pace:
         return Rate(permits, ending, round_seconds)
 
     def starting(self, owners: Iterable[str]) -> int:
-        """Return how long the slowest replacement takes to be ready; `owners` are UIDs."""
+        """Return how long the slowest replacement takes to start; `owners` are UIDs."""
         starts = [self.starts.get(uid, _START_SECONDS) for uid in owners]
         slowest = max(starts, default=_START_SECONDS)
-        # Without a past run, no replacement counts as faster than the assumption.
+        # Without a past run, none counts as faster than the assumption.
         return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def reboot(self, drain: int, nodes: int) -> int:
-        """Return how long the slowest reboot takes after a drain of `drain` seconds.
+        """Return how long the slowest reboot takes.
 
         If only whole runs are known, at least half of one is left for the reboot.
         """
@@ -141,7 +137,7 @@ class Pace:
         return max(node_run - drain, node_run // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
-        """Return how long the wave takes at least to settle after its nodes are back."""
+        """Return how long the wave settles at least."""
         if not self.past.settles:
             return 0
         # The play itself waits for pods whose start times are known.
@@ -201,7 +197,7 @@ def _endings_of(
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Return the median time that pods took to be ready, by owner UID.
 
-    A pod that became unready later seems slow, so very long times are dropped.
+    Pods that became unready later seem slow, so very long times are dropped.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:

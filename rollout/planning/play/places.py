@@ -1,4 +1,4 @@
-"""Try whether pods find room while nodes are away, on the cluster as simulated so far."""
+"""Try whether pods find room while nodes are away."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ _WarningsOf = Mapping[str, Sequence[PlaceWarning]]
 class PodPlaces:
     """Where pods go in a simulated rollout, and warnings about those without room.
 
-    `allowed` is how many pods of each budget may be away, `arrivals` how many pods earlier drains
-    moved to each node.
+    `allowed` is how many pods of each budget may be away, `arrivals` how many pods moved to each
+    node.
     """
 
     flow: PodFlow
@@ -35,7 +35,7 @@ class PodPlaces:
     ) -> tuple[Batch, list[NodeDemand]]:
         """Return the wave with the nodes that can be away together, and the rest.
 
-        Waiting nodes join if they can. The wave's pods are moved.
+        The wave's pods are moved.
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
@@ -59,7 +59,7 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note where the pods of the node would go now; they stay where they are."""
+        """Note where the node's pods would go now; they stay."""
         self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 
@@ -77,7 +77,7 @@ class PodPlaces:
     ) -> Mapping[str, PlaceWarning]:
         """Return why nodes have more pods that stay than they would have alone.
 
-        If there are such nodes, all pods are put back. Which of a node's pods stay is chance.
+        If there are any, all pods are put back. Which of a node's pods stay is chance.
         """
         if not warnings_of or len(names) == 1:
             return {}

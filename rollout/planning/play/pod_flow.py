@@ -1,7 +1,7 @@
 """Simulate pods' evictions and replacements, event by event.
 
-Permits of an evicted pod come back when its replacement is ready. A controller opens a budget by
-giving the pod's role, and so the budget, to another pod of the same owner.
+A permit comes back when the evicted pod's replacement is ready. A controller opens a budget by
+giving the pod's role, and so the budget, to another pod of the owner.
 """
 
 from collections import Counter, defaultdict, deque
@@ -45,8 +45,8 @@ class EventQueue:
 class _Traits:
     """How a pod moves; times are in seconds.
 
-    `owner` is its owner's UID, or its own without one. `keys` are its budgets. `in_order`: its
-    owner starts one pod after another. `at_once`: it is replaced while it still terminates.
+    `owner` is its owner's UID, or its own. `keys` are its budgets. `in_order`: its owner starts one
+    pod after another. `at_once`: it is replaced while it still terminates.
     """
 
     owner: str
@@ -61,8 +61,7 @@ class _Traits:
 class _DrainState:
     """A node's drain: `emptied` is called when its last pod is gone.
 
-    `evicted_ready` counts pods that were ready when evicted, by owner UID. `has_timed_out`: the
-    pods that wait for a budget stay.
+    `evicted_ready` counts pods that were ready when evicted, by owner UID.
     """
 
     emptied: Action
@@ -72,7 +71,7 @@ class _DrainState:
 
 
 class _StatefulSetOrder:
-    """The pods of a StatefulSet that are away: the lowest starts next, once it has terminated."""
+    """The pods of a StatefulSet that are away; the lowest starts next."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
@@ -89,7 +88,7 @@ class _StatefulSetOrder:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
-        """Return the lowest pod that is away, if it has terminated and has not started again."""
+        """Return the lowest pod, if it has terminated and not started again."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._may_start:
             return None
@@ -104,10 +103,9 @@ class PodFlow:
     `permits` is how many pods of each budget may be away. `handovers` is how many seconds another
     controller takes to open a budget. `residents` are the pods that leave, by node and UID.
     `surging` pods (UIDs) end once their replacement is ready, after so many starts in a row.
-    `on_ready` gets an owner's UID. `away` counts pods that are not ready again, by owner UID.
-    `_waiting_pods` wait for a permit, by budget and node. `_evictions` is by pod UID: a replacement
-    that is evicted again is never ready. `_pending` pods lack room, `_pending_by_others` maybe
-    because of affinity or spread.
+    `on_ready` gets an owner's UID. `away` is by owner UID. `_waiting_pods` wait for a permit, by
+    budget and node. `_evictions` is by pod UID: a replacement that is evicted again is never ready.
+    `_pending` pods lack room, `_pending_by_others` maybe because of affinity or spread.
     """
 
     events: EventQueue
@@ -201,14 +199,14 @@ class PodFlow:
         return max((self.handovers.get(key, 0) for key in self._traits(pod).keys), default=0)
 
     def _evict_after_handover(self, pod: Pod, name: str) -> None:
-        """Evict the pod after it has exchanged budgets with another pod of its owner."""
+        """Evict the pod, which has exchanged budgets with another pod of its owner."""
         drain = self._drains.get(name)
         if drain is None or drain.has_timed_out:
             return
         own = self._traits(pod)
         successor = self._successor(own.owner)
         if successor is None:
-            # The successor is on a node that is not part of the rollout.
+            # The successor is on a node outside of the rollout.
             keys = tuple(key for key in own.keys if key not in self.handovers)
         else:
             successor_traits = self._traits(successor)
@@ -218,7 +216,7 @@ class PodFlow:
         self._evict_or_wait(pod, name)
 
     def _successor(self, owner: str) -> Pod | None:
-        """Return the owner's first ready pod on an open node, of those that lack the role."""
+        """Return the owner's first ready pod on an open node without the role."""
         if not self._siblings:
             pods = [pod for residents in self.residents.values() for pod in residents.values()]
             self._siblings.update(grouped((_owner(pod), pod) for pod in pods))
@@ -331,7 +329,7 @@ class PodFlow:
         self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
-        """Evict the pods that wait for this budget, of the node with the fewest pods left first."""
+        """Evict waiting pods, of the node with the fewest pods left first."""
         pods_by_node = self._waiting_pods.get(key)
         while pods_by_node and self._has_permit(key):
             _, name = min((self._drains[name].pods_left, name) for name in pods_by_node)

@@ -1,6 +1,6 @@
-"""Simulate the rollout's nodes and pods in time, by the rules of its execution.
+"""Simulate the rollout's nodes and pods in time.
 
-Without a known past run, pods are assumed to use all of their grace period.
+Without a known past run, pods use all of their grace period.
 """
 
 from collections import defaultdict
@@ -22,8 +22,8 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Nodes times pods. Without a known past, larger rollouts are estimated from their budgets' rates,
-# because playing them would take long.
+# Nodes times pods. Without a known past, larger rollouts take too long to play, and are estimated
+# from their budgets' rates.
 _MOST_PLAYED = 300_000
 
 
@@ -32,7 +32,7 @@ def drain_timeout(rules: Policy) -> int:
 
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
-    """Return how many seconds the slowest pod takes to terminate; `nodes` are the pods of each."""
+    """Return how many seconds the slowest pod takes to end; `nodes` are the pods of each."""
     seconds = 0
     # The longest grace period of pods without a known past, by node.
     graces = list[int]()
@@ -55,10 +55,7 @@ def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pac
 
 @dataclass(frozen=True, slots=True)
 class PlayedLayout:
-    """The waves that find room, with their estimates.
-
-    `arrivals` is how many pods earlier waves moved to each node.
-    """
+    """The waves that find room; `arrivals` is how many pods moved to each node."""
 
     waves: tuple[Batch, ...]
     arrivals: Mapping[str, int]
@@ -79,9 +76,9 @@ class Simulator:
     surging: Mapping[str, int]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
-        """Play the waves in order; `scheduler` has the cluster as it is before the rollout.
+        """Play the waves in order; `scheduler` has the cluster before the rollout.
 
-        A node whose pods find no room only because others are away with it goes in a later wave.
+        A node whose pods lack room only because others are away goes in a later wave.
         """
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
@@ -121,7 +118,7 @@ class Simulator:
         )
 
     def _is_played(self, layout: Layout) -> bool:
-        # The start of a node in a rolling part is only known if everything before it was played.
+        # The start of a rolling node is only known if everything before it was played.
         if self.pace.is_known or any(wave.rolling for wave in layout.waves):
             return True
         pods = sum(len(pods) for pods in self.leaving.values())
@@ -154,7 +151,7 @@ class Simulator:
 
 
 class _WaveSimulation:
-    """One wave as it is played. Times are seconds from the start of the rollout, by node.
+    """One wave as it is played. Times are seconds from the rollout's start, by node.
 
     `_timeouts` do not include `_completion_waits`, which are in seconds.
     """
@@ -200,7 +197,7 @@ class _WaveSimulation:
             return replace(
                 self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
             )
-        # Nodes were played at the usual pace, but the slowest of them may take longer.
+        # Nodes were played at the usual pace, but the slowest may take longer.
         slowest = max(simulator.slowest_ending(self.names), *self._completion_waits.values())
         seconds = max(seconds, simulator.drain_delay + slowest + reboot)
         begins = {name: self.begun_at[name] for name in self.names}
@@ -267,7 +264,7 @@ class _SideBySideRun(_WaveSimulation):
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
     def _await_settled(self, moved: Sequence[Pod], unready_before: int) -> None:
-        """Wait until as many pods are ready as before, but at least as long as past waves took."""
+        """Wait until as many pods are ready as before, at least as long as past waves took."""
         events = self.flow.events
         back_at = self.now
         deadline = back_at + round(self.simulator.policy.settle_timeout)
@@ -311,10 +308,10 @@ class _EstimatedRun(_WaveSimulation):
 class _RollingRun(_WaveSimulation):
     """Rolling nodes: the next starts once the cluster has settled after one is back.
 
-    A node has settled when no more pods of its owners (UIDs) are away than when it started, except
-    for those that other nodes in flight have evicted. `_away_before` is that number, by node and
-    owner. `_nodes_away` has, by owner, the nodes that had ready pods of it and are not back.
-    `_unsettled` has the nodes that are back, by an owner that they still wait for.
+    A node has settled when no more pods of its owners (UIDs) are away than at its start
+    (`_away_before`), except for those that other nodes in flight have evicted. `_nodes_away` has,
+    by owner, the nodes that had ready pods of it and are not back; `_unsettled` those that are back
+    and wait for it.
     """
 
     def __init__(
@@ -351,7 +348,7 @@ class _RollingRun(_WaveSimulation):
         simulator = self.simulator
         away_before = dict[str, int]()
         for owner in self.flow.ready_on(name):
-            # Pods of nodes in flight are away only for now, so they do not count as away before.
+            # Pods of nodes in flight are away only for now.
             counts = [self.flow.away[owner], *self._away_before_by_owner[owner].values()]
             away_before[owner] = min(counts)
             self._away_before_by_owner[owner][name] = away_before[owner]
@@ -372,7 +369,7 @@ class _RollingRun(_WaveSimulation):
     def _check_settled(self, name: str) -> None:
         """Free the node's place a soak after all owners of its pods have as many as before.
 
-        `_check_unsettled` repeats this when an owner that lacks pods gets one.
+        `_check_unsettled` repeats this when an owner gets a pod.
         """
         if name not in self._away_before:
             return  # Its place is free already.
@@ -384,7 +381,7 @@ class _RollingRun(_WaveSimulation):
         self.flow.events.at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
-        """Whether more pods are away than before, apart from those that nodes in flight evicted."""
+        """Whether more pods are away than before, apart from those of nodes in flight."""
         more_away = self.flow.away[owner] - away_before
         if more_away <= 0:
             return False
