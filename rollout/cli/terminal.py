@@ -157,7 +157,7 @@ class Echo:
         self.turn_off()
 
     def _is_ours(self) -> bool:
-        """A process in the background would be stopped."""
+        """Whether this process is in the foreground; in the background, it would be stopped."""
         if self._descriptor < 0:
             return False
         try:

@@ -45,6 +45,7 @@ def code(text: str) -> str:
     return f"{marks}{padding}{line}{padding}{marks}"
 
 
+# A job's summary may have 1 MiB, a ticket 64 KiB.
 _MOST_ROWS = 25
 _MOST_EVICTIONS = 250
 

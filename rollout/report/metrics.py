@@ -128,7 +128,7 @@ class Metrics(Collector):
             self._families.passes.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
-        """So that the current pass does not count as a success."""
+        """Do not count the current pass as a success."""
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:

@@ -118,7 +118,7 @@ class PlainLines:
                 self._write(event.at, sentence(event), now)
 
     def _fill(self) -> None:
-        """Some CI systems end silent jobs."""
+        """Write a summary during silence, because some CI systems end silent jobs."""
         while not self._ended.wait(_QUIET_SECONDS / 4):
             # The reader of the pipe may be gone.
             with self._lock, suppress(OSError, ValueError):

@@ -455,6 +455,7 @@ def planned_version(node: PlannedNode) -> str:
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
+# Leaving out nodes does not resolve these blockers.
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "PDB"}
 # The suffix that a controller such as a ReplicaSet adds to its name.

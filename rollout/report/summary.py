@@ -247,7 +247,7 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
 
 
 def _without_failed(result: RunResult) -> Iterator[_Step]:
-    """A dead host would fail forever."""
+    """Offer to leave out failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or _is_fenced(result):
         return

@@ -102,6 +102,7 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
+        # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(

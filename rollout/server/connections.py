@@ -93,6 +93,7 @@ class OpenConnections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
+        # Oldest first.
         self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 

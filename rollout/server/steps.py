@@ -83,6 +83,7 @@ class SlotHost:
         """The host cannot be asked."""
 
     def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
+        """Return None if the Node was deleted."""
         planned = self.planned
         try:
             node = node_of(self.api, self.latest)

@@ -286,7 +286,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
 
 
 def report_no_plan(*why: str) -> None:
-    """Readers of the JSON lines wait for the last one."""
+    """Write JSON lines without a plan, because readers wait for the last line."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in why:
         report.notice(sentence)

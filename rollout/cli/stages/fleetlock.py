@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _require_library() -> None:
-    """The library is an extra of the package."""
+    """Raise `RolloutError` without the HTTP server, which is an extra of the package."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -92,7 +92,7 @@ def serve(settings: Settings) -> None:
 
 
 def _end_if_threads_hang() -> None:
-    """Python would wait for a thread that waits for a hanging API server."""
+    """End the process even if a thread still waits for a hanging API server."""
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()

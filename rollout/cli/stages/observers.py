@@ -49,7 +49,7 @@ _PAST_RUNS = 10
 _LARGEST_TEXTFILE = 16_000_000
 # Metrics of thousands of nodes are slow to write.
 _EVERY_SECONDS = 5.0
-_LAST_SECONDS = 5.0
+_LAST_DELIVERY_SECONDS = 5.0
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
@@ -287,7 +287,8 @@ def deliver_metrics(
 ) -> "Iterator[Metrics | None]":
     """Yield None if no metrics are wanted.
 
-    `server` is the default name of the cluster. Raises `InputError` if `serves` fails.
+    `server` is the default name of the cluster. `serves` also serves them if the settings
+    say so, or raises `InputError`.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -392,6 +393,6 @@ def deliver_changes(
         yield
     finally:
         ended.set()
-        thread.join(_LAST_SECONDS)
+        thread.join(_LAST_DELIVERY_SECONDS)
         if thread.is_alive():
-            fail(f"no response within {_LAST_SECONDS:g}s")
+            fail(f"no response within {_LAST_DELIVERY_SECONDS:g}s")

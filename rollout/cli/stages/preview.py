@@ -112,7 +112,7 @@ def finish_text(finish: Finish, date: datetime) -> str:
 
 
 def run_command(request: Request, out: Path | None, finish: Finish | None) -> str:
-    """`out` has the plan, if given."""
+    """`out` is the file with the saved plan, if any."""
     if out is not None:
         return f"rollout apply {shell_word(str(out))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""

@@ -108,7 +108,7 @@ def _refuse_if_begun(
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
-    """A host may be rebooting by a slot that cannot be read."""
+    """Raise `BlockedError`, because a host may be rebooting by an unreadable slot."""
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:

@@ -38,7 +38,7 @@ def report_of(
     unreadable: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Raise `InputError`, which names `origin`, without any record.
+    """Raises `InputError`, which names `origin`, if there are no records.
 
     `unreadable` counts damaged lines. `is_being_written` is None if unknown.
     """

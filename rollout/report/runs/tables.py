@@ -1,4 +1,4 @@
-"""Text is escaped by the pages and by Markdown."""
+"""Tables of a report. Callers escape the text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
