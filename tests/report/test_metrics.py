@@ -173,7 +173,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
         released.wait()
 
     monkeypatch.setenv(HURRIED_VARIABLE, "200")
-    monkeypatch.setattr("rollout.cli.stages.observers._LAST_SECONDS", 0.1)
+    monkeypatch.setattr("rollout.cli.stages.observers._LAST_DELIVERY_SECONDS", 0.1)
     with deliver_changes("there", hang, lambda: 1):
         pass
     released.set()
