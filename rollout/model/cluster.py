@@ -58,8 +58,8 @@ class NodeAddress:
 class Resources:
     """An amount of CPU (millicores), memory (bytes) and pods.
 
-    `others` are sorted by name: devices, huge pages, local storage, and host ports such as
-    `HOST_PORT` + `80/TCP`. A node has one of each host port.
+    `others` are sorted by name, and include host ports such as `HOST_PORT` + `80/TCP`, of which a
+    node has one each.
     """
 
     cpu_milli: int = 0
@@ -172,9 +172,9 @@ class Pod:
     """A pod, reduced. Times are RFC 3339, or empty.
 
     `deleted_at` includes the grace period of `deletion_grace` seconds. `mirror`: the API's copy of
-    a static pod. `unready_since`: unready or unschedulable. `claims` are those that a replacement
-    also uses. `start_seconds` is from scheduling to Ready, or None. `ready_since` is set only for
-    static and DaemonSet pods. `active_deadline` is in seconds from `started_at`.
+    a static pod. `claims` are those that a replacement also uses. `start_seconds` is from
+    scheduling to Ready, or None. `ready_since` is set only for static and DaemonSet pods.
+    `active_deadline` is in seconds from `started_at`.
     """
 
     namespace: str
@@ -233,8 +233,7 @@ class Budget:
     """A PodDisruptionBudget with its status, or a rule of drain.critical.
 
     `selector` None matches nothing. `min_available` and `max_unavailable` are as written (`2`,
-    `50%`), or empty. `sync_error` is why the controller cannot count the pods. `owner` is the
-    controller that created the budget, such as a database's.
+    `50%`), or empty. `sync_error` is why the controller cannot count the pods.
     """
 
     namespace: str
@@ -358,9 +357,9 @@ class ClusterIdentity:
 class ClusterSnapshot:
     """The cluster, read once.
 
-    `warnings` are sentences about what could not be read. `volumes` are those that limit where pods
-    run, or attach to several nodes. `namespaces` (labels by name), `jobs` and `deployments` are
-    read only if a rule needs them. `read_at` is the API server's time, or None.
+    `warnings` are sentences about what could not be read. `volumes`, `namespaces` (labels by name),
+    `jobs` and `deployments` hold only what the rules need. `read_at` is the API server's time, or
+    None.
     """
 
     identity: ClusterIdentity

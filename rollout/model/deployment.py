@@ -6,8 +6,7 @@ from msgspec import Struct
 class DeploymentProgress(Struct, frozen=True):
     """How far a Deployment has replaced its pods.
 
-    `available` counts updated pods. `is_observed`: its controller has seen the change. `is_late`:
-    its progress deadline is over.
+    `is_observed`: its controller has seen the change. `is_late`: its progress deadline is over.
     """
 
     desired: int

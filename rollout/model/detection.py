@@ -52,8 +52,8 @@ class Sign:
     """One source's answer about a host; `detail` is a clause that says why.
 
     `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
-    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. Unknown
-    values are empty. `blocked` is why a plain reboot is not enough.
+    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. `blocked`
+    is why a plain reboot is not enough. Unknown values are empty.
     """
 
     source: Source

@@ -103,9 +103,8 @@ class Awaited(StrEnum):
 class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
     """A slot that is held. `boot_id` and `version` are from before the reboot.
 
-    `id` is the host's. `closing`: no more grants, because the node is about to be returned. Times
-    are RFC 3339; `awaited_since` is by the API server's clock, so that another server continues the
-    timeout.
+    `closing`: no more grants, because the node is about to be returned. Times are RFC 3339;
+    `awaited_since` is by the API server's clock, so that another server continues the timeout.
     """
 
     group: str

@@ -62,7 +62,7 @@ class Identities:
     """Private keys and the agent's socket from an OpenSSH configuration.
 
     The file `none` disables the default files. `agent` None is the usual agent, empty is none.
-    `only`: ignore the agent's other keys.
+    `only` ignores its other keys.
     """
 
     files: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class HostKeyFiles:
 class Host:
     """How to reach one machine.
 
-    `name` is from the inventory or the Node. `proxy` is a local command. `known_as` is its host
-    key's name if not the address. `connect_timeout` is in seconds.
+    `proxy` is a local command. `known_as` is its host key's name if not the address.
+    `connect_timeout` is in seconds.
     """
 
     name: str
@@ -123,7 +123,7 @@ class UpdateOperation(StrEnum):
 class EngineTrouble(StrEnum):
     """Why update_engine gave no status.
 
-    `MISSING`: the host has no client. `SILENT`: no response in time. `DENIED`: the bus refused.
+    `MISSING`: the host has no client. `DENIED`: the bus refused.
     """
 
     NONE = "none"
@@ -138,8 +138,8 @@ class UpdateStatus:
     """An answer of update_engine.
 
     `new_version` may be empty, as after a restart with a pending update. `message` is the progress
-    of a download, or why the operation is unknown. `last_checked` (by the host's clock) is None if
-    the update server has not answered since the start.
+    of a download, or why the operation is unknown. `last_checked` (by the host's clock) is None
+    without an answer since the start.
     """
 
     operation: UpdateOperation
@@ -182,9 +182,9 @@ class HostFacts:
 
     `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal` is
     why the user may not run `systemctl reboot`, `inhibited_by` who blocks a shutdown. `zincati` is
-    the strategy by which Zincati reboots the host. `users` omits the probe's own; None if unknown.
-    `signs` omit update_engine's, which is `update`. `shows` are sources that were not asked.
-    `units` are update-engine and locksmithd.
+    Zincati's strategy. `users` omits the probe's own; None if unknown. `signs` omit
+    update_engine's, which is `update`. `shows` are sources that were not asked. `units` are
+    update-engine and locksmithd.
     """
 
     host: Host
@@ -325,8 +325,7 @@ class UpdateState(StrEnum):
 class UpdateStanding:
     """The update state of a host without a staged update.
 
-    `newest_version` is from similar hosts. `behind`: the host runs an older version. `last_checked`
-    and `rolled_back_at` are RFC 3339. Unknown values are empty.
+    `newest_version` is from similar hosts. Times are RFC 3339. Unknown values are empty.
     """
 
     state: UpdateState

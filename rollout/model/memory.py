@@ -105,7 +105,7 @@ class Memory:
     `aborted` says who aborted a rollout, whose ID is its `reason`: unattended passes then start
     none. `evidence` is when the latest valid evidence was made, by version. `waited_for` is a
     person's rollout that passes have awaited for a day. `problem` is why the memory is unreadable,
-    so that nothing starts. `denied`: this user may not read it.
+    so that nothing starts.
     """
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)

@@ -42,10 +42,7 @@ class RolloutState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One notification. `body` says what happened; `render_note` adds what to do next.
-
-    `event` is a `NotifyEvent`, or `test`. `state` is empty before the rollout's end.
-    """
+    """One notification. `body` says what happened; `render_note` adds what to do next."""
 
     format_version: str = NOTIFICATION_VERSION
     event: str

@@ -1,8 +1,8 @@
 """The node of this process, which is never drained: that would evict its own pod.
 
-The plan defers the node to a process elsewhere. At its end, the rollout gives the node the soft
-taint and a label, which keep the next pod away. `operate` then evicts its own pod. The next pod, or
-a person elsewhere, reboots the node.
+The plan defers the node. At its end, the rollout gives the node the soft taint and a label, which
+keep the next pod away. `operate` then evicts its own pod. The next pod, or a person elsewhere,
+reboots the node.
 """
 
 from dataclasses import dataclass

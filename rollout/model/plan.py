@@ -1,4 +1,4 @@
-"""The plan. Its field names are those of the JSON."""
+"""The plan; docs/json.md explains its fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,13 +105,7 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to reboot, as it was when the plan was made.
-
-    `evict`, `leave` and `wait` count its pods. `arrivals` is how many pods earlier waves are
-    expected to move here. `cordoned`: it was unschedulable already. `staged`: it needs a reboot,
-    which `detected_by` report because of `detail`. `next_version` is set if the staged version is
-    not the cluster's newest. Unknown values are empty.
-    """
+    """A node to reboot, as it was when the plan was made. Unknown values are empty."""
 
     name: str
     boot_id: str
@@ -147,8 +141,7 @@ class Estimate:
 class Rolling:
     """How the nodes of a wave follow each other, at most `in_flight` at once.
 
-    `begins` are estimated seconds from the rollout's start, by node. `holds` is what each node uses
-    until it is back, of the `capacity` of budgets (namespace/name), owners (kind/namespace/name),
+    Keys of `holds` and `capacity` are budgets (namespace/name), owners (kind/namespace/name),
     `room:` in the cluster, and `place:` beside other pods.
     """
 
@@ -160,11 +153,7 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Nodes that are rebooted together, and why; one after another if `rolling` is set.
-
-    `note` is the unexpected part of `because`, or empty; `limit` is the note without what drains
-    wait for.
-    """
+    """Nodes that are rebooted together, and why; one after another if `rolling` is set."""
 
     index: int
     nodes: tuple[PlannedNode, ...]
@@ -177,10 +166,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the rollout is likely to take, in seconds; `basis` says why.
-
-    `usual_reboot` is from past runs, `assumed_reboot` is not; 0 if not used.
-    """
+    """How long the rollout is likely to take, in seconds; `basis` says why."""
 
     seconds: int = 0
     basis: tuple[str, ...] = ()
@@ -192,8 +178,7 @@ class TimeEstimate:
 class Exclusion:
     """A selected node that is not part of the plan.
 
-    `message` ends with `fix` in parentheses; `brief` has neither fix nor details. `update` is set
-    for a node without a staged update. `version` is a held one, or empty.
+    `message` ends with `fix` in parentheses; `brief` has neither fix nor details.
     """
 
     node: str
@@ -210,8 +195,7 @@ class Exclusion:
 class Blocker:
     """Something that makes a node's drain fail, or prevents the start.
 
-    `object` is `pdb/namespace/name`, `pod/namespace/name` and so on. `message` joins `cause` and
-    `fix`, which are empty in plans of earlier versions.
+    `message` joins `cause` and `fix`, which are empty in plans of earlier versions.
     """
 
     node: str
@@ -234,10 +218,7 @@ class PlanWarning:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """Figures of the plan; no layout with its rules has fewer waves than `waves_lower_bound`.
-
-    `expected_evictions` adds pods that are likely to be evicted again to `pods_to_move`.
-    """
+    """Figures of the plan; no layout with its rules has fewer waves than `waves_lower_bound`."""
 
     nodes: int
     waves: int

@@ -81,11 +81,9 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
-    """What a drain may do.
+    """What a drain may do; times are in seconds.
 
-    `grace_period` None means each pod's own. `pod_selector` is empty for all pods.
-    `skip_wait_for_delete_timeout`: do not wait for pods that are overdue by more than this; 0 waits
-    for all. In seconds.
+    `grace_period` None means each pod's own. `skip_wait_for_delete_timeout` 0 waits for all pods.
     """
 
     timeout: Duration = Duration(600)
@@ -113,8 +111,8 @@ class DrainPolicy:
 class Pool:
     """Nodes with their own rules; None means the rollout's rule.
 
-    A node belongs to the first pool that selects it. `after` are pools that must finish first.
-    Nodes start only inside both this `window` and the rollout's.
+    A node belongs to the first pool that selects it. Nodes start only inside both this `window` and
+    the rollout's.
     """
 
     name: str
@@ -138,9 +136,8 @@ class Policy:
 
     `own_reboot_command`: the operator's command reboots hosts. The command is not stored: what runs
     on hosts as root is never read from a plan or a cluster. `prefer_no_schedule_taint` is off in
-    documents that lack it, because their operator saw a plan without it.
-    `exclude_from_load_balancers` is how many seconds before its drain a node leaves them.
-    `rollback` is the version that a rollback leaves, or empty.
+    documents that lack it, because their operator saw a plan without it. `rollback` is the version
+    that a rollback leaves, or empty.
     """
 
     max_unavailable: Count = Count(1)

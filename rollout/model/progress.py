@@ -85,11 +85,7 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDiagnosis:
-    """What was found on a node that failed; unknown values are empty.
-
-    `ssh_error` is why its host last did not respond. `conditions` are the unhealthy ones. `console`
-    is where to find the machine's console.
-    """
+    """What was found on a node that failed; unknown values are empty."""
 
     ssh_error: str = ""
     conditions: tuple[NodeCondition, ...] = ()
@@ -153,10 +149,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A selected node that this run did not start.
-
-    `reason` is the word of an exclusion or outcome. `version` is a held one, or empty.
-    """
+    """A selected node that this run did not start, by the word of an exclusion or outcome."""
 
     node: str
     reason: str
@@ -168,10 +161,10 @@ class NotDone:
 class RunResult:
     """The end of a rollout; a planned node is in one of the first three fields.
 
-    `excluded` were selected but not planned. `failed_before` failed in an earlier process of this
-    rollout; `left_over` were planned by one. Holds of `held` versions keep nodes from starting;
-    `newly_held` are from this process, as are `evictions`. `resumable`: its record is still in the
-    cluster. `rollback` is the version that a rollback leaves, or empty.
+    `failed_before` failed in an earlier process of this rollout; `left_over` were planned by one.
+    Holds of `held` versions keep nodes from starting; `newly_held` are from this process, as are
+    `evictions`. `resumable`: its record is still in the cluster. `rollback` is the version that a
+    rollback leaves, or empty.
     """
 
     finished: tuple[NodeResult, ...]
@@ -277,10 +270,7 @@ class Activity(StrEnum):
 
 
 class NodeStep(JsonLine, frozen=True, tag="step"):
-    """A node entered a phase by an `edge`, or something happened within its phase.
-
-    `awaited` are the pods that its drain waits for.
-    """
+    """A node entered a phase by an `edge`, or something happened within its phase."""
 
     node: str
     phase: Phase
@@ -295,9 +285,7 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     """An eviction that is not allowed now.
 
-    At most one of `budget`, `webhook` and `admission_policy` is set; the last two wrote `message`.
-    `budget` joins all `budgets`. `controller` has to open the budget, such as that of a `Cluster
-    db/shop`.
+    At most one of `budget`, `webhook` and `admission_policy` is set.
     """
 
     node: str
@@ -339,10 +327,7 @@ class PodReleased(JsonLine, frozen=True, tag="released"):
 
 
 class EvictedPod(Struct, frozen=True):
-    """A pod that was evicted or deleted, at `evicted_at`.
-
-    `seconds` is from then until it was gone; None if it was not when the drain ended.
-    """
+    """A pod that was evicted or deleted; `seconds` is None if it was not gone in time."""
 
     pod: str
     owner: str
@@ -360,8 +345,7 @@ class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
 class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
     """A node's run ended.
 
-    `ssh_error`, `conditions` and `console` are set only if it did not succeed. `edge` is absent if
-    the Node was left as it is.
+    `ssh_error`, `conditions` and `console` are set only if it did not succeed.
     """
 
     node: str
@@ -409,10 +393,7 @@ class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
 
 
 class NodeRescued(JsonLine, frozen=True, tag="rescued"):
-    """`reboot.rescue` has run for a host that did not come back.
-
-    `problem` is why the command did not exit with 0, or empty. `output` has its last lines.
-    """
+    """`reboot.rescue` has run for a host that did not come back."""
 
     node: str
     problem: str = ""
@@ -426,10 +407,7 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """No more nodes start with a version, because it failed on `nodes`.
-
-    `nodes` is empty if someone holds it, as a rollback does.
-    """
+    """No more nodes start with a version, because it failed on `nodes`, or someone holds it."""
 
     version: str
     nodes: tuple[str, ...]

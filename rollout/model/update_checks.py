@@ -39,9 +39,9 @@ def service_text(unit: str, state: CheckState) -> str:
 class UnitState:
     """A systemd unit; states are systemd's words, or empty.
 
-    `wanted`: another unit starts it; systemd calls a unit disabled if the distribution links it in
-    /usr. `problem` is why systemd cannot load it. `since_boot` is in seconds, None if it is not
-    active.
+    `wanted`: another unit starts it, even if systemd calls it disabled because the distribution
+    links it in /usr. `problem` is why systemd cannot load it. `since_boot` is in seconds, None if
+    it is not active.
     """
 
     load: str = ""
@@ -103,7 +103,7 @@ class UpdateChecks:
     """The service that looks for updates on a host; `unit` is empty if unknown.
 
     `last` is when it last reached the update server since it started, or None. `silence` is the
-    seconds since then, or since the start, by the host's clock; None if unknown.
+    seconds since then, or since the start; None if unknown.
     """
 
     unit: str = ""
