@@ -91,7 +91,6 @@ class Slip:
     since: str
 
     def __str__(self) -> str:
-        """Return `operate is not done by 2026-11-23T06:00Z: its forecast is …`."""
         forecast = "no window of the next two years is enough"
         if self.finish:
             forecast = f"its forecast is {self.finish}"

@@ -86,7 +86,6 @@ def _without_warnings(lines: Sequence[str]) -> list[str]:
 
 
 def _without_prefix(line: str) -> str:
-    """Drop a known prefix if words follow."""
     rest = _GLOG.sub("", line, count=1)
     return rest if _WORD.search(rest) else line
 

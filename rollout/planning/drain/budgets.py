@@ -174,7 +174,6 @@ class Headcount:
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
-        """Whether no other pod could take over the pod's role."""
         owner = pod.owner or controller
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
         return pods <= 1

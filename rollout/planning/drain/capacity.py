@@ -114,7 +114,6 @@ class MatchingNodes:
 
 
 def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return the first resource that none of these nodes has enough of."""
     for name, amount in _amounts(requests):
         free = [max(0, _free_of(node, name)) for node in nodes]
         most = max(free)

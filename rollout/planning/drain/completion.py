@@ -43,7 +43,6 @@ class CompletionForecast:
         return cls(jobs, dict(longest), snapshot.read_at)
 
     def wait_seconds(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
-        """Return how many seconds a drain waits for these pods, at most the timeout."""
         timeout = round(policy.timeout)
         wait = 0
         for pod in pods:

@@ -60,7 +60,6 @@ class DrainForecast:
     next_version: str = ""
 
     def blocked_objects(self) -> Iterator[str]:
-        """Yield the objects of the blockers, and the pods of the budgets among them."""
         objects = {blocker.object for blocker in self.blockers}
         yield from objects
         if not objects:

@@ -243,7 +243,6 @@ class Neighbors:
         return spread, tally, int(selector.matches(group.labels))
 
     def _fill(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
-        """Count the pods of these groups by node, now and whenever they move."""
         for group in groups:
             group.tallies.append(tally)
             for pod in group.pods:
@@ -320,7 +319,6 @@ def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iter
 
 
 def _global_minimum(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    """Return the least count of any domain."""
     domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
@@ -353,7 +351,6 @@ def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
 
 
 def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
-    """Return no groups if no pod has an affinity, an anti-affinity or a spread."""
     if not any(pod.placement.minds_others for pod in pods):
         return []
     groups: dict[tuple[object, ...], _PodGroup] = {}

@@ -173,7 +173,7 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in open_nodes)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the nodes to try first; None if the taint makes no difference."""
+        """Return the nodes to try first; None for no preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -281,7 +281,6 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _candidates(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with a label that the demand names, or all."""
         labels = demand.named_labels
         if not labels:
             return self.nodes.values()

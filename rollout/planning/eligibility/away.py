@@ -67,7 +67,7 @@ def away_reasons(
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether a process has only marked the node, which gives way if there is no room."""
+    """Whether a process has only marked the node, which gives way to others."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
@@ -107,7 +107,6 @@ class AwayLimit:
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield the nodes that use up a limit for the `planned` pools."""
         if self.most < 1 and planned:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
@@ -119,7 +118,6 @@ class AwayLimit:
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
-        """Return the limit that the other nodes use up, or None."""
         others_away = sorted(name for name in away if name != node)
         if len(others_away) >= self.most:
             return UnavailableLimit(self.most, tuple(others_away))
@@ -133,7 +131,6 @@ class AwayLimit:
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        """Return the nodes that have to wait, by the limit that is used up."""
         reasons = [(self.why_full(node.name, away), node) for node in waiting]
         return grouped((reason, node) for reason, node in reasons if reason)
 

@@ -66,7 +66,6 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
-    """Return the requested nodes with their pools."""
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
@@ -275,7 +274,6 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return the standing of a host without a staged update; None if it may have one."""
     facts = candidate.facts
     if facts is None or not facts.has_nothing_staged:
         return None

@@ -110,7 +110,6 @@ def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[s
 
 
 def _updated_to(node: Node) -> str | None:
-    """Return the version of the last reboot, or None if it did not succeed."""
     result = last_result(node)
     if result.get("outcome") != Outcome.SUCCEEDED:
         return None
@@ -133,7 +132,6 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """Return how this version failed on a node, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -149,8 +147,6 @@ def why_failed(node: Node, version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """The evidence that counts, by version, and the problems of the rest."""
-
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()

@@ -221,7 +221,6 @@ def without_version_failures(memory: Memory, version: str) -> Memory:
 def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
-    """Forget the failures of these versions and nodes."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:

@@ -115,7 +115,6 @@ def _take_part(queue: list[Batch]) -> list[Batch]:
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    """Yield the waves of these parts in turn, all in one combined part."""
     common = tuple(chain.from_iterable(part[0].parts for part in parts))
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):

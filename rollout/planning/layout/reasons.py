@@ -83,7 +83,6 @@ def _conflict(key: str, allowed: int, *, is_held: bool) -> findings.WaveConflict
 
 
 def _delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
-    """Return the budget that delays the wave most."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
     exceeded = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]

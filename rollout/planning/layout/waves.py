@@ -127,7 +127,6 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with the nodes that may join it, and those that still wait."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()

@@ -78,8 +78,6 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRule:
-    """A rule that is less strict than its default."""
-
     setting: str
     value: str
     effect: str

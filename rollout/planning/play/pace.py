@@ -137,7 +137,6 @@ class Pace:
         return max(node_run - drain, node_run // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
-        """Return how long the wave settles at least."""
         if not self.past.settles:
             return 0
         # The play itself waits for pods whose start times are known.

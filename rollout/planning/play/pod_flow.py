@@ -88,7 +88,6 @@ class _StatefulSetOrder:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
-        """Return the lowest pod, if it has terminated and not started again."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._may_start:
             return None
@@ -216,7 +215,6 @@ class PodFlow:
         self._evict_or_wait(pod, name)
 
     def _successor(self, owner: str) -> Pod | None:
-        """Return the owner's first ready pod on an open node without the role."""
         if not self._siblings:
             pods = [pod for residents in self.residents.values() for pod in residents.values()]
             self._siblings.update(grouped((_owner(pod), pod) for pod in pods))
