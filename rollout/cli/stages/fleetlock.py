@@ -2,8 +2,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from rollout.server.state import ServerSettings
 
 
@@ -38,9 +40,7 @@ def serve(settings: Settings) -> None:
     _require_library()
     import asyncio
 
-    from rollout.adapters.metrics import serve as serve_metrics
     from rollout.adapters.web import parse_address
-    from rollout.cli.stages.web import RunPages
     from rollout.report.metric_families import FleetLockMetrics
     from rollout.report.metrics import Metrics
     from rollout.server import http
@@ -68,27 +68,37 @@ def serve(settings: Settings) -> None:
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Raises `InputError` before any thread is started.
         listening.tls()
-        with ExitStack() as stack:
-            service = stack.enter_context(running_service(context))
+        with running_service(context) as service:
             tally.slots = lambda: context.book.latest
             tally.in_hand = lambda: service.worker.run_count
             exposition = wiring.exposition(metrics, tally)
 
-            if settings.metrics.listen:
-                serving = serve_metrics(
-                    settings.metrics.listen,
-                    (metrics, tally),
-                    lambda: not service.why_not_ready(),
-                    RunPages(settings).page,
-                )
-                say(f"metrics: {stack.enter_context(serving)}/metrics")
-
             def report_address(url: str) -> None:
                 say(f"serving FleetLock at {url}/v1/")
 
-            asyncio.run(http.serve(service, exposition, listening, report_address))
+            with _metrics_served(
+                settings, (metrics, tally), is_ready=lambda: not service.why_not_ready()
+            ):
+                asyncio.run(http.serve(service, exposition, listening, report_address))
     say("stopped on request: nodes are left as they are; another server will continue")
     _end_if_threads_hang()
+
+
+@contextmanager
+def _metrics_served(
+    settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
+) -> Iterator[None]:
+    """Serve metrics and the page of runs, if a setting says so."""
+    from rollout.adapters.metrics import serve
+    from rollout.cli.stages.web import RunPages
+
+    if not settings.metrics.listen:
+        yield
+        return
+    page = RunPages(settings).page
+    with serve(settings.metrics.listen, collectors, is_ready, page) as url:
+        say(f"metrics: {url}/metrics")
+        yield
 
 
 def _end_if_threads_hang() -> None:

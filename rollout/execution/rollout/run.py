@@ -386,11 +386,7 @@ def run_plan(
     lease = LeaseLock(cluster, lock, plan.plan_id, stop=stop, notice=report.notice)
     rest = request.inherited or Inheritance()
     memory = _memory(
-        request,
-        lock.namespace,
-        cluster=cluster,
-        check_may_act=lease.check,
-        report=report,
+        request, lock.namespace, cluster=cluster, check_may_act=lease.check, report=report
     )
     ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
     rule = StopRule(stop, ledger, memory.failures_allowed)
