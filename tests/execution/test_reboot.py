@@ -444,7 +444,8 @@ def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
     context = asking(Answers([None]))
     change(server, NODES, NODE, status=status(NEW, ready=False))
     remover = once(
-        lambda: bool(asked(server, "watch", "nodes")), lambda: server.store.remove(NODES, NODE)
+        lambda: bool(asked(server, "watch", "nodes")),
+        lambda: server.call(lambda: server.store.remove(NODES, NODE)),
     )
     began = context.now
     with pytest.raises(NodeFailure, match="deleted after its reboot") as removed:

@@ -21,6 +21,7 @@ from rollout.errors import ExitCode, UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.observers import MeasuredPass
     from rollout.cli.stages.prepare import FreshRun, PreparedRun
     from rollout.cli.stages.request import Request
     from rollout.ports import ClusterApi
@@ -115,7 +116,7 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = cluster.connect(settings)
     api = connections.api
-    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as metrics:
+    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
         watch = lock_watch_unless_held(api, request.namespace)
         # The operator must see that a stopped rollout is replaced.
         may_decline = asks or is_rehearsal
@@ -131,18 +132,21 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        return execute.exit_code(execution, execute.run_and_show(execution))
+        measured.code = execute.exit_code(execution, execute.run_and_show(execution))
+        return measured.code
 
 
 @contextmanager
-def _measured(settings: Given, server: str, *, is_rehearsal: bool) -> "Iterator[Metrics | None]":
+def _measured(
+    settings: Given, server: str, *, is_rehearsal: bool
+) -> "Iterator[tuple[Metrics | None, MeasuredPass]]":
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     if is_rehearsal:
         # A rehearsal must not replace the metrics of the last run.
         settings = replace(settings, metrics=MetricsSettings())
-    with deliver_metrics(settings, server) as metrics, measure_pass(metrics):
-        yield metrics
+    with deliver_metrics(settings, server) as metrics, measure_pass(metrics) as measured:
+        yield metrics, measured
 
 
 def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:

@@ -388,7 +388,8 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     # Report connection errors and missing rights first.
     with_patience(read_lease, api, namespace)
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
-    status = CachedValue(read, _PAUSE, wiring.system_clock(), share=1 / _PAUSE_PER_READING)
+    clock = wiring.system_clock()
+    status = CachedValue(read, _PAUSE, clock, share=1 / _PAUSE_PER_READING)
     application = page_application(RunPages(settings, status.now).page, address=_WEB_ADDRESS)
     stop = StopRequest()
     with (
@@ -397,7 +398,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
         serve_http(_WEB_ADDRESS, application) as url,
     ):
         say(f"{url}/ shows the rollout. Ctrl-C ends this, not the rollout.")
-        stop.wait(_FOREVER)
+        clock.wait(stop, _FOREVER)
 
 
 def _status_for_page(api: ClusterApi, namespace: str) -> str:
