@@ -3,6 +3,7 @@
 Bounds on connections and their time keep slow clients from holding the server.
 """
 
+import io
 import ipaddress
 import re
 import socket
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import LineTooLong
 from socketserver import ThreadingMixIn
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -30,6 +32,8 @@ _MOST_OF_ONE = 12
 # Of one read or write, and of a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
+# Of a request's lines. Python alone accepts 100 headers of 64 KB each.
+_MOST_HEADER_BYTES = 65_536
 _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
 
@@ -112,8 +116,33 @@ class _Server(ThreadingMixIn, WSGIServer):
         """A client that disconnects early must not cause a traceback."""
 
 
+class _RequestReader(io.BufferedReader):
+    """Limits the bytes of all lines together. A body is read with `read`."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        super().__init__(raw)
+        self._left = _MOST_HEADER_BYTES
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        most = self._left + 1
+        line = super().readline(most if size is None or size < 0 else min(size, most))
+        self._left -= len(line)
+        if self._left < 0:
+            # The base class answers it with status 431.
+            raise LineTooLong("request")
+        return line
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _IDLE_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _RequestReader(self.rfile.detach())
+
+    def get_stderr(self) -> io.StringIO:
+        # wsgiref prints a traceback there, for example when a client stops reading.
+        return io.StringIO()
 
     def log_message(self, *_arguments: object) -> None:
         pass

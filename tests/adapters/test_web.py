@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -176,6 +176,43 @@ def test_a_client_that_sends_a_letter_now_and_then_does_not_stay(
             except ConnectionError:
                 return
         pytest.fail("it stayed")
+
+
+@pytest.mark.parametrize("count", [2, 90])
+def test_headers_that_are_too_large_together_are_refused(port: int, count: int) -> None:
+    headers = "".join(f"X-{number}: {'a' * (80_000 // count)}\r\n" for number in range(count))
+    request = f"GET / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as client:
+        answer = b" 431 "
+        # The server may close the connection before all is sent.
+        with suppress(ConnectionError):
+            client.sendall(request)
+            answer = client.recv(100)
+    assert b" 431 " in answer
+    assert ask(port).status == 200
+
+
+def test_a_client_that_stops_reading_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(web._Handler, "timeout", 0.2)
+    ended = threading.Event()
+    forget = web._Server._forget
+
+    def forget_client(server: web._Server, client: str) -> None:
+        forget(server, client)
+        ended.set()
+
+    def large_page(path: str, *, refreshes: bool) -> WebPage:
+        return WebPage("a" * 20_000_000, PAGE.policy)
+
+    monkeypatch.setattr(web._Server, "_forget", forget_client)
+    with serve_http("127.0.0.1:0", page_application(large_page, address="127.0.0.1:0")) as url:
+        place = ("127.0.0.1", urlsplit(url).port)
+        with closing(socket.create_connection(place)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert ended.wait(10)
+    assert capfd.readouterr().err == ""
 
 
 def test_an_address_in_use_is_an_error_for_the_operator(port: int) -> None:
