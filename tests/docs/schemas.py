@@ -221,8 +221,12 @@ def _added(name: str, component: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(component["properties"]) - {*component["required"]}
 
 
+# Only msgspec 0.23 and newer say `propertyNames`, and the schemas do not depend on its version.
+_DROPPED = frozenset({"default", "propertyNames"})
+
+
 def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict[str, Any]:
-    kept = {key: value for key, value in content.items() if key != "default"}
+    kept = {key: value for key, value in content.items() if key not in _DROPPED}
     if words := _FIXED.get((name, field)):
         kept["enum"] = [word.value if isinstance(word, Enum) else word for word in words]
     if part := _PARTS.get((name, field)):
