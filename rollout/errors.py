@@ -155,6 +155,10 @@ class SshNoRouteError(SshUnreachableError):
     """No packet reaches the host, such as while it is down."""
 
 
+class SshBrokenError(SshUnreachableError):
+    """Something answered at the SSH port, and then the connection broke."""
+
+
 class SshTimeoutError(SshError):
     """The host did not respond in time."""
 

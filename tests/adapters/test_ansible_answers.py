@@ -21,6 +21,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import (
     HostKeyError,
     SshAuthError,
+    SshBrokenError,
     SshError,
     SshTimeoutError,
     SshUnreachableError,
@@ -94,6 +95,12 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
             ),
             HostKeyError,
             "its host key has changed",
+        ),
+        (f"{SSH}Connection closed by 192.0.2.1 port 22", SshBrokenError, "closed by 192.0.2.1"),
+        (
+            f"{SSH}stdio forwarding failed\r\nConnection closed by UNKNOWN port 65535",
+            SshUnreachableError,
+            "stdio forwarding failed",
         ),
         ("Data could not be sent to remote host", SshUnreachableError, "Data could not be sent"),
         ("", SshUnreachableError, "no reason given"),

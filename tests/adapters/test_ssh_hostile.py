@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.sockets import connect
-from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import SshBrokenError, SshError, SshTimeoutError, SshUnreachableError
 from tests.adapters.conftest import shell, trusting
 from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
@@ -57,6 +57,12 @@ def test_one_that_hangs_up_is_tried_again_a_few_times(
     with pytest.raises(SshUnreachableError, match="closed at once"):
         trusting(key_file).run(curt.host, "true", timeout=60)
     assert curt.accepted == 5
+
+
+def test_one_that_greets_and_hangs_up_is_not_silent(stranger: MakeStranger, key_file: Path) -> None:
+    leaving = stranger(lambda _, connection: connection.sendall(b"SSH-2.0-stranger\r\n"))
+    with pytest.raises(SshBrokenError):
+        trusting(key_file).run(leaving.host, "true", timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,14 @@ from typing import cast
 
 import pytest
 
-from rollout.errors import FencedError
+from rollout.errors import (
+    FencedError,
+    HostKeyError,
+    SshAuthError,
+    SshBrokenError,
+    SshError,
+    StepError,
+)
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.marking import mark_phase
@@ -71,22 +78,34 @@ class PowerCycle:
 
 @dataclass(kw_only=True)
 class AnswersOnceMarked(Answers):
-    """A host that answers in its old boot when its Node has been marked for the rescue."""
+    """A host that is silent until its Node has been marked for the rescue, and then answers so."""
 
     server: StandaloneApi
+    answer: CommandResult | SshError
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         if marks.RESCUED in stored(self.server, NODES, NODE)["metadata"]["annotations"]:
-            self.answers = [said(OLD)]
+            if isinstance(self.answer, SshError):
+                raise self.answer
+            self.answers = [self.answer]
         return super().run(host, command, timeout=timeout)
 
 
 def silent(asking: Asking, server: StandaloneApi) -> tuple[Answers, NodeContext]:
     """A host that went down for its reboot a while ago."""
     host = Answers([None])
+    return host, down(asking, server, host)
+
+
+def down(asking: Asking, server: StandaloneApi, host: Answers) -> NodeContext:
     context = asking(host)
-    change(server, NODES, NODE, status=status(OLD, ready=False))
-    return host, context
+    report(server, OLD, "Unknown")
+    return context
+
+
+def report(server: StandaloneApi, boot_id: str, ready: str) -> None:
+    conditions = [{"type": "Ready", "status": ready}]
+    change(server, NODES, NODE, status={**status(boot_id, ready=True), "conditions": conditions})
 
 
 def boot_of(
@@ -137,7 +156,7 @@ def test_a_rescue_that_does_not_help_is_part_of_the_failure_and_never_repeated(
     # Another process that takes the node up finds the mark.
     again = failure(context, rescue)
     assert again.message.endswith(
-        "reboot.rescue was not run: it was started for this reboot before"
+        "reboot.rescue was not run: it may have been started for this reboot before"
     )
     assert len(rescue.environments) == 1
 
@@ -164,27 +183,54 @@ def test_a_host_that_answers_is_never_rescued(
     assert rescue.environments == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (said(OLD), Outcome.NOT_REBOOTED),
+        (said("no id"), Outcome.NOT_BACK),
+        (said(NEW, "d" * 32), Outcome.NOT_BACK),
+        (SshAuthError("permission denied"), Outcome.NOT_BACK),
+        (SshBrokenError("the host ended the connection"), Outcome.NOT_BACK),
+        (HostKeyError("the key has changed"), Outcome.NOT_BACK),
+    ],
+)
 def test_a_host_that_answers_at_the_last_moment_is_not_rescued(
-    asking: Asking, server: StandaloneApi
+    answer: CommandResult | SshError, outcome: Outcome, asking: Asking, server: StandaloneApi
 ) -> None:
-    host = AnswersOnceMarked([None], server=server)
-    context = asking(host)
-    change(server, NODES, NODE, status=status(OLD, ready=False))
+    host = AnswersOnceMarked([None], server=server, answer=answer)
+    context = down(asking, server, host)
     rescue = PowerCycle(host)
     failed = failure(context, rescue)
     assert rescue.environments == []
-    assert failed.outcome is Outcome.NOT_REBOOTED
+    assert failed.outcome is outcome
     assert failed.message.endswith("reboot.rescue was not run: the host responded")
 
 
 @pytest.mark.parametrize("boot_id", [OLD, NEW])
-def test_a_host_whose_kubelet_reports_ready_is_up_whatever_ssh_says(
-    boot_id: str, asking: Asking, server: StandaloneApi
+@pytest.mark.parametrize("ready", ["True", "False"])
+def test_a_host_whose_kubelet_reports_is_up_whatever_ssh_says(
+    boot_id: str, ready: str, asking: Asking, server: StandaloneApi
 ) -> None:
     host, context = silent(asking, server)
-    change(server, NODES, NODE, status=status(boot_id, ready=True))
+    report(server, boot_id, ready)
     rescue = PowerCycle(host)
-    assert "the kubelet of the host reports Ready" in failure(context, rescue).message
+    said_why = f"its Node's Ready condition is {ready}, not Unknown"
+    assert said_why in failure(context, rescue).message
+    assert rescue.environments == []
+
+
+def test_a_node_that_cannot_be_marked_is_not_back(
+    asking: Asking, server: StandaloneApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def conflict(*_: object) -> None:
+        raise StepError("the Node changes too often to be written")
+
+    host, context = silent(asking, server)
+    monkeypatch.setattr("rollout.execution.node.rescue.change_node", conflict)
+    rescue = PowerCycle(host)
+    failed = failure(context, rescue)
+    assert failed.outcome is Outcome.NOT_BACK
+    assert failed.message.endswith("was not run: the Node changes too often to be written")
     assert rescue.environments == []
 
 

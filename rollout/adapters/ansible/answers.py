@@ -8,6 +8,7 @@ from typing import Any
 from rollout.errors import (
     HostKeyError,
     SshAuthError,
+    SshBrokenError,
     SshError,
     SshTimeoutError,
     SshUnreachableError,
@@ -48,6 +49,8 @@ _AUTH = re.compile(
     re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
+# OpenSSH does not know the address of a connection through a jump host.
+_BROKEN = re.compile(r"\bConnection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+")
 
 _INTERCEPTED = (
     "The connection may be intercepted. If the host was reinstalled, put what its console printed"
@@ -55,11 +58,13 @@ _INTERCEPTED = (
     " known-hosts --fingerprints FILE"
 )
 _AUTH_HINT = "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."
+_BROKEN_HINT = "It may be booting or going down; try again."
 _TIMEOUT_HINT = "Is its address right, and does a firewall let the port pass?"
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (_HOST_KEY, HostKeyError, _INTERCEPTED),
     (_AUTH, SshAuthError, _AUTH_HINT),
     (_TIMEOUT, SshTimeoutError, _TIMEOUT_HINT),
+    (_BROKEN, SshBrokenError, _BROKEN_HINT),
 )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import paramiko
 
 from rollout.errors import (
+    SshBrokenError,
     SshError,
     SshNoRouteError,
     SshRefusedError,
@@ -57,7 +58,7 @@ class OutputLimitError(SshError):
     """A command printed more than the limit."""
 
 
-class TurnedAwayError(SshUnreachableError):
+class TurnedAwayError(SshBrokenError):
     """Too many logins are in progress. Nothing was sent."""
 
 
@@ -86,13 +87,18 @@ def ssh_error(
         )
     if host.proxy and doing == AGREEING:
         message = f"its jump host or proxy ended the connection{cause}"
-        return SshUnreachableError(message, hint=f"Try it manually: {shlex.join(host.proxy)}")
+        hint = f"Try it manually: {shlex.join(host.proxy)}"
+        return _broken_if(greeting)(message, hint=hint)
     if isinstance(error, ConnectionRefusedError):
         return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
     message, hint = _cause(error, host, doing, greeting=greeting, offer=offer)
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
         return SshNoRouteError(message, hint=hint)
-    return SshUnreachableError(message, hint=hint)
+    return _broken_if(greeting)(message, hint=hint)
+
+
+def _broken_if(greeting: bytes) -> type[SshUnreachableError]:
+    return SshBrokenError if greeting else SshUnreachableError
 
 
 def _cause(

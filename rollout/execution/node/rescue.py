@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from rollout.errors import (
     ApiError,
-    DrainError,
     FencedError,
+    SshBrokenError,
+    SshError,
     SshTimeoutError,
     SshUnreachableError,
     StepError,
@@ -18,12 +19,12 @@ from rollout.errors import (
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Rescue
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
-from rollout.execution.node.marking import MarksGoneError, change_node, require_mark
+from rollout.execution.node.marking import change_node, require_mark
 from rollout.execution.node.reboot import await_boot, look_again
-from rollout.execution.node.ssh_host import SshHost, read_boot
+from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import Node, ReadyState
 from rollout.model.detection import Source
 from rollout.model.progress import NodeRescued, Outcome, Phase
 from rollout.model.rescue import RescueVariable
@@ -43,7 +44,7 @@ def await_boot_or_rescue(
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
         rescue = context.engine.rescue
-        if rescue is None or not _is_silent(host, failure):
+        if rescue is None or not _may_help(host, failure):
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
@@ -55,9 +56,15 @@ def await_boot_or_rescue(
         raise _with_remark(failure, remark) from failure
 
 
-def _is_silent(host: SshHost, failure: NodeFailure) -> bool:
-    is_unreachable = isinstance(host.error, SshUnreachableError | SshTimeoutError)
-    return failure.outcome is Outcome.NOT_BACK and is_unreachable
+def _may_help(host: SshHost, failure: NodeFailure) -> bool:
+    return failure.outcome is Outcome.NOT_BACK and _is_unreachable(host.error)
+
+
+def _is_unreachable(error: SshError | None) -> bool:
+    """Whether nothing shows that the host is up; a broken jump host counts."""
+    if isinstance(error, SshBrokenError):
+        return False
+    return isinstance(error, SshUnreachableError | SshTimeoutError)
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
@@ -68,10 +75,12 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
     try:
         look_again(context, context.cluster.deadline())
         _mark_rescued(context)
-    except (DrainError, MarksGoneError, ApiError, _NotRescuedError) as error:
+    except (FencedError, NodeRemovedError):
+        raise
+    except (StepError, ApiError) as error:
         raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
-    boot, _ = read_boot(host)
-    if boot is not None:
+    host.boot_now()
+    if not _is_unreachable(host.error):
         return "reboot.rescue was not run: the host responded"
     context.step(Phase.REBOOTING, "running reboot.rescue")
     environment: Mapping[str, str] = {
@@ -96,9 +105,10 @@ def _mark_rescued(task: NodeTask) -> None:
             if is_sent:
                 # The answer to the write was lost.
                 return None
-            raise _NotRescuedError("it was started for this reboot before")
-        if node.is_ready:
-            raise _NotRescuedError("the kubelet of the host reports Ready")
+            raise _NotRescuedError("it may have been started for this reboot before")
+        # A kubelet that reports NotReady is up, too.
+        if node.ready is not ReadyState.UNKNOWN:
+            raise _NotRescuedError(f"its Node's Ready condition is {node.ready}, not Unknown")
         is_sent = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}
 
