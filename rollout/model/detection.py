@@ -52,8 +52,9 @@ class Sign:
     """One source's answer about a host; `detail` is a clause that says why.
 
     `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
-    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. `blocked`
-    is why a plain reboot is not enough. Unknown values are empty.
+    and `fallback` (booted by a rollback) are in the source's words, such as a checksum.
+    `current_version` is the image's own, which its os-release may not name. `blocked` is why a
+    plain reboot is not enough. Unknown values are empty.
     """
 
     source: Source
@@ -62,6 +63,7 @@ class Sign:
     version: str = ""
     target: str = ""
     current: str = ""
+    current_version: str = ""
     blocked: str = ""
     fallback: str = ""
     fallback_version: str = ""

@@ -27,6 +27,7 @@ from rollout.execution.node.marking import MarksGoneError, mark_phase
 from rollout.execution.node.proof import MissingProof, await_ready, missing_in_sign, prove_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
+from rollout.execution.node.rollback import prove_rollback
 from rollout.execution.node.ssh_host import RememberingShell, RolloutHosts, SshHost
 from rollout.execution.node.steps import process_node, ssh_steps
 from rollout.execution.node.watched import watched_node
@@ -520,6 +521,15 @@ def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
 def test_a_sign_that_does_not_prove_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:
     missing = missing_in_sign(sign, "b" * 64)
     assert missing == MissingProof(sign.source, why, is_final=is_final)
+
+
+def test_an_image_that_names_the_same_version_has_gone_back() -> None:
+    """The digest proves it: here the os-release of both images says 9."""
+    planned = PlannedNode("w-1", "b", "u", "9", "stream9.1", 0, 0)
+    boot = BootFacts("c", "u", "9")
+    prove_rollback(planned, "stream9.1", boot, target=f"sha256:{'a' * 64}")
+    with pytest.raises(NodeFailure, match="still runs 9 instead of"):
+        prove_rollback(planned, "8", boot, target="/dev/vda4")
 
 
 def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:

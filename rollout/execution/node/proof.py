@@ -48,6 +48,7 @@ _SEE = {
     Source.REBOOT_REQUIRED: ("what writes /run/reboot-required at boot",),
     Source.RPM_OSTREE: ("rpm-ostree status on the host", _FINALIZED),
     Source.BOOTC: ("sudo bootc status on the host", _FINALIZED),
+    Source.ROLLBACK: ("cgpt show, sudo bootc status or rpm-ostree status on the host",),
     Source.COMMAND: ("the output of detect.command on the host",),
 }
 _NAMED = 3

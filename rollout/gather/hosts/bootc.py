@@ -42,8 +42,11 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def upcoming(self) -> _Entry | None:
-        """The entry that the next boot brings, None if that is the booted one."""
-        return self.rollback if self.rollback_queued else self.staged
+        """The entry that the next boot brings, None if that is the booted one.
+
+        A staged one is put first at the shutdown, even if a rollback is queued.
+        """
+        return self.staged or (self.rollback if self.rollback_queued else None)
 
 
 class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,6 +80,7 @@ def _sign_of(status: _HostStatus) -> Sign:
         SourceAnswer.NOT_NEEDED,
         "no image is staged",
         current=booted.digest,
+        current_version=version(booted.version or ""),
         fallback=kept.digest if kept else "",
         fallback_version=_name(kept, booted) if kept else "",
     )
@@ -88,7 +92,7 @@ def _sign_of(status: _HostStatus) -> Sign:
         detail = "bootc's staged deployment has no image digest"
         return replace(sign, answer=SourceAnswer.NONE, detail=detail)
     name = _name(image, booted)
-    is_rollback = status.rollback_queued
+    is_rollback = entry is status.rollback
     return replace(
         sign,
         answer=SourceAnswer.NEEDED,

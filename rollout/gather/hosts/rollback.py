@@ -16,7 +16,7 @@ from rollout.gather.hosts.signs import (
     read_deployments,
     rpm_ostree_silence,
 )
-from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import UpdateOperation
 from rollout.model.text import version_numbers
 from rollout.model.tool_output import last_line
@@ -91,26 +91,46 @@ def _of_image(image: Sign, running: str) -> Sign:
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     if not image.fallback:
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other image", image.current)
+    why = _why_indistinct(image.current_version, running)
     earlier = image.fallback_version
+    if not why and earlier == short_checksum(image.fallback):
+        why = f"its other image has no version that differs from {running}"
+    if why:
+        return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
+
+
+def _why_indistinct(own: str, running: str) -> str:
+    """Return why `running` does not tell which system is booted; empty if it does.
+
+    Two systems may have the same os-release, and a host that has gone back would go back again.
+    """
+    if own == running:
+        return ""
+    name = own or "no version"
+    return f"its os-release says {running}, and its booted system is {name}"
 
 
 def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
     deployments = read_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, rpm_ostree_silence(stderr))
-    booted = next((item.checksum for item in deployments if item.booted), "")
-    if not CHECKSUM.fullmatch(booted):
+    running_one = next((item for item in deployments if item.booted), None)
+    if running_one is None or not CHECKSUM.fullmatch(running_one.checksum):
         return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
+    booted = running_one.checksum
     if any(item.staged for item in deployments):
-        why = "a deployment is staged, which a rollback would discard: rpm-ostree cleanup --pending"
+        why = "a deployment is staged, and rpm-ostree refuses: rpm-ostree cleanup --pending"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     target = _rollback_target(deployments)
     if target is None or not CHECKSUM.fullmatch(target.checksum):
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted)
     earlier = version(target.version or "")
-    if not earlier:
-        return _sign(SourceAnswer.NOT_NEEDED, "its other deployment has no version", booted)
+    why = "its other deployment has no version"
+    if earlier:
+        why = _why_indistinct(version(running_one.version or ""), running)
+    if why:
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return _sign_of_version(running, earlier, booted=booted, target=target.checksum)
 
 

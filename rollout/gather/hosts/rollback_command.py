@@ -6,12 +6,15 @@ booted system is used.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
-_BOOTS_RUNNING = _FIRST.format(field="booted")
-_BOOTS_STAGED = _FIRST.format(field="staged")
+_IS_FIRST_BOOTED = _FIRST.format(field="booted")
+_IS_FIRST_STAGED = _FIRST.format(field="staged")
 _UNCLEAR = "echo 'rpm-ostree does not say which deployment boots next' >&2; return 1"
+_STAGED_SINCE = "echo 'another version has been staged, and would boot instead' >&2; return 1"
+_NOT_CHOSEN = "echo 'rpm-ostree rollback has not put the booted deployment first' >&2; return 1"
 # In the order in which bootc writes these fields.
 _IMAGE = """*'"booted":{"image":{'*"""
-_QUEUED = """*'"booted":{"image":{'*'"rollbackQueued":true'*"""
+_STAGED = f"""*'"staged":{{'{_IMAGE}"""
+_QUEUED = f"""*'"staged":null,'{_IMAGE}'"rollbackQueued":true'*"""
 
 _FUNCTIONS = r"""
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
@@ -26,13 +29,15 @@ _BOOT_OTHER = rf"""
 {_FUNCTIONS}
 boot_other() {{
   case $(images) in
+    {_STAGED}) {_STAGED_SINCE} ;;
     {_QUEUED}) return 0 ;;
     {_IMAGE}) root bootc rollback; return ;;
   esac
   if command -v rpm-ostree >/dev/null 2>&1; then
-    case $({_BOOTS_RUNNING}) in
-      *true*) root rpm-ostree rollback ;;
-      *false*) return 0 ;;
+    case $({_IS_FIRST_BOOTED}):$({_IS_FIRST_STAGED}) in
+      *true*:*) root rpm-ostree rollback ;;
+      *:*true*) {_STAGED_SINCE} ;;
+      *false*:*false*) return 0 ;;
       *) {_UNCLEAR} ;;
     esac
   else
@@ -41,7 +46,8 @@ boot_other() {{
 }}
 """.strip()
 
-# Otherwise an update that was staged since then would boot next.
+# What has been staged since then boots next, as if there had been no rollback.
+# `rpm-ostree rollback` prefers a deployment after the booted one, such as a pinned one.
 BOOT_RUNNING_COMMAND = rf"""
 {_FUNCTIONS}
 boot_running() {{
@@ -50,10 +56,14 @@ boot_running() {{
     {_IMAGE}) return 0 ;;
   esac
   if command -v rpm-ostree >/dev/null 2>&1; then
-    case $({_BOOTS_RUNNING})$({_BOOTS_STAGED}) in
+    case $({_IS_FIRST_BOOTED})$({_IS_FIRST_STAGED}) in
       *true*) return 0 ;;
-      *false*) root rpm-ostree rollback ;;
+      *false*) root rpm-ostree rollback || return ;;
       *) {_UNCLEAR} ;;
+    esac
+    case $({_IS_FIRST_BOOTED}) in
+      *true*) return 0 ;;
+      *) {_NOT_CHOSEN} ;;
     esac
   else
     flags=$(root cgpt show "$(other)") || return

@@ -14,6 +14,9 @@ from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Word
 
 _LABELS: Final = ("USR-A", "USR-B")
 _DEVICES: Final = ("/dev/vda3", "/dev/vda4")
+_STAGED_SINCE: Final = CommandOutput(
+    1, err="another version has been staged, and would boot instead\n"
+)
 _FIRST_NUMBER = 3
 _FIRST_SECTOR = 270_336
 _SECTORS = 2_097_152
@@ -106,9 +109,10 @@ async def boot_other(session: ShellSession) -> CommandOutput:
         return await _queue_rollback(session, is_queued=True)
     if session.has("rpm-ostree"):
         booted = await _first_deployment(session, "booted")
-        if "true" not in booted.out:
-            return replace(booted, out="")
-        return await _as_root(session, "rpm-ostree", "rollback")
+        staged = await _first_deployment(session, "staged")
+        if "true" in booted.out:
+            return await _as_root(session, "rpm-ostree", "rollback")
+        return _STAGED_SINCE if "true" in staged.out else replace(booted, out="")
     _running, found, other = await _partitions(session)
     chosen = await _as_root(session, "cgpt", "prioritize", other)
     return replace(chosen, err=found.err + chosen.err)
@@ -123,7 +127,10 @@ async def boot_running(session: ShellSession) -> CommandOutput:
         staged = await _first_deployment(session, "staged")
         if "true" in booted.out + staged.out:
             return replace(booted, out="")
-        return await _as_root(session, "rpm-ostree", "rollback")
+        swapped = await _as_root(session, "rpm-ostree", "rollback")
+        if not swapped.status:
+            await _first_deployment(session, "booted")
+        return swapped
     running, found, other = await _partitions(session)
     shown = await _as_root(session, "cgpt", "show", other)
     err = found.err + shown.err
@@ -138,6 +145,8 @@ async def boot_running(session: ShellSession) -> CommandOutput:
 async def _queue_rollback(session: ShellSession, *, is_queued: bool) -> CommandOutput:
     """Swap what boots next of bootc's images, unless it is as wanted; every image is bootc's."""
     status = await _as_root(session, "bootc", "status", "--format", "json")
+    if session.machine.engine.staged and not status.status:
+        return _STAGED_SINCE if is_queued else replace(status, out="")
     if status.status or session.machine.boots_other is is_queued:
         return replace(status, out="")
     swapped = await _as_root(session, "bootc", "rollback")

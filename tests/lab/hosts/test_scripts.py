@@ -37,7 +37,7 @@ from rollout.lab.hosts.session import (
 )
 from rollout.model.detection import Source
 
-Programs = dict[Words, CommandOutput]
+Programs = dict[Words, list[CommandOutput]]
 PATHS = re.compile(r"(?<![\w/.])/(?=(?:etc|usr|run|var|proc)/)")
 NOT_FOUND = re.compile(r"^\S*sh: (?:\S+ )*?(\S+): (?:command )?not found$", re.MULTILINE)
 NOW = re.compile(r"NOW=\d*")
@@ -125,9 +125,10 @@ def record(machine: Machine, script: str, user: str = "core") -> tuple[CommandOu
 
     def recording(program: Program) -> Program:
         async def run(session: ShellSession, words: Words) -> CommandOutput:
-            heard[words] = CommandOutput(TIMED_OUT)
-            heard[words] = await program(replace(session, programs=PROGRAMS), words)
-            return heard[words]
+            answers = heard.setdefault(words, [])
+            answers.append(CommandOutput(TIMED_OUT))
+            answers[-1] = await program(replace(session, programs=PROGRAMS), words)
+            return answers[-1]
 
         return run
 
@@ -139,6 +140,21 @@ def record(machine: Machine, script: str, user: str = "core") -> tuple[CommandOu
         return await answer(ShellSession(machine, user, programs), script)
 
     return asyncio.run(run()), heard
+
+
+def in_turn(said: list[CommandOutput], asked: Path) -> str:
+    """The body of a stub that gives these answers one after another, and then the last again."""
+    bodies = [
+        f"printf %s {shlex.quote(one.out)}; printf %s {shlex.quote(one.err)} >&2; exit {one.status}"
+        for one in said
+    ]
+    *earlier, last = bodies if len(set(said)) > 1 else bodies[-1:]
+    marks = [f"{asked}-{number}" for number in range(len(earlier))]
+    first = [
+        f"[ -e {mark} ] || {{ : >{mark}; {body}; }}\n"
+        for mark, body in zip(marks, earlier, strict=True)
+    ]
+    return "".join((*first, last))
 
 
 def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "core") -> None:
@@ -160,9 +176,9 @@ def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "
     by_sudo = {"cgpt"} if machine.system is System.FLATCAR else set[str]()
     for name in by_sudo.union(words[0] for words in programs):
         cases = [
-            f"{shlex.quote(PATHS.sub(f'{folder}/', ' '.join(words[1:])))}) printf %s"
-            f" {shlex.quote(said.out)}; printf %s {shlex.quote(said.err)} >&2; exit {said.status};;"
-            for words, said in programs.items()
+            f"{shlex.quote(PATHS.sub(f'{folder}/', ' '.join(words[1:])))})"
+            f" {in_turn(said, folder / f'asked-{number}')} ;;"
+            for number, (words, said) in enumerate(programs.items())
             if words[0] == name
         ]
         stubs[name] = "\n".join(('case "$*" in', *cases, "*) exit 99;;", "esac"))
@@ -259,6 +275,51 @@ def test_a_rollback_is_chosen_once_and_undone(
         write_host(folder, machine, programs)
         assert alike(in_real_shell("sh", folder, SCRIPTS[script])) == alike(said)
         assert machine.boots_other is (boots_other and bool(previous))
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+@pytest.mark.parametrize("system", [System.FEDORA_COREOS, System.FEDORA_BOOTC])
+def test_an_update_that_was_staged_since_the_last_question_does_not_boot(
+    system: System, tmp_path: Path, *, is_queued: bool
+) -> None:
+    machine = make_machine(system=system)
+    machine.boots_other = is_queued
+    assert machine.engine.staged
+    chosen, programs = record(machine, SCRIPTS["rollback"])
+    assert chosen.status == 1
+    assert chosen.err == "another version has been staged, and would boot instead\n"
+    assert machine.running
+    write_host(tmp_path, machine, programs)
+    assert alike(in_real_shell("sh", tmp_path, SCRIPTS["rollback"])) == alike(chosen)
+    # The undo leaves it: it boots next, as without the rollback.
+    left, programs = record(machine, SCRIPTS["undo"])
+    (tmp_path / "undo").mkdir()
+    write_host(tmp_path / "undo", machine, programs)
+    assert alike(in_real_shell("sh", tmp_path / "undo", SCRIPTS["undo"])) == alike(left)
+    assert machine.boots_other is is_queued
+
+
+# `rpm-ostree rollback` puts the deployment after the booted one first, if there is one.
+PINNED = """
+case "$*" in
+  rollback) : >{folder}/third ;;
+  *booted*) echo '[ false ]' ;;
+  *staged*) echo '[ false ]' ;;
+  *) exit 99 ;;
+esac
+"""
+
+
+def test_an_undo_that_would_boot_a_third_deployment_fails(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    stubs = {"rpm-ostree": PINNED.replace("{folder}", str(tmp_path)), "id": "echo 0"}
+    for name, text in stubs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    undone = in_real_shell("sh", tmp_path, SCRIPTS["undo"])
+    assert (tmp_path / "third").exists()
+    assert undone.status == 1
+    assert undone.err == "rpm-ostree rollback has not put the booted deployment first\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
