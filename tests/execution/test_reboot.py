@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import DrainError, SshRefusedError
-from rollout.execution.base.deadline import PatientApi
+from rollout.errors import DrainError, SshError, SshNoRouteError, SshRefusedError
+from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.lock import LockRequest
 from rollout.execution.node.claim import take_up
@@ -71,6 +71,7 @@ class Answers:
 
     answers: Sequence[CommandResult | None]
     meanwhile: Callable[[], object] = lambda: None
+    unreachable: type[SshError] = SshNoRouteError
     rebooted: int = 0
     asked: int = 0
 
@@ -79,7 +80,7 @@ class Answers:
         self.asked += 1
         self.meanwhile()
         if answer is None:
-            raise SshRefusedError("the connection was refused")
+            raise self.unreachable("it cannot be reached")
         return answer
 
     def run_if(
@@ -334,6 +335,65 @@ def test_a_host_that_is_down_is_tried_often_and_one_that_is_up_is_not(asking: As
     # --reboot-timeout is 60 s here.
     assert down.asked > 60 / 0.25
     assert up.asked < 30
+
+
+@dataclass
+class LimitedHost(Answers):
+    """A host whose firewall refuses the sixth attempt within 30 s, and counts refused ones."""
+
+    answers: Sequence[CommandResult | None] = ()
+    unreachable: type[SshError] = SshRefusedError
+    now: Callable[[], float] = lambda: 0.0
+    up_after: float = 0.0
+    attempts: list[float] = field(default_factory=list)
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        now = self.now()
+        self.attempts.append(now)
+        counted = [attempt for attempt in self.attempts if now - attempt < 30]
+        if len(counted) > 5 or now < self.up_after:
+            raise SshRefusedError("the connection was refused")
+        return said(NEW)
+
+
+@pytest.mark.parametrize(("up_after", "late"), [(0.6, 0.3), (1.5, 1), (8, 10), (40, 10)])
+def test_a_host_that_limits_connections_is_found(
+    asking: Asking, up_after: float, late: float
+) -> None:
+    host = LimitedHost(up_after=up_after)
+    context = asking(host)
+    began = context.now
+    host.up_after += began
+    host.now = lambda: context.now
+    assert boot_of(context).boot_id == NEW
+    assert context.now - began <= up_after + late
+
+
+class RestlessKubelet:
+    """A Node that reports another boot at any time, so that no pause is long."""
+
+    boot_id = OLD
+    is_absent = False
+    why_removed = ""
+
+    def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
+        deadline.pause(0.2)
+
+
+@pytest.mark.parametrize("act", [boot_of, ask])
+@pytest.mark.parametrize("watched", [None, RestlessKubelet()])
+def test_a_host_that_refuses_connections_is_tried_five_times_in_thirty_seconds(
+    asking: Asking, act: Callable[[NodeContext], object], watched: Any
+) -> None:
+    host = LimitedHost(up_after=10_000)
+    context = replace(asking(host), watched=watched)
+    context = replace(context, policy=replace(context.policy, reboot_timeout=Duration(300)))
+    host.now = lambda: context.now
+    assert ended(lambda: act(context)) is Outcome.NOT_BACK
+    # The last two are made at the deadline.
+    attempts = host.attempts[:-2]
+    assert len(attempts) > 300 / 15
+    assert all(sixth - first > 30 for first, sixth in zip(attempts, attempts[5:], strict=False))
 
 
 def test_a_boot_that_the_kubelet_reports_ends_the_pause(

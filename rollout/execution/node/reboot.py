@@ -22,6 +22,7 @@ from rollout.execution.drain.returning import without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, WithheldError
+from rollout.execution.node.pace import Pace
 from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.ssh_host import (
     SshHost,
@@ -47,12 +48,6 @@ from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
 _DETACH_SECONDS = 120.0
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 5.0
-# A pause is the time waited so far divided by this.
-_PAUSE_PART = 5
-# An attempt at a host that is down is a single packet.
-_DOWN_PAUSE = 0.2
 # For one request: connecting, asking what is staged, the last check and the command, which gets at
 # least _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
@@ -233,9 +228,11 @@ def _check_may_reboot(
 
 def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
     wait = "it did not respond"
+    pace = Pace(context, host)
     while not deadline.expired:
-        deadline.pause(_FIRST_PAUSE)
+        pace.pause(deadline)
         facts, wait = read_boot(host, deadline.remaining)
+        pace.note_attempt()
         if facts is not None:
             return is_in_planned_boot(host, facts)
     raise boot_failure(host, wait, context.policy.reboot_timeout)
@@ -252,14 +249,12 @@ def await_boot(
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
     absence = Absence(context)
-    began = context.now
+    pace = Pace(context, host)
     wait = "no attempt was made"
-    reported = _reported_boot(context)
     while not deadline.expired:
-        waited = context.now - began
-        _pause(context, host, min(deadline.remaining, waited / _PAUSE_PART), reported)
-        reported = _reported_boot(context)
+        pace.pause(deadline)
         boot, wait = read_boot(host, deadline.remaining)
+        pace.note_attempt()
         if boot is not None and not is_in_planned_boot(host, boot):
             return boot
         if boot is None:
@@ -270,22 +265,6 @@ def await_boot(
             _report_wait(context, host, wait)
         absence.check()
     raise boot_failure(host, wait, context.policy.reboot_timeout)
-
-
-def _pause(context: NodeContext, host: SshHost, seconds: float, reported: str) -> None:
-    """Wait before the next attempt; end early once the kubelet reports another boot."""
-    if is_host_silent(host.error):
-        context.cluster.deadline(_DOWN_PAUSE).pause(_DOWN_PAUSE)
-        return
-    pause = context.cluster.deadline(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
-    if context.watched is None:
-        pause.pause(_LONGEST_PAUSE)
-    else:
-        context.watched.await_other_boot(reported, pause)
-
-
-def _reported_boot(context: NodeContext) -> str:
-    return context.watched.boot_id if context.watched else ""
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:

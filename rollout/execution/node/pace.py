@@ -1,0 +1,93 @@
+"""How often a host is tried until it answers in another boot."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from rollout.errors import SshRefusedError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.ssh_host import SshHost, is_host_silent
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 5.0
+# A pause is the time waited so far divided by this.
+_PAUSE_PART = 5
+# An attempt at a host that is down is a single packet.
+_DOWN_PAUSE = 0.2
+# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They count refused
+# ones, too, so frequent attempts would never get through.
+_MOST_REFUSED = 5
+_COUNTED_SECONDS = 31.0
+# Pauses after the first refusals in a row. The longest leaves an attempt for the kubelet's report.
+_REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
+_LONGEST_REFUSED_PAUSE = 10.0
+
+
+@dataclass
+class Refusals:
+    """When the latest connections were refused in a row, in seconds of the monotonic clock."""
+
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
+
+    @property
+    def pause(self) -> float:
+        """Return the seconds after which to try again."""
+        number = len(self.times)
+        if number > len(_REFUSED_PAUSES):
+            return _LONGEST_REFUSED_PAUSE
+        return _REFUSED_PAUSES[number - 1]
+
+    def seconds_blocked(self, now: float) -> float:
+        """Return for how long another attempt would be one too many."""
+        if len(self.times) < _MOST_REFUSED:
+            return 0.0
+        return max(0.0, self.times[0] + _COUNTED_SECONDS - now)
+
+
+@dataclass
+class Pace:
+    """Pauses between the attempts at one host."""
+
+    context: NodeContext
+    host: SshHost
+
+    def __post_init__(self) -> None:
+        self._refusals = Refusals()
+        self._began = self.context.now
+        self._reported = self._reported_boot()
+        self.note_attempt()
+
+    def note_attempt(self) -> None:
+        """Note the answer to the latest attempt, which ends a row of refusals if it is another.
+
+        A host that was down has forgotten what its firewall counted.
+        """
+        if isinstance(self.host.error, SshRefusedError):
+            self._refusals.times.append(self.context.now)
+        else:
+            self._refusals.times.clear()
+
+    def pause(self, deadline: Deadline) -> None:
+        """Wait before the next attempt; end early once the kubelet reports another boot."""
+        if self._refusals.times:
+            pause = self._refusals.pause
+            blocked = self._refusals.seconds_blocked(self.context.now)
+            deadline.pause(blocked)
+            self._await_report(min(deadline.remaining, max(0.0, pause - blocked)))
+        elif is_host_silent(self.host.error):
+            deadline.pause(_DOWN_PAUSE)
+        else:
+            waited = self.context.now - self._began
+            seconds = min(deadline.remaining, waited / _PAUSE_PART)
+            self._await_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
+        self._reported = self._reported_boot()
+
+    def _await_report(self, seconds: float) -> None:
+        pause = self.context.cluster.deadline(seconds)
+        if self.context.watched is None:
+            pause.pause(seconds)
+        else:
+            self.context.watched.await_other_boot(self._reported, pause)
+
+    def _reported_boot(self) -> str:
+        return self.context.watched.boot_id if self.context.watched else ""
