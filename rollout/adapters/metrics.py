@@ -39,7 +39,7 @@ def serve(
     for collector in collectors:
         registry.register(collector)
     ProcessCollector(registry=registry)
-    others = page_application(pages, address=address, others="/metrics /healthz /readyz")
+    others = page_application(pages, others="/metrics /healthz /readyz")
     with serve_http(address, _application(make_wsgi_app(registry), is_ready, others)) as url:
         yield url
 

@@ -180,17 +180,17 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
         thread.join()
 
 
-def page_application(pages: Pages, *, address: str, others: str = "") -> Application:
-    """Serve pages at an address. `others` are paths of no page."""
-    is_local = _is_loopback(parse_address(address)[0])
+def page_application(pages: Pages, *, others: str = "") -> Application:
+    """Serve pages. `others` are paths of no page."""
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = answer(environ, respond)
         return [] if environ["REQUEST_METHOD"] == "HEAD" else body
 
     def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
-        if is_local and not _is_loopback(_host_of(environ)):
-            # A page elsewhere may have its name resolve to loopback, to read this one.
+        if _is_loopback(environ["REMOTE_ADDR"]) and not _is_loopback(_host_of(environ)):
+            # A page elsewhere may have its name resolve to loopback, to read this one. In a pod,
+            # connections of kubectl port-forward come from loopback.
             return plain(respond, "421 Misdirected Request", "open it at its address on loopback")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             allow = ("Allow", "GET, HEAD")
@@ -246,6 +246,9 @@ def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # A dual-stack socket shows 127.0.0.1 as ::ffff:127.0.0.1.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

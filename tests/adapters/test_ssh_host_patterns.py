@@ -146,3 +146,15 @@ def test_names_that_ssh_rewrites_are_asked_about_alone(name: str) -> None:
     assert patterns is not None
     assert patterns.kind_of(name) == name
     assert patterns.kind_of("worker-1") == patterns.kind_of("10.0.0.1") == patterns.kind_of(NOBODY)
+
+
+def test_an_address_with_a_zone_gets_its_own_answer(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("Host fe80::1%lo\n  User zoned\n  Port 2200\n")
+    hosts = {
+        name: Host(name, address, port=0, user="")
+        for name, address in (("node-1", "fe80::2"), ("node-2", "fe80::1%lo"))
+    }
+    found = with_ssh_config(hosts, path)
+    assert (found["node-2"].user, found["node-2"].port) == ("zoned", 2200)
+    assert found["node-1"].user != "zoned"

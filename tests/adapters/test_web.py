@@ -34,7 +34,7 @@ def pages(path: str, *, refreshes: bool) -> WebPage | None:
 
 @contextmanager
 def serving(address: str = "127.0.0.1:0") -> Iterator[int]:
-    with serve_http(address, page_application(pages, address=address)) as url:
+    with serve_http(address, page_application(pages)) as url:
         yield urlsplit(url).port or 0
 
 
@@ -108,9 +108,23 @@ def test_names_of_loopback_are_answered(port: int, host: str) -> None:
     assert ask(port, host=host).status == 200
 
 
-def test_elsewhere_any_name_is_answered() -> None:
+def test_a_port_forward_of_all_addresses_answers_only_names_of_loopback() -> None:
+    """In a pod, connections of kubectl port-forward come from loopback."""
     with serving(":0") as port:
-        assert ask(port, host="rollout.node-rollout.svc").status == 200
+        assert ask(port, host="evil.example").status == 421
+        assert ask(port, host="localhost:9732").status == 200
+
+
+def test_a_client_elsewhere_may_use_any_name() -> None:
+    environ = {
+        "REMOTE_ADDR": "::ffff:192.0.2.7",
+        "HTTP_HOST": "rollout.node-rollout.svc:9732",
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": "/",
+    }
+    statuses = list[str]()
+    body = page_application(pages)(environ, lambda status, _headers: statuses.append(status))
+    assert (statuses, [*body]) == (["200 OK"], [PAGE.html.encode()])
 
 
 def test_many_clients_at_once_are_answered(port: int) -> None:
@@ -207,7 +221,7 @@ def test_a_client_that_stops_reading_prints_nothing(
         return WebPage("a" * 20_000_000, PAGE.policy)
 
     monkeypatch.setattr(web._Server, "_forget", forget_client)
-    with serve_http("127.0.0.1:0", page_application(large_page, address="127.0.0.1:0")) as url:
+    with serve_http("127.0.0.1:0", page_application(large_page)) as url:
         place = ("127.0.0.1", urlsplit(url).port)
         with closing(socket.create_connection(place)) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -154,9 +154,8 @@ def test_a_live_page_is_loaded_again_by_itself_and_from_nowhere_else(browser: An
     def pages(path: str, *, refreshes: bool) -> WebPage | None:
         return (served if refreshes else replace(served, refresh=0)) if path == "/" else None
 
-    address = "127.0.0.1:0"
     with (
-        serve_http(address, page_application(pages, address=address)) as url,
+        serve_http("127.0.0.1:0", page_application(pages)) as url,
         browser.new_context() as context,
     ):
         page = context.new_page()

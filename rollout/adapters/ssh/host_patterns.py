@@ -63,6 +63,9 @@ def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
 def _is_kept(name: str) -> bool:
     if _NAME.fullmatch(name):
         return True
+    if "%" in name:
+        # A zone. No separator leaves such an address whole.
+        return False
     try:
         return str(ip_address(name)) == name and not name.startswith(_COMPATIBLE)
     except ValueError:

@@ -390,7 +390,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
     status = CachedValue(read, _PAUSE, clock, share=1 / _PAUSE_PER_READING)
-    application = page_application(RunPages(settings, status.now).page, address=_WEB_ADDRESS)
+    application = page_application(RunPages(settings, status.now).page)
     stop = StopRequest()
     with (
         interrupted_by_signals(stop),
