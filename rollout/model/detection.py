@@ -52,9 +52,10 @@ class Sign:
     """One source's answer about a host; `detail` is a clause that says why.
 
     `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
-    and `fallback` (booted by a rollback) are in the source's words, such as a checksum.
-    `current_version` is the image's own, which its os-release may not name. `blocked` is why a
-    plain reboot is not enough. Unknown values are empty.
+    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. After a
+    rollback `fallback_is_newer`, as far as is known. `current_version` is the image's own, which
+    its os-release may not name. `blocked` is why a plain reboot is not enough. Unknown values are
+    empty.
     """
 
     source: Source
@@ -67,6 +68,7 @@ class Sign:
     blocked: str = ""
     fallback: str = ""
     fallback_version: str = ""
+    fallback_is_newer: bool = False
 
     @property
     def is_needed(self) -> bool:

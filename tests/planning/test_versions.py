@@ -135,6 +135,24 @@ def test_without_an_order_a_staged_version_is_newer_than_the_one_it_replaces() -
     assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW, behind=True)
 
 
+def test_without_an_order_a_staged_downgrade_makes_no_host_behind() -> None:
+    update = UpdateStatus(UpdateOperation.NEED_REBOOT, "418.1")
+    downgraded = facts("b", running_version="418.2", os_id="other", group="", update=update)
+    assert states(running("a", "418.2", "", "other"), downgraded)[0] is UpdateState.IDLE
+
+
+@pytest.mark.parametrize(
+    ("os_id", "version"), [("ubuntu", "24.04"), ("debian", "12"), ("fedora", "41")]
+)
+def test_hosts_of_packages_are_up_to_date_only_if_they_look_for_updates(
+    os_id: str, version: str
+) -> None:
+    unknown = running("a", version, "", os_id)
+    checks = UpdateChecks("rpm-ostreed-automatic.timer", RUNNING, silence=60.0)
+    found = states(unknown, replace(running("b", version, "", os_id), checks=checks))
+    assert found == [UpdateState.IDLE, UpdateState.UP_TO_DATE]
+
+
 def test_nightly_builds_of_one_version_are_not_compared() -> None:
     found = states(
         running("a", "4200.0.0+nightly-1", "alpha"), running("b", "4200.0.0+nightly-2", "alpha")
@@ -298,6 +316,13 @@ def image(name: str, current: str, *, fallback: str = "", target: str = "") -> H
     )
     host = running(name, "42.20250901.0", "", "fedora")
     return replace(host, sources=(Source.BOOTC,), signs=(sign,))
+
+
+def test_a_rollback_of_one_host_makes_no_other_host_behind() -> None:
+    back = image("a", FIRST, fallback=SECOND)
+    assert back.image_sign
+    sign = replace(back.image_sign, fallback_is_newer=True)
+    assert states(replace(back, signs=(sign,)), image("b", SECOND)) == [UpdateState.IDLE] * 2
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import msgspec
 from rollout.gather.hosts.answer import version
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
+from rollout.model.timestamps import parse_timestamp
 from rollout.model.tool_output import last_line
 
 _API = "org.containers.bootc/"
@@ -25,6 +26,7 @@ _DOWNLOAD_ONLY = (
 class _Image(msgspec.Struct, frozen=True):
     digest: str = msgspec.field(name="imageDigest")
     version: str | None = None
+    timestamp: str | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,6 +85,7 @@ def _sign_of(status: _HostStatus) -> Sign:
         current_version=version(booted.version or ""),
         fallback=kept.digest if kept else "",
         fallback_version=_name(kept, booted) if kept else "",
+        fallback_is_newer=kept is not None and _is_newer(kept, booted),
     )
     entry = status.upcoming
     if entry is None:
@@ -106,6 +109,13 @@ def _sign_of(status: _HostStatus) -> Sign:
 def _image(entry: _Entry | None) -> _Image | None:
     image = entry.image if entry else None
     return image if image and _DIGEST.fullmatch(image.digest) else None
+
+
+def _is_newer(image: _Image, other: _Image) -> bool:
+    """Whether the image was built later; False if unknown."""
+    built = parse_timestamp(image.timestamp or "")
+    other_built = parse_timestamp(other.timestamp or "")
+    return built is not None and other_built is not None and built > other_built
 
 
 def _name(image: _Image, booted: _Image) -> str:

@@ -86,7 +86,8 @@ class KnownImages:
                 continue
             known = present.setdefault((_stream(facts), facts.running_version), set())
             known.add(sign.current)
-            older.add(sign.fallback)
+            if not sign.fallback_is_newer:
+                older.add(sign.fallback)
             # An image that is named by its digest has the version of the booted one, or none.
             if sign.is_needed and sign.version == short_checksum(sign.target):
                 known.add(sign.target)
@@ -129,7 +130,7 @@ class KnownVersions:
             staged = facts.detection.version
             for version in filter(None, (facts.running_version, staged)):
                 present.setdefault(_stream_of(facts, version), set()).add(version)
-            if staged:
+            if staged and not _is_downgrade(facts.running_version, staged):
                 replaced.setdefault(_stream_of(facts, staged), set()).add(facts.running_version)
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
@@ -158,9 +159,11 @@ class KnownVersions:
         """Return how the host compares; `longest_silence` is in seconds."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
+        checks = facts.checks.state(longest_silence)
         if compared is UpdateState.UP_TO_DATE and facts.image_sign:
             compared, newest = self._compare_image(facts, facts.image_sign.current)
-        checks = facts.checks.state(longest_silence)
+        elif compared is UpdateState.UP_TO_DATE and not _shows_updates(facts, checks):
+            compared = UpdateState.IDLE
         standing = UpdateStanding(
             _update_state(facts.update.operation, compared, checks),
             newest,
@@ -226,6 +229,12 @@ def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
     return frozenset(version for version, numbers in numbers_of.items() if numbers == highest)
 
 
+def _is_downgrade(running: str, staged: str) -> bool:
+    """Whether both versions are numbers, and the staged ones are lower."""
+    numbers = _numbers(staged)
+    return bool(numbers) and numbers < _numbers(running)
+
+
 def _only(versions: frozenset[str]) -> str:
     return next(iter(versions)) if len(versions) == 1 else ""
 
@@ -252,6 +261,15 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
     if not mine or mine == theirs:
         return UpdateState.IDLE
     return UpdateState.BEHIND if mine < theirs else UpdateState.UP_TO_DATE
+
+
+def _shows_updates(facts: HostFacts, checks: CheckState) -> bool:
+    """Whether hosts of the same version have the same updates, or look for them.
+
+    Package updates change no version such as Ubuntu's 24.04.
+    """
+    is_of_channel = bool(_channel(facts.os_id, facts.running_version))
+    return is_of_channel or checks is not CheckState.UNKNOWN
 
 
 def _stream(facts: HostFacts) -> Stream:
