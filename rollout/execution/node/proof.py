@@ -22,7 +22,7 @@ from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import DaemonSet, Node, Pod
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import requesting_annotations
@@ -37,6 +37,8 @@ _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 # Seconds between checks of what no watch shows, such as deadlines.
 _TICK = 5.0
+# Changes of pods may come in bursts, and reading all DaemonSets is expensive.
+_LEAST_SECONDS_BETWEEN_READS = 1.0
 _ON_HOST = frozenset(
     {Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND, Source.ROLLBACK}
 )
@@ -214,9 +216,10 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     if not before:
         return
     deadline = task.cluster.deadline(timeout)
+    due = _DuePods(task)
     changed = threading.Event()
     with watch_node_pods(task.cluster, task.name, task.cluster.deadline(), changed) as pods:
-        while missing := _missing_pods(task, pods.items(), before):
+        while missing := _missing_pods(due, pods.items(), before):
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.NOT_READY,
@@ -231,14 +234,30 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
             changed.clear()
 
 
-def _missing_pods(task: NodeTask, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
+@dataclass
+class _DuePods:
+    """Which pods the node should have, by its Node and the DaemonSets."""
+
+    task: NodeTask
+
+    def __post_init__(self) -> None:
+        self._node: Node | None = None
+        self._daemon_sets: Sequence[DaemonSet] = ()
+        self._next_read = self.task.cluster.deadline(0)
+
+    def among(self, pods: Sequence[str]) -> list[str]:
+        if self._node is None or self._next_read.expired:
+            self._node = self.task.node()
+            self._daemon_sets = self.task.cluster.ask(read_daemon_sets)
+            self._next_read.restart(_LEAST_SECONDS_BETWEEN_READS)
+        return pods_due(pods, self._node, self._daemon_sets)
+
+
+def _missing_pods(due: _DuePods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():
         is_unchanged = bool(since) and ready.get(pod) == since
         if pod not in ready or is_unchanged:
             missing.append(pod)
-    if not missing:
-        return ""
-    daemon_sets = task.cluster.ask(read_daemon_sets)
-    return shortened(pods_due(missing, task.node(), daemon_sets), _NAMED)
+    return shortened(due.among(missing), _NAMED) if missing else ""
