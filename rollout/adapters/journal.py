@@ -153,8 +153,16 @@ def journal_of(run: str) -> Path:
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Sort by the time of the last write."""
-    return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
+    """Sort by the time of the last write. Files that are gone come last."""
+    return sorted(paths, key=_last_write, reverse=True)
+
+
+def _last_write(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        # It was removed meanwhile, or is a link to nothing.
+        return float("-inf")
 
 
 def journals() -> tuple[Path, ...]:

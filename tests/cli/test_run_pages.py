@@ -130,6 +130,23 @@ def test_a_journal_that_is_too_large_or_damaged_is_only_named(
     assert f'href="/runs/{RUNS[1]}"' in page
 
 
+def test_a_latest_run_whose_journal_is_too_large_is_not_called_missing(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(RUNS[1], 100, night())
+    monkeypatch.setattr(web, "_LARGEST_JOURNAL", 1)
+    page = html(pages)
+    assert "No rollout is recorded" not in page
+    assert "The latest run is only listed below" in page
+    assert f"see: rollout report {RUNS[1]}" in page
+
+
+def test_a_link_to_no_journal_hides_no_other_run(pages: RunPages) -> None:
+    write(RUNS[1], 100, night())
+    journal_of(RUNS[2]).symlink_to(journal_of(RUNS[3]))
+    assert "<h1>berlin" in html(pages)
+
+
 def test_what_the_cluster_shows_is_text(pages: RunPages) -> None:
     pages = RunPages(Settings(), lambda: "wave 1 of 2\n  <b>worker-1</b>: draining")
     page = html(pages)

@@ -119,13 +119,9 @@ class RunPages:
     def _journals(self) -> Mapping[str, Path]:
         """The latest run comes first."""
         own = self.settings.output.journal
-        try:
-            files = journal.latest_first(journal.journals())[:_MOST_RUNS]
-            if own is not None and own.is_file():
-                files = [own, *files]
-        except OSError:
-            # A journal was removed meanwhile.
-            return {}
+        files = journal.latest_first(journal.journals())[:_MOST_RUNS]
+        if own is not None and own.is_file():
+            files = [own, *files]
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:

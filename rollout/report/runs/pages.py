@@ -215,7 +215,10 @@ def run_page(report: RunReport) -> str:
 
 
 def live_page(report: RunReport | None, beside: Beside) -> Page:
-    content: Mapping[str, Any] = {"title": "No rollout is recorded on this machine", "report": None}
+    title = "No rollout is recorded on this machine"
+    if beside.history:
+        title = "The latest run is only listed below"
+    content: Mapping[str, Any] = {"title": title, "report": None}
     if report is not None:
         content = _content(report)
     return _render("live.html.jinja", beside=beside, **content)
