@@ -12,13 +12,15 @@ T = TypeVar("T")
 class CachedValue(Generic[T]):
     """A value that is read again once it is older than `seconds`.
 
-    Reading takes at most this `share` of the time. One thread reads while others wait.
+    Reading takes at most this `share` of the time, but a value is kept for at most `longest`
+    seconds after reading, unless `seconds` is more. One thread reads while others wait.
     """
 
     read: Callable[[], T]
     seconds: float
     clock: Clock
     share: float = 1.0
+    longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _value: T = field(init=False)
     _fresh_until: float = float("-inf")
@@ -33,5 +35,6 @@ class CachedValue(Generic[T]):
             if began > self._fresh_until:
                 self._value = self.read()
                 seconds = self.clock.monotonic() - began
-                self._fresh_until = began + max(self.seconds, seconds / self.share)
+                kept = min(seconds / self.share, seconds + self.longest)
+                self._fresh_until = began + max(self.seconds, kept)
             return self._value

@@ -40,6 +40,11 @@ _ENGINE_FIXES = {
 }
 # Flatcar's bus policy admits these users to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
+_RPM_OSTREE_SERVICE = "rpm-ostreed-automatic.service"
+_RPM_OSTREE_FIX = (
+    f"On the host: journalctl -u {_RPM_OSTREE_SERVICE}. Then check its proxy and its remote, and"
+    " try again: sudo rpm-ostree upgrade --check"
+)
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
     Source.ANNOTATION: (
@@ -213,11 +218,10 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     unit = standing.check_unit
     trouble = check_trouble(standing, None)
     if standing.checks is CheckState.STALE:
-        fix = (
-            f"On the host: journalctl -u {unit}. Then check its proxy, and SERVER in"
-            f" /etc/flatcar/update.conf, and try again: rollout check-update"
-        )
+        fix = _stale_fix(unit)
         yield warned(name, node, f"it does not get its updates: {trouble}", fix)
+    elif unit == _RPM_OSTREE_SERVICE and standing.checks is CheckState.FAILED:
+        yield warned(name, node, f"it does not get its updates: {trouble}", _RPM_OSTREE_FIX)
     elif standing.checks.is_off and unit != CheckName.UPDATE_ENGINE:
         fix = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
         yield warned(name, node, f"{trouble}: no update will be staged", fix)
@@ -231,6 +235,15 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
         if unit == CheckName.UPDATE_ENGINE:
             fix = "See whether the update server offers it now: rollout check-update"
         yield warned(name, node, message, fix)
+
+
+def _stale_fix(unit: str) -> str:
+    if unit != CheckName.UPDATE_ENGINE:
+        return _RPM_OSTREE_FIX
+    return (
+        f"On the host: journalctl -u {unit}. Then check its proxy, and SERVER in"
+        " /etc/flatcar/update.conf, and try again: rollout check-update"
+    )
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:

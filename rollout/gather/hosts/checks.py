@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from rollout.gather.hosts.answer import parse_assignments, word
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
-from rollout.model.update_checks import NO_CHECKS, UnitState, UpdateChecks
+from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks
 
 # The latest time that Python has.
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
-# systemd writes the host's time zone. Names of other zones are ambiguous.
+# The probe asks for UTC. Names of other zones are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
 
 
@@ -54,6 +54,10 @@ def update_checks(
     zincati = unit_state(answers, complaints, "zincati-unit")
     timer = unit_state(answers, complaints, "rpm-ostreed-automatic")
     if timer.exists and (timer.runs or not zincati.exists):
+        service = unit_state(answers, complaints, "rpm-ostreed-automatic-service")
+        if timer.runs and service.check_state is CheckState.FAILED:
+            # The timer shows when a check began, even if the check failed.
+            return UpdateChecks("rpm-ostreed-automatic.service", service)
         last = _systemd_time(answers.get("rpm-ostreed-automatic", ""))
         silence = _seconds_between(last, now)
         return UpdateChecks("rpm-ostreed-automatic.timer", timer, last=last, silence=silence)

@@ -166,10 +166,12 @@ _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
 _ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_SINCE} update-engine.service"
 _LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
-# Either of them stages rpm-ostree's updates.
+# Zincati or the timer stages rpm-ostree's updates. systemctl writes times in its own time zone.
+_SHOW_TRIGGER = f"env TZ=UTC {_SHOW} -p LastTriggerUSec"
 _RPM_OSTREE_UNITS = f"""
 mark zincati-unit; run 5 {_SHOW} zincati.service
-mark rpm-ostreed-automatic; run 5 {_SHOW} -p LastTriggerUSec rpm-ostreed-automatic.timer
+mark rpm-ostreed-automatic; run 5 {_SHOW_TRIGGER} rpm-ostreed-automatic.timer
+mark rpm-ostreed-automatic-service; run 5 {_SHOW} rpm-ostreed-automatic.service
 """.strip()
 
 _END = """

@@ -350,6 +350,11 @@ async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
     return await replace(session, user="root").run(command)
 
 
+async def _env(session: ShellSession, words: Words) -> CommandOutput:
+    """`env NAME=VALUE COMMAND`, without effect on the command."""
+    return await session.run(tuple(dropwhile(lambda word: "=" in word, words[1:])))
+
+
 def _sudo_rules(session: ShellSession, *, is_refused: bool) -> CommandOutput:
     user = session.user
     host = session.machine.name
@@ -377,6 +382,7 @@ PROGRAMS: Final[Mapping[str, Program]] = {
     "busctl": _busctl,
     "cat": _cat,
     "echo": _echo,
+    "env": _env,
     "false": _constant(1),
     "rpm-ostree": _rpm_ostree,
     "sudo": _sudo,

@@ -211,7 +211,8 @@ def standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    if operation in _UPDATING:
+    # An engine that has worked on one update for days is stuck.
+    if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
     if operation is UpdateOperation.REPORTING_ERROR:
         return UpdateState.CHECK_FAILED
