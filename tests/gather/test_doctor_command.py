@@ -117,6 +117,16 @@ LAGGING = replace(WORKING, state=UpdateState.BEHIND, behind=True)
         (WORKING, Verdict.PASS, ""),
         (replace(WORKING, checks=CheckState.STALE), Verdict.WARN, "journalctl -u update-engine"),
         (
+            replace(WORKING, checks=CheckState.STALE, check_unit="rpm-ostreed-automatic.timer"),
+            Verdict.WARN,
+            "sudo rpm-ostree upgrade --check",
+        ),
+        (
+            replace(WORKING, checks=CheckState.FAILED, check_unit="rpm-ostreed-automatic.service"),
+            Verdict.WARN,
+            "journalctl -u rpm-ostreed-automatic.service",
+        ),
+        (
             replace(WORKING, checks=CheckState.MASKED, check_unit="zincati"),
             Verdict.WARN,
             "unmask zincati",

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ SHELLS = [pytest.param(shell, id=shell) for shell in ("sh", "bash", "dash") if s
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
     """A folder that is the whole PATH: coreutils, and `id` as an ordinary user."""
-    for name in ("cat", "head", "sh", "sleep", "tail", "timeout"):
+    for name in ("cat", "env", "head", "sh", "sleep", "tail", "timeout"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     script(tmp_path, "id", "echo 500")
     script(tmp_path, "systemctl", 'echo "$*" >> "$CALLS"; echo inactive; exit 3')
@@ -271,6 +272,18 @@ def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(
     (ostree,) = facts.signs
     assert ostree.answer == SourceAnswer.NONE
     assert "rpm-ostree did not respond" in ostree.detail
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_time_of_a_check_is_read_in_any_time_zone(shell: str, tools: Path) -> None:
+    script(
+        tools,
+        "systemctl",
+        "echo LoadState=loaded; echo ActiveState=active\n"
+        'echo "LastTriggerUSec=Wed 2024-02-14 10:22:03 ${TZ:-CET}"',
+    )
+    checks = probe(shell, tools, Probe((Source.RPM_OSTREE,))).checks
+    assert checks.last == datetime(2024, 2, 14, 10, 22, 3, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -255,6 +255,17 @@ def test_only_a_host_that_looks_for_updates_is_up_to_date(
     assert (older.state, older.behind, older.checks) == (UpdateState.BEHIND, True, checks)
 
 
+@pytest.mark.parametrize(
+    ("silence", "state"),
+    [(DAY, UpdateState.UPDATING), (3 * DAY, UpdateState.NOT_CHECKING)],
+    ids=["working", "stuck"],
+)
+def test_a_download_that_never_ends_is_no_update(silence: float, state: UpdateState) -> None:
+    downloading = UpdateStatus(UpdateOperation.DOWNLOADING)
+    host = replace(checked(NEW, RUNNING, silence), update=downloading)
+    assert states(host) == [state]
+
+
 def test_how_long_a_host_may_go_without_a_check_is_a_setting() -> None:
     host = checked(NEW, RUNNING, 3 * DAY)
     known = KnownVersions.of([node("a")], {"a": host})

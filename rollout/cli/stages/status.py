@@ -58,6 +58,7 @@ _ANSWER_SECONDS = 5.0
 # A pause lasts this many times as long as reading, because large clusters read slowly.
 _PAUSE = 2.0
 _PAUSE_PER_READING = 10.0
+_LONGEST_PAUSE_OF_PAGE = 30.0
 _FOREVER = 10.0 * 365 * 24 * 3600
 _WEB_ADDRESS = "127.0.0.1:0"
 _LEAVE = "Ctrl-C ends this view, not the rollout"
@@ -75,10 +76,15 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
     draining = [item.node.name for item in unfinished.in_flight if item.phase is Phase.DRAINING]
     awaited = dict[str, Sequence[AwaitedPod]]()
     for name in draining:
-        with suppress(ApiError):
+        try:
             pods = completing_pods(snapshot.read_node_pods(api, name), plan.policy.drain)
-            if pods:
-                awaited[name] = awaited_pods(pods)
+        except ApiError as error:
+            if is_passing(error):
+                # Each further node may take as long to fail.
+                break
+            continue
+        if pods:
+            awaited[name] = awaited_pods(pods)
     return awaited
 
 
@@ -89,11 +95,15 @@ def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> 
     usual = usual_reboot(plan.estimate) if plan else ""
     rebooting = [item.node.name for item in unfinished.in_flight if item.phase is Phase.REBOOTING]
     for name in rebooting:
-        with suppress(ApiError):
+        try:
             began = snapshot.read_phase_time(api, name)
-            now = api.server_time()
-            if began and now:
-                texts[name] = f"down for {elapsed((now - began).total_seconds())}{usual}"
+        except ApiError as error:
+            if is_passing(error):
+                break
+            continue
+        now = api.server_time()
+        if began and now:
+            texts[name] = f"down for {elapsed((now - began).total_seconds())}{usual}"
     return texts
 
 
@@ -389,7 +399,8 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     with_patience(read_lease, api, namespace)
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
-    status = CachedValue(read, _PAUSE, clock, share=1 / _PAUSE_PER_READING)
+    share = 1 / _PAUSE_PER_READING
+    status = CachedValue(read, _PAUSE, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
     application = page_application(RunPages(settings, status.now).page)
     stop = StopRequest()
     with (
@@ -402,7 +413,11 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
 
 
 def _status_for_page(api: ClusterApi, namespace: str) -> str:
+    from rollout.report.runs.tables import clock
+
+    # The page may be made later than the status is read.
+    read_at = f"read at {clock(wiring.now())}"
     try:
-        return _read(api, namespace).text()
+        return f"{_read(api, namespace).text().rstrip()}\n{read_at}"
     except ApiError as error:
-        return f"the cluster cannot be read: {error.message}"
+        return f"the cluster cannot be read: {error.message}\n{read_at}"
