@@ -37,11 +37,11 @@ def split_command(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """Messages call the command `name`, and its timeout `limit`."""
+    """Messages call the command `name`, and its timeout `limit_setting`."""
 
     words: Sequence[str]
     name: str
-    limit: str
+    limit_setting: str
 
     def ask(
         self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
@@ -85,10 +85,10 @@ class OperatorCommand:
         while process.poll() is None:
             if stopped():
                 _end(process)
-                return "stopped on request"
+                return f"{self._title} was stopped before it ended"
             if time.monotonic() >= end:
                 _end(process)
-                return f"{self._title} did not end within {self.limit} {seconds:g}s"
+                return f"{self._title} did not end within {self.limit_setting} {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_TICK)
         if process.returncode == 0:
@@ -103,6 +103,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        return
+    # Its children may ignore SIGTERM.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _tail(output: IO[bytes]) -> str:
