@@ -48,7 +48,7 @@ def await_boot_or_rescue(
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
-        # A reboot in doubt was requested in the first wait.
+        # After a rescue, a reboot in doubt is not requested again.
         return await_boot(context, host, targets)
     except NodeRemovedError:
         raise
@@ -96,20 +96,20 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 def _mark_rescued(task: NodeTask) -> None:
     """Mark that the rescue runs for this reboot; `_NotRescuedError` if it must not."""
-    is_sent = False
+    has_written = False
 
     def change(node: Node) -> Patch | None:
-        nonlocal is_sent
+        nonlocal has_written
         require_mark(task, node)
         if node.annotations.get(marks.RESCUED) == task.planned.boot_id:
-            if is_sent:
+            if has_written:
                 # The answer to the write was lost.
                 return None
             raise _NotRescuedError("it may have been started for this reboot before")
         # A kubelet that reports NotReady is up, too.
         if node.ready is not ReadyState.UNKNOWN:
             raise _NotRescuedError(f"its Node's Ready condition is {node.ready}, not Unknown")
-        is_sent = True
+        has_written = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}
 
     change_node(task, change)
