@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.journal import journal_of, runs_directory
+from rollout.adapters import journal
+from rollout.adapters.journal import journal_of, journals, runs_directory
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages import web
 from rollout.cli.stages.journals import RecordedRun, read_recorded_run
@@ -92,6 +93,58 @@ def test_a_page_is_made_at_most_once_in_a_while(
     for _ in range(5):
         html(pages)
     assert len(read) == 1
+
+
+def test_a_running_journal_is_read_once_for_a_page(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def read_and_grow(file: Path) -> RecordedRun:
+        read.append(file)
+        run = read_recorded_run(file)
+        with file.open("ab") as growing:
+            growing.write(b"\n")
+        return run
+
+    monkeypatch.setattr(web, "read_recorded_run", read_and_grow)
+    file = write(RUNS[1], 100, night())
+    html(pages)
+    assert read == [file]
+
+
+def test_the_journals_are_listed_once_for_many_requests(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+
+    def count() -> tuple[Path, ...]:
+        listed.append("once")
+        return journals()
+
+    monkeypatch.setattr(web, "_FRESH_SECONDS", 60.0)
+    pages = RunPages(Settings())
+    monkeypatch.setattr(journal, "journals", count)
+    write(RUNS[1], 100, night())
+    for path in ("/", f"/runs/{RUNS[1]}", "/runs/unknown", f"/runs/{RUNS[9]}"):
+        pages.page(path, refreshes=True)
+    assert len(listed) == 1
+
+
+def test_only_the_own_page_of_the_latest_run_is_made_anew_soon(
+    pages: RunPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(web, "_SHARE", float("inf"))
+    pages = RunPages(Settings())
+    files = [write(RUNS[at], at, night("berlin")) for at in (1, 2)]
+    paths = [f"/runs/{RUNS[at]}" for at in (1, 2)]
+    for path in paths:
+        assert "<h1>berlin" in html(pages, path)
+    for at, file in enumerate(files):
+        write(file.stem, at + 1, night("madrid"))
+    assert "<h1>berlin" in html(pages, paths[0])
+    assert "<h1>madrid" in html(pages, paths[1])
 
 
 def test_journals_that_there_is_no_time_for_are_read_for_the_next_page(

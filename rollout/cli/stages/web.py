@@ -50,6 +50,11 @@ class RunPages:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
     _rows: dict[Path, tuple[_State, PastRun]] = field(default_factory=dict)
+    _journals: CachedValue[Mapping[str, Path]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        clock = wiring.system_clock()
+        self._journals = CachedValue(self._list_journals, _FRESH_SECONDS, clock, share=_SHARE)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
         with self._lock:
@@ -57,10 +62,14 @@ class RunPages:
                 latest = partial(self._latest_page, refreshes=refreshes)
                 return self._kept(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
             run = path.removeprefix(_RUNS)
-            file = self._journals().get(run) if run != path else None
+            journals = self._journals.now() if run != path else {}
+            file = journals.get(run)
             if file is None:
                 return None
             past = partial(self._past_page, file)
+            if run == next(iter(journals)):
+                # It may still be running.
+                return self._kept(f"{path} latest", past, _FRESH_SECONDS, _SHARE)
             return self._kept(path, past, _FRESH_SECONDS_OF_PAST, _SHARE / _MOST_RUNS)
 
     def _kept(
@@ -76,7 +85,7 @@ class RunPages:
         return kept.now()
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
-        journals = self._journals()
+        journals = self._journals.now()
         latest = next(iter(journals.values()), None)
         report = self._read(latest) if latest else None
         status = self.status()
@@ -85,6 +94,7 @@ class RunPages:
         return self._page(
             report,
             journals,
+            file=latest,
             status=status,
             refresh=seconds if refreshes else 0,
             is_latest=True,
@@ -94,13 +104,15 @@ class RunPages:
         report = self._read(file)
         if report is None:
             return None
-        return self._page(report, self._journals(), status="", refresh=0, is_latest=False)
+        journals = self._journals.now()
+        return self._page(report, journals, file=file, status="", refresh=0, is_latest=False)
 
     def _page(
         self,
         report: RunReport | None,
         journals: Mapping[str, Path],
         *,
+        file: Path | None,
         status: str,
         refresh: int,
         is_latest: bool,
@@ -109,14 +121,14 @@ class RunPages:
             at=wiring.now(),
             status=status.splitlines(),
             headings=_HEADINGS,
-            history=self._history(journals),
+            history=self._history(journals, file),
             refresh=refresh,
             is_latest=is_latest,
         )
         page = live_page(report, beside)
         return WebPage(page.html, page.policy, refresh)
 
-    def _journals(self) -> Mapping[str, Path]:
+    def _list_journals(self) -> Mapping[str, Path]:
         """The latest run comes first."""
         own = self.settings.output.journal
         files = journal.latest_first(journal.journals())[:_MOST_RUNS]
@@ -124,14 +136,17 @@ class RunPages:
             files = [own, *files]
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
-    def _history(self, journals: Mapping[str, Path]) -> Sequence[PastRun]:
-        """Journals that take too long to read are only named."""
+    def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
+        """Journals that take too long to read are only named.
+
+        The `current` page's journal was just read. It may have grown since then.
+        """
         reading = wiring.system_clock().monotonic()
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run, file in journals.items():
             kept = self._rows.get(file)
-            is_old = kept is None or kept[0] != _state(file)
+            is_old = kept is None or (file != current and kept[0] != _state(file))
             if is_old and wiring.system_clock().monotonic() - reading < _READING_SECONDS:
                 self._read(file)
                 kept = self._rows[file]
