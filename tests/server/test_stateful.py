@@ -271,4 +271,5 @@ class Asking(RuleBasedStateMachine):
 
 
 Asking.TestCase.settings = profile(6)
-TestAsking = pytest.mark.in_memory(Asking.TestCase)
+# Each example has seconds of patience, and the exhaustive tier has many more examples.
+TestAsking = pytest.mark.timeout(3600)(pytest.mark.in_memory(Asking.TestCase))
