@@ -230,13 +230,13 @@ class HostFacts:
         return next(signs, None)
 
     @property
-    def has_nothing_staged(self) -> bool:
+    def counts_as_unstaged(self) -> bool:
         """Whether no source asks for a reboot, as far as is known.
 
         A service that does not run stages nothing.
         """
         detection = self.detection
-        is_known = not detection.unanswered or self.checks.state().is_off
+        is_known = not detection.unanswered or self.checks.check_state().is_off
         return is_known and not detection.needs_reboot
 
     def _engine_sign(self) -> Sign:

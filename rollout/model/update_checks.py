@@ -111,7 +111,7 @@ class UpdateChecks:
     last: datetime | None = None
     silence: float | None = None
 
-    def state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
+    def check_state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
         """Return whether the host looks for updates; `longest_silence` is in seconds."""
         state = self.service.check_state
         is_late = self.silence is not None and self.silence > longest_silence

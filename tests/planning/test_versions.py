@@ -361,7 +361,7 @@ def test_images_of_one_version_are_told_apart_by_their_digests(
     hosts: list[HostFacts], expected: list[UpdateState]
 ) -> None:
     found = standings(*hosts)
-    idle = [name for name, host in zip("ab", hosts, strict=True) if host.has_nothing_staged]
+    idle = [name for name, host in zip("ab", hosts, strict=True) if host.counts_as_unstaged]
     assert [found[name].state for name in idle] == expected
     newest = {one.newest_version for one in found.values() if one.state is UpdateState.BEHIND}
     assert newest <= {short_checksum(SECOND), short_checksum(THIRD)}

@@ -275,7 +275,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
     facts = candidate.facts
-    if facts is None or not facts.has_nothing_staged:
+    if facts is None or not facts.counts_as_unstaged:
         return None
     inputs = candidate.inputs
     return inputs.versions.standing(candidate.node, facts, inputs.longest_silence)

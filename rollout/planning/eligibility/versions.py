@@ -84,7 +84,7 @@ class KnownImages:
             sign = facts.image_sign if isinstance(facts, HostFacts) else None
             if not isinstance(facts, HostFacts) or sign is None:
                 continue
-            known = present.setdefault((_stream(facts), facts.running_version), set())
+            known = present.setdefault((_stream_of_host(facts), facts.running_version), set())
             known.add(sign.current)
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
@@ -97,7 +97,9 @@ class KnownImages:
 
     def newest(self, facts: HostFacts) -> frozenset[str]:
         """Return the images of the host's version that are not known to be older."""
-        present = self.present.get((_stream(facts), facts.running_version), frozenset[str]())
+        present = self.present.get(
+            (_stream_of_host(facts), facts.running_version), frozenset[str]()
+        )
         return present - self.older
 
 
@@ -129,14 +131,16 @@ class KnownVersions:
                 continue
             staged = facts.detection.version
             for version in filter(None, (facts.running_version, staged)):
-                present.setdefault(_stream_of(facts, version), set()).add(version)
+                present.setdefault(_stream_of_version(facts, version), set()).add(version)
             if staged and not _is_downgrade(facts.running_version, staged):
-                replaced.setdefault(_stream_of(facts, staged), set()).add(facts.running_version)
+                replaced.setdefault(_stream_of_version(facts, staged), set()).add(
+                    facts.running_version
+                )
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
         """Return the newest version of the stream; empty if not comparable."""
-        stream = _stream(facts)
+        stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
             return _only(_with_highest_numbers(present))
@@ -159,7 +163,7 @@ class KnownVersions:
         """Return how the host compares; `longest_silence` is in seconds."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
-        checks = facts.checks.state(longest_silence)
+        checks = facts.checks.check_state(longest_silence)
         if compared is UpdateState.UP_TO_DATE and facts.image_sign:
             compared, newest = self._compare_image(facts, facts.image_sign.current)
         elif compared is UpdateState.UP_TO_DATE and not _shows_updates(facts, checks):
@@ -203,7 +207,7 @@ def standings(
     found: dict[str, UpdateStanding] = {}
     for node in nodes:
         facts = observations.get(node.name)
-        if isinstance(facts, HostFacts) and facts.has_nothing_staged:
+        if isinstance(facts, HostFacts) and facts.counts_as_unstaged:
             found[node.name] = known.standing(node, facts, longest_silence)
     return found
 
@@ -273,11 +277,11 @@ def _shows_updates(facts: HostFacts, checks: CheckState) -> bool:
     return is_of_channel or checks is not CheckState.UNKNOWN
 
 
-def _stream(facts: HostFacts) -> Stream:
+def _stream_of_host(facts: HostFacts) -> Stream:
     return Stream(facts.os_id, facts.group or _channel(facts.os_id, facts.running_version))
 
 
-def _stream_of(facts: HostFacts, version: str) -> Stream:
+def _stream_of_version(facts: HostFacts, version: str) -> Stream:
     """Return the version's stream, which may not be the host's present one.
 
     Groups with a name of their own may have any version.
