@@ -179,8 +179,9 @@ def test_a_host_that_answers_is_never_rescued(
     host, context = silent(asking, server)
     host.answers = [answer]
     rescue = PowerCycle(host)
-    failure(context, rescue)
+    assert "rescue" not in failure(context, rescue).message
     assert rescue.environments == []
+    assert marks.RESCUED not in stored(server, NODES, NODE)["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(
