@@ -2,6 +2,7 @@
 it is believed.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,14 @@ from typing import Any, cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import DrainError, SshError, SshNoRouteError, SshRefusedError
+from rollout.errors import (
+    DrainError,
+    FencedError,
+    SshError,
+    SshNoRouteError,
+    SshRefusedError,
+    StepError,
+)
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.lock import LockRequest
@@ -22,12 +30,12 @@ from rollout.execution.node.context import (
     Progress,
     with_check_of_phase,
 )
-from rollout.execution.node.failures import NodeFailure, is_update_cleared
-from rollout.execution.node.marking import MarksGoneError, mark_phase
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError, is_update_cleared
+from rollout.execution.node.marking import MarksGoneError, mark_phase, return_node
 from rollout.execution.node.proof import MissingProof, await_ready, missing_in_sign, prove_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
-from rollout.execution.node.rollback import prove_rollback
+from rollout.execution.node.rollback import prove_rollback, undoing_failed_rollback
 from rollout.execution.node.ssh_host import RememberingShell, RolloutHosts, SshHost
 from rollout.execution.node.steps import process_node, ssh_steps
 from rollout.execution.node.watched import watched_node
@@ -598,6 +606,78 @@ def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
     assert not is_update_cleared(planned, Outcome.NOT_READY, "2.0", is_refused=False)
     assert is_update_cleared(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False)
     assert is_update_cleared(planned, Outcome.NOT_BACK, "", is_refused=True)
+
+
+def test_a_rollback_that_fails_does_not_accuse_the_previous_version(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    back = replace(PLANNED, detected_by=(Source.ROLLBACK,))
+    assert is_update_cleared(back, Outcome.ROLLED_BACK, "1.0.0", is_refused=False)
+    assert is_update_cleared(back, Outcome.NOT_READY, "1.0.0", is_refused=False)
+    assert not is_update_cleared(back, Outcome.NOT_READY, "2.0.0", is_refused=False)
+    context = asking(Answers([said(OLD)]))
+    back_context = replace(context, policy=replace(context.policy, rollback="1.0.0"))
+    annotations = stored(server, NODES, NODE)["metadata"]["annotations"]
+    ready = {**annotations, marks.PHASE: "ready", marks.STAGED_VERSION: "2.0.0"}
+    change(server, NODES, NODE, metadata={"annotations": ready})
+    return_node(back_context, Outcome.ROLLED_BACK, "1.0.0")
+    result = json.loads(stored(server, NODES, NODE)["metadata"]["annotations"][marks.LAST_RESULT])
+    assert result["outcome"] == "rolled-back"
+    assert not result.keys() & {"from", "failed_version", "failed_as"}
+
+
+def undo_after(
+    error: StepError, context: NodeContext, host: Answers, boot: BootFacts | None = None
+) -> StepError:
+    """What the error is after the undo, which it needs in a rollback."""
+    back = replace(context, policy=replace(context.policy, rollback="1.0.0"))
+    host.asked = 0
+    host.rebooted = 0
+    ssh_host = cast("SshHost", back.host)
+    seen = boot or BootFacts("", "", "")
+    with pytest.raises(StepError) as failed, undoing_failed_rollback(back, ssh_host, seen):
+        raise error
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (said("no id"), "its answer has no boot ID"),
+        (said(OLD, OTHER), "another machine answers"),
+        (None, "the connection was refused"),
+    ],
+)
+def test_an_undo_without_an_answer_of_the_host_is_part_of_the_failure(
+    answer: CommandResult | None, why: str, asking: Asking
+) -> None:
+    host = Answers([answer])
+    failed = undo_after(NodeFailure(Outcome.NOT_REBOOTED, "no reboot"), asking(host), host)
+    assert failed.message.startswith("no reboot; its next reboot may boot its other version")
+    assert why in failed.message
+    assert host.rebooted == 0
+
+
+def test_only_a_host_that_may_run_the_left_version_is_asked_to_boot_it(asking: Asking) -> None:
+    host = Answers([said(OLD, version="1.0.0")])
+    context = asking(host)
+    failed = undo_after(NodeFailure(Outcome.NOT_READY, "why"), context, host)
+    assert (failed.message, host.rebooted) == ("why", 1)
+    undo_after(NodeRemovedError("its Node was deleted"), context, host)
+    undo_after(NodeFailure(Outcome.NOT_BACK, "away"), context, host)
+    undo_after(NodeFailure(Outcome.NOT_READY, "why"), context, host, BOOT)
+    assert host.asked == 0
+
+
+def test_a_process_that_has_lost_the_lock_undoes_nothing(asking: Asking) -> None:
+    def fenced() -> None:
+        raise FencedError("another process has the lock")
+
+    host = Answers([said(OLD)])
+    context = replace(asking(host), check_may_act=fenced)
+    failed = undo_after(StepError("the API server does not respond"), context, host)
+    assert isinstance(failed, FencedError)
+    assert host.asked == 0
 
 
 MARKS = {

@@ -23,7 +23,7 @@ from rollout.model.tool_output import CommandEnd
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
 
-_UNSEEN = BootFacts("", "", "")
+UNSEEN = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
@@ -160,7 +160,7 @@ class Progress:
 
     phase: Phase = Phase.PENDING
     staged_version: str = ""
-    boot: BootFacts = _UNSEEN
+    boot: BootFacts = UNSEEN
     marked: bool = False
     in_doubt: bool = False
     drains: int = 0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rollout.errors import DrainError, FencedError, RebootError, RolloutError, StepError
 from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.model.detection import Source
 from rollout.model.finding import Finding, NodeFinding
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
@@ -123,5 +124,10 @@ def is_update_cleared(
 
     `is_refused`: keys or credentials keep rollout out.
     """
-    runs_update = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
-    return runs_update or is_refused
+    if is_refused:
+        return True
+    is_rolled_back = outcome is Outcome.ROLLED_BACK
+    if Source.ROLLBACK in planned.detected_by:
+        # The previous version has not run.
+        return is_rolled_back or version == planned.running_version
+    return is_rolled_back and version == planned.staged_version

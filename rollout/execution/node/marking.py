@@ -105,7 +105,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
         require_mark(task, node)
         details = {
             **_details_of_return(task, node, outcome, version),
-            **_failed_version(node, outcome, version),
+            **_failed_version(task, node, outcome, version),
         }
         annotations = {
             **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
@@ -136,7 +136,7 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
     def change(node: Node) -> Patch:
         require_mark(task, node)
         annotations = {
-            **_result(task, outcome, version, _failed_version(node, outcome, version)),
+            **_result(task, outcome, version, _failed_version(task, node, outcome, version)),
             marks.PHASE: Phase.FAILED.value,
             marks.HOOK_LABEL: None,
             marks.DEFERRED: None,
@@ -149,7 +149,7 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
 
 def leave_aborted(task: NodeTask) -> None:
     def change(node: Node) -> Patch:
-        details = _failed_version(node, Outcome.ABORTED, "")
+        details = _failed_version(task, node, Outcome.ABORTED, "")
         return _annotate(task, node, _result(task, Outcome.ABORTED, "", details))
 
     change_node(task, change)
@@ -203,6 +203,9 @@ def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
     if outcome is Outcome.ROLLED_BACK:
+        if task.policy.rollback:
+            # The host has never left the bad version, so it came back from no other.
+            return {}
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}
     if outcome is not Outcome.SUCCEEDED:
@@ -211,11 +214,14 @@ def _details_of_return(
     return {"unmoved": str(count)} if count else {}
 
 
-def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
+def _failed_version(
+    task: NodeTask, node: Node, outcome: Outcome, version: str
+) -> Mapping[str, str]:
     """Return the version that last failed on the node, and how; nothing after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
-    if outcome in VERSION_FAILURES and node.annotations.get(marks.PHASE) in AFTER_REBOOT:
+    is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
+    if outcome in VERSION_FAILURES and is_after_reboot and not _stayed(task, outcome, version):
         is_rolled_back = outcome is Outcome.ROLLED_BACK
         failed = node.annotations.get(marks.STAGED_VERSION)
         if not failed and not is_rolled_back:
@@ -225,6 +231,12 @@ def _failed_version(node: Node, outcome: Outcome, version: str) -> Mapping[str, 
             return {"failed_version": failed, "failed_as": outcome.value}
     before = last_result(node)
     return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
+
+
+def _stayed(task: NodeTask, outcome: Outcome, version: str) -> bool:
+    """Whether a rollback has not booted the previous version, which is not at fault then."""
+    is_same_version = outcome is Outcome.ROLLED_BACK or version == task.planned.running_version
+    return bool(task.policy.rollback) and is_same_version
 
 
 def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:

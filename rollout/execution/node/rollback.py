@@ -1,22 +1,18 @@
 """A rollback's target must not change, and a failed rollback is undone.
 
 The reboot's command also chooses the other system, so a host that has not booted it is told to boot
-what it runs.
+what it runs. `staged_version` is the previous version here, which the host goes back to, and
+`running_version` the one that it leaves.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rollout.errors import FencedError, RolloutError, SshError
+from rollout.errors import FencedError, RolloutError, SshError, StepError
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.ssh_host import (
-    SSH_SECONDS,
-    SshHost,
-    is_in_planned_boot,
-    machine_difference,
-)
+from rollout.execution.node.context import UNSEEN, NodeContext
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError
+from rollout.execution.node.ssh_host import SshHost, is_in_planned_boot, machine_difference
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND
 from rollout.model.finding import PreviousVersionChanged
@@ -25,7 +21,9 @@ from rollout.model.progress import Outcome
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-_NOT_UNDONE = "its next reboot may boot its other version, because the rollback cannot be undone"
+# For the connection, the question and the command, as for the way there.
+_UNDO_SECONDS = 90.0
+_NOT_UNDONE = "its next reboot may boot its other version, because undoing the rollback failed"
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
@@ -44,6 +42,7 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
     if boot.version == version:
         return
     what = "still runs" if boot.version == planned.running_version else "runs"
+    # The outcome of every reboot after which the host runs the version from before.
     raise NodeFailure(
         Outcome.ROLLED_BACK,
         f"the host rebooted, and {what} {boot.version} instead of {version}: the rollback did not"
@@ -53,45 +52,60 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 
 
 @contextmanager
-def undoing_rollback(context: NodeContext, host: SshHost) -> Iterator[None]:
-    """After an error, make the host boot again what it runs."""
+def undoing_failed_rollback(
+    context: NodeContext, host: SshHost, boot: BootFacts = UNSEEN
+) -> Iterator[None]:
+    """After an error, make the host boot again what it runs. `boot` is the one that was seen.
+
+    A host in another boot may have fallen back to the version that the rollback leaves.
+    """
     try:
         yield
     except FencedError:
         # Another process may have the node now, and roll it back.
         raise
     except RolloutError as error:
-        # A host that is not back has left its old boot.
-        is_away = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
-        if context.policy.rollback and not is_away:
+        has_gone_back = boot.version not in ("", context.planned.running_version)
+        if context.policy.rollback and not (_is_host_away(error) or has_gone_back):
+            # The Lease may have passed on, to a process that has chosen the other system again.
+            context.check_may_act()
             trouble = undo_rollback(host)
             if trouble:
-                context.report.notice(f"warning: {context.name}: {trouble}")
+                error.message = f"{error.message}; {trouble}"
         raise
 
 
-def undo_rollback(host: SshHost) -> str:
-    """Make a host that still runs its old version boot that again; return why this failed.
+def _is_host_away(error: RolloutError) -> bool:
+    """Whether the host is gone, or is not back and so has left its old boot."""
+    is_not_back = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
+    return is_not_back or isinstance(error, NodeRemovedError)
 
-    Empty if it worked, or if the host runs another version.
+
+def undo_rollback(host: SshHost) -> str:
+    """Make a host that still runs the version that it leaves boot that again.
+
+    Return why this failed; empty if it worked, or if the host runs another version.
     """
     planned = host.planned
 
-    def runs_old_version(answer: CommandResult) -> bool:
+    def runs_left_version(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
-        if boot is None or machine_difference(host, boot):
-            return False
+        if boot is None:
+            raise StepError("its answer has no boot ID")
+        difference = machine_difference(host, boot)
+        if difference:
+            raise StepError(difference)
         return is_in_planned_boot(host, boot) or boot.version == planned.running_version
 
     try:
         result = host.shell.run_if(
             host.host,
             BOOT_COMMAND,
-            runs_old_version,
+            runs_left_version,
             BOOT_RUNNING_COMMAND,
-            timeout=SSH_SECONDS,
+            timeout=_UNDO_SECONDS,
         )
-    except SshError as error:
+    except (SshError, StepError) as error:
         return f"{_NOT_UNDONE}: {error}"
     if result is None or result.exit_status == 0:
         return ""

@@ -35,7 +35,7 @@ from rollout.execution.node.proof import await_own_pods, await_ready, prove_dete
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, last_look
 from rollout.execution.node.rejoin import after_rejoin
 from rollout.execution.node.rescue import await_boot_or_rescue
-from rollout.execution.node.rollback import changed_target, undoing_rollback
+from rollout.execution.node.rollback import changed_target, undoing_failed_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
@@ -296,7 +296,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
-        with undoing_rollback(context, host):
+        with undoing_failed_rollback(context, host):
             ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
@@ -307,7 +307,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     try:
-        with undoing_rollback(context, host):
+        with undoing_failed_rollback(context, host):
             boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return drain_again(context, progress, error)
@@ -332,7 +332,8 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    with undoing_rollback(context, host):
+    # The host may have fallen back to the version that the rollback leaves.
+    with undoing_failed_rollback(context, host, progress.boot):
         after_rejoin(context, progress, Phase.BOOTED, act)
     return progress.move(Edge.READY)
 
@@ -343,7 +344,7 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         after_reboot(context, progress.boot)
         return succeed(context, progress)
 
-    with undoing_rollback(context, host):
+    with undoing_failed_rollback(context, host, progress.boot):
         return after_rejoin(context, progress, Phase.READY, act)
 
 

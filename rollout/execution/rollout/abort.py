@@ -252,6 +252,7 @@ class _Undoing:
         """After a rollback, make the host boot what it runs now; `StepError` if that fails."""
         if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
             return
+        task.check_may_act()
         trouble = undo_rollback(self._host(task))
         if trouble:
             raise StepError(trouble)
