@@ -149,14 +149,18 @@ mark command
 
 # The version on Flatcar's other USR partition, which a rollback boots. The read-only mount has its
 # own mount namespace and ends with the command. `cgpt find` prints a line for each USR partition.
-_OTHER_SLOT = r"""
+READ_OTHER_SLOT = (
+    'echo "NEXT_OPERATION=$(cat /var/lib/update_engine/prefs/update-state-next-operation'
+    ' 2>/dev/null)"; mount -o ro "$1" /mnt && cat /mnt/lib/os-release'
+)
+_OTHER_SLOT = rf"""
 mark other-slot
 if command -v cgpt >/dev/null 2>&1; then
   booted=$(rootdev -s /usr)
   other=$(root 5 cgpt find -t flatcar-usr | grep -vxF "$booted")
   printf 'BOOTED=%s\nOTHER=%s\n' "$booted" "$other"
   root 5 cgpt show "$other"
-  root 9 unshare --mount sh -c 'mount -o ro "$1" /mnt && cat /mnt/lib/os-release' sh "$other"
+  root 9 unshare --mount sh -c '{READ_OTHER_SLOT}' sh "$other"
 fi
 """.strip()
 # Another system adds its part here, and its commands to `rollback_command`.

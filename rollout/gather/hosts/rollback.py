@@ -17,11 +17,15 @@ from rollout.gather.hosts.signs import (
     rpm_ostree_silence,
 )
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
-from rollout.model.host import UpdateOperation
+from rollout.model.host import EngineTrouble, UpdateOperation
 from rollout.model.text import version_numbers
 from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
+_NO_RELEASE = "it has no os-release"
+# update_engine keeps here how much it has written, -1 after a whole update. It changes the flags of
+# the partition only at the end.
+_NEXT_OPERATION = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # update_engine writes the other partition in these, or has written it.
 _WRITES = frozenset(UpdateOperation) - {
@@ -69,17 +73,21 @@ def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
         why = complaint or "cgpt shows no flags of it"
         return _sign(SourceAnswer.NONE, f"whether {other} can boot is not known: {why}", booted)
     engine = parse_update_status(stdout, stderr)
+    # Without an engine nothing writes it.
+    is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
+    if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
+        why = f"whether {other} is being updated is not known: {engine.message}"
+        return _sign(SourceAnswer.NONE, why, booted)
+    earlier = version(found.get("VERSION", ""))
+    why = "" if earlier else f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
     if engine.operation in _WRITES:
         why = f"{other} is being updated, or holds an update that has not booted yet"
+    elif _NEXT_OPERATION.fullmatch(found.get("NEXT_OPERATION", "")):
+        why = f"an interrupted update has overwritten part of {other}"
+    elif flag[1] == "0":
+        why = f"{other} has never booted successfully"
+    if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
-    if flag[1] == "0":
-        return _sign(SourceAnswer.NOT_NEEDED, f"{other} has never booted successfully", booted)
-    earlier = version(found.get("VERSION", ""))
-    if not earlier:
-        why = complaint or "it has no os-release"
-        return _sign(
-            SourceAnswer.NOT_NEEDED, f"the system on {other} cannot be read: {why}", booted
-        )
     return _sign_of_version(running, earlier, booted=booted, target=other)
 
 

@@ -41,7 +41,12 @@ boot_other() {{
       *) {_UNCLEAR} ;;
     esac
   else
-    root cgpt prioritize "$(other)"
+    other=$(other)
+    flags=$(root cgpt show "$other") || return
+    case $flags in
+      *successful=1*) root cgpt prioritize "$other" ;;
+      *) {_STAGED_SINCE} ;;
+    esac
   fi
 }}
 """.strip()

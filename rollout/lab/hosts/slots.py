@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rollout.gather.hosts.probe_command import READ_OTHER_SLOT
 from rollout.lab.hosts.engine import System, os_release
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words
@@ -84,11 +85,12 @@ async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
     if session.user != "root":
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine
+    progress = "NEXT_OPERATION=-1\n"
     held = machine.engine.staged or machine.previous_version
     if words[-1] != _other_device(machine) or not held:
         error = f"mount: /mnt: wrong fs type, bad option, bad superblock on {words[-1]}.\n"
-        return CommandOutput(32, err=error)
-    return CommandOutput(out=os_release(held, System.FLATCAR))
+        return CommandOutput(32, progress, error)
+    return CommandOutput(out=progress + os_release(held, System.FLATCAR))
 
 
 async def other_slot(session: ShellSession) -> CommandOutput:
@@ -97,8 +99,8 @@ async def other_slot(session: ShellSession) -> CommandOutput:
         return CommandOutput()
     booted, found, other = await _partitions(session, limit=5)
     shown = await _as_root(session, "cgpt", "show", other, limit=5)
-    script = 'mount -o ro "$1" /mnt && cat /mnt/lib/os-release'
-    read = await _as_root(session, "unshare", "--mount", "sh", "-c", script, "sh", other, limit=9)
+    script = ("sh", "-c", READ_OTHER_SLOT, "sh", other)
+    read = await _as_root(session, "unshare", "--mount", *script, limit=9)
     out = f"BOOTED={booted}\nOTHER={other}\n{shown.out}{read.out}"
     return CommandOutput(read.status, out, found.err + shown.err + read.err)
 
@@ -114,8 +116,13 @@ async def boot_other(session: ShellSession) -> CommandOutput:
             return await _as_root(session, "rpm-ostree", "rollback")
         return _STAGED_SINCE if "true" in staged.out else replace(booted, out="")
     _running, found, other = await _partitions(session)
+    shown = await _as_root(session, "cgpt", "show", other)
+    if shown.status:
+        return CommandOutput(shown.status, err=found.err + shown.err)
+    if "successful=1" not in shown.out:
+        return replace(_STAGED_SINCE, err=found.err + shown.err + _STAGED_SINCE.err)
     chosen = await _as_root(session, "cgpt", "prioritize", other)
-    return replace(chosen, err=found.err + chosen.err)
+    return replace(chosen, err=found.err + shown.err + chosen.err)
 
 
 async def boot_running(session: ShellSession) -> CommandOutput:
