@@ -645,7 +645,7 @@ def undo_after(
     [
         (said("no id"), "its answer has no boot ID"),
         (said(OLD, OTHER), "another machine answers"),
-        (None, "the connection was refused"),
+        (None, "it cannot be reached"),
     ],
 )
 def test_an_undo_without_an_answer_of_the_host_is_part_of_the_failure(
