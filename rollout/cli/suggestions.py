@@ -122,7 +122,7 @@ def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
     from rollout.gather.cluster import wire
 
     for page in api.pages(_NODES, _PAGE):
-        for node in msgspec.json.decode(page, type=wire.Page[wire.Object]).items or ():
+        for node in msgspec.json.decode(page, type=wire.ListPage[wire.Object]).items or ():
             yield node.metadata.name
 
 

@@ -45,7 +45,7 @@ class Refusals:
 
 
 @dataclass
-class Pace:
+class ConnectionPace:
     """Pauses between the attempts at one host."""
 
     context: NodeContext

@@ -22,7 +22,7 @@ from rollout.execution.drain.returning import without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, WithheldError
-from rollout.execution.node.pace import Pace
+from rollout.execution.node.pace import ConnectionPace
 from rollout.execution.node.rejoin import Absence
 from rollout.execution.node.ssh_host import (
     SshHost,
@@ -228,7 +228,7 @@ def _check_may_reboot(
 
 def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
     wait = "it did not respond"
-    pace = Pace(context, host)
+    pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
         facts, wait = read_boot(host, deadline.remaining)
@@ -249,7 +249,7 @@ def await_boot(
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
     absence = Absence(context)
-    pace = Pace(context, host)
+    pace = ConnectionPace(context, host)
     wait = "no attempt was made"
     while not deadline.expired:
         pace.pause(deadline)

@@ -52,7 +52,7 @@ def _collect(
     items: list[T] = []
     version = ""
     for body in pages:
-        page: wire.Page[W] = decode(body, wire.Page[shape], path)  # type: ignore[valid-type]
+        page: wire.ListPage[W] = decode(body, wire.ListPage[shape], path)  # type: ignore[valid-type]
         try:
             items += map(project, page.items or ())
         except ValueError as error:

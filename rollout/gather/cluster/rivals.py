@@ -208,7 +208,7 @@ def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
         return True
     try:
         page = api.get(requests.path, {"limit": "1"})
-        return bool(decode.decode(page, wire.Page[_WireCoordinator], requests.path).items)
+        return bool(decode.decode(page, wire.ListPage[_WireCoordinator], requests.path).items)
     except ApiNotFoundError:
         return False
     except ApiError as error:

@@ -337,6 +337,6 @@ class WireReplicaSet(Object, frozen=True):
     spec: ReplicaSetSpec = ReplicaSetSpec()
 
 
-class Page(Wire, Generic[T], frozen=True):
+class ListPage(Wire, Generic[T], frozen=True):
     metadata: ListMeta
     items: tuple[T, ...] | None = None

@@ -11,7 +11,7 @@ from rollout.gather.hosts.answer import NOT_FOUND, exit_status, parse_assignment
 from rollout.gather.hosts.bootc import bootc_sign
 from rollout.gather.hosts.signs import (
     CHECKSUM,
-    Deployment,
+    OstreeDeployment,
     parse_update_status,
     read_deployments,
     rpm_ostree_silence,
@@ -142,7 +142,7 @@ def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
     return _sign_of_version(running, earlier, booted=booted, target=target.checksum)
 
 
-def _rollback_target(deployments: Sequence[Deployment]) -> Deployment | None:
+def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
     """Return what `rpm-ostree rollback` boots, or has already queued."""
     first, *others = deployments
     if not first.booted:

@@ -110,7 +110,7 @@ _LOCKED = (
 )
 
 
-class Deployment(msgspec.Struct, frozen=True):
+class OstreeDeployment(msgspec.Struct, frozen=True):
     checksum: str
     booted: bool = False
     staged: bool = False
@@ -119,7 +119,7 @@ class Deployment(msgspec.Struct, frozen=True):
 
 
 class _RpmOstreeStatus(msgspec.Struct, frozen=True):
-    deployments: tuple[Deployment, ...]
+    deployments: tuple[OstreeDeployment, ...]
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
@@ -163,7 +163,7 @@ def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     return _sign_of_deployments(deployments, has_lock_file=has_lock_file)
 
 
-def read_deployments(stdout: Sections) -> tuple[Deployment, ...] | None:
+def read_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
     """The deployment that boots next comes first. None without a status."""
     # The exit status follows the document.
     document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
@@ -178,7 +178,7 @@ def rpm_ostree_silence(stderr: Sections) -> str:
     return f"rpm-ostree did not respond: {why}"
 
 
-def _sign_of_deployments(deployments: Sequence[Deployment], *, has_lock_file: bool) -> Sign:
+def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
     source = Source.RPM_OSTREE
     booted_checksum = ""
     for item in deployments:
