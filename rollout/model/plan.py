@@ -105,7 +105,10 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to reboot, as it was when the plan was made. Unknown values are empty."""
+    """A node to reboot, as it was when the plan was made. Unknown values are empty.
+
+    In a rollback, `staged_version` is the previous version, which the node goes back to.
+    """
 
     name: str
     boot_id: str

@@ -28,6 +28,7 @@ from rollout.model.text import (
     natural_key,
     or_dash,
     printable,
+    shell_word,
     shortened,
     version_step,
 )
@@ -435,7 +436,11 @@ def no_nodes_text(plan: RolloutPlan) -> str:
     if not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
         return _nothing_staged(plan.excluded)
     lead = "No node is planned" if in_trouble else "Nothing to do: no node is planned"
-    return f"{joined('; ', lead, absence_counts(in_trouble, left_out))}."
+    sentence = f"{joined('; ', lead, absence_counts(in_trouble, left_out))}."
+    if not plan.policy.rollback:
+        return sentence
+    version = shell_word(plan.policy.rollback)
+    return f"{sentence} A rollback without nodes holds no version: rollout hold {version}"
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:

@@ -349,6 +349,14 @@ def test_what_is_no_line_of_text_is_refused(text: str, command: Command) -> None
     assert "\x1b" not in ended.stderr
 
 
+def test_a_rollback_refuses_to_finalize_a_staged_deployment(command: Command) -> None:
+    finalize = "reboot.command=sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
+    ended = command("plan", "--rollback", "4152.2.0", "--set", finalize)
+    assert ended.code == ExitCode.USAGE
+    assert "a rollback stages none" in ended.stderr
+    assert "a rollback stages none" not in command("plan", "--set", finalize).stderr
+
+
 def test_a_command_to_paste_keeps_a_flag_that_it_already_has(tmp_path: Path) -> None:
     """A longer timeout is advised in place of the one that was typed."""
     file = tmp_path / "rollout.toml"

@@ -32,7 +32,13 @@ from rollout.execution.node.context import (
 )
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase, return_node
-from rollout.execution.node.proof import MissingProof, await_ready, missing_in_sign, prove_version
+from rollout.execution.node.proof import (
+    MissingProof,
+    await_ready,
+    missing_in_sign,
+    prove_detected,
+    prove_version,
+)
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import after_rejoin, mark_again
 from rollout.execution.node.rollback import prove_rollback, undoing_failed_rollback
@@ -579,8 +585,8 @@ def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
         (Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"), "still exited with 0", False),
         (Sign(Source.COMMAND, SourceAnswer.NONE, "did not run"), "did not run", False),
         (
-            Sign(Source.ROLLBACK, SourceAnswer.NEEDED, current="/dev/vda4"),
-            "/dev/vda4 is booted, not bbbbbbbbbbbb",
+            Sign(Source.ROLLBACK, SourceAnswer.NEEDED, current="a" * 64),
+            "aaaaaaaaaaaa is booted, not bbbbbbbbbbbb",
             True,
         ),
         (Sign(Source.ROLLBACK, SourceAnswer.NONE, "not known"), "not known", False),
@@ -624,6 +630,19 @@ def test_a_rollback_that_fails_does_not_accuse_the_previous_version(
     result = json.loads(stored(server, NODES, NODE)["metadata"]["annotations"][marks.LAST_RESULT])
     assert result["outcome"] == "rolled-back"
     assert not result.keys() & {"from", "failed_version", "failed_as"}
+
+
+def test_a_partition_is_proven_by_its_version(asking: Asking) -> None:
+    """The kernel may have named the disks anew, so the host is not asked for a device."""
+    host = Answers([said(NEW)])
+    context = asking(host)
+    progress = replace(PROGRESS, targets={Source.ROLLBACK: "/dev/nvme0n1p4"})
+    prove_detected(context, cast("SshHost", context.host), progress)
+    assert host.asked == 0
+    # An image is no device, so the host is asked which one it has booted.
+    image = replace(progress, targets={Source.ROLLBACK: f"sha256:{'a' * 64}"})
+    with pytest.raises(NodeFailure, match="not proven by rollback"):
+        prove_detected(context, cast("SshHost", context.host), image)
 
 
 def undo_after(

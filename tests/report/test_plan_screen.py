@@ -117,6 +117,16 @@ def test_nodes_that_run_the_newest_version_are_up_to_date() -> None:
     assert plan_text(made, zones={}, width=80) == "Nothing to do: 2 nodes are up to date."
 
 
+def test_a_rollback_without_nodes_says_that_it_holds_nothing() -> None:
+    why = "/dev/sda4 has never booted successfully"
+    left = Exclusion("node-1", ExclusionReason.NO_PREVIOUS_VERSION, why)
+    made = without_waves(left)
+    back = replace(made, policy=replace(made.policy, rollback="4152.2.0"))
+    said = "A rollback without nodes holds no version: rollout hold 4152.2.0"
+    assert said in plan_text(back, zones={}, width=200)
+    assert said not in plan_text(made, zones={}, width=200)
+
+
 @pytest.mark.parametrize(
     ("left", "line"),
     [

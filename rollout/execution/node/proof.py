@@ -7,7 +7,7 @@
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -15,7 +15,7 @@ from rollout.execution.base.live_view import watch_node, watch_node_pods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready
-from rollout.execution.node.rollback import prove_rollback
+from rollout.execution.node.rollback import is_partition, prove_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.cluster.snapshot import read_daemon_sets
 from rollout.gather.hosts.polling import observe
@@ -50,7 +50,7 @@ _SEE = {
     Source.REBOOT_REQUIRED: ("what writes /run/reboot-required at boot",),
     Source.RPM_OSTREE: ("rpm-ostree status on the host", _FINALIZED),
     Source.BOOTC: ("sudo bootc status on the host", _FINALIZED),
-    Source.ROLLBACK: ("cgpt show, sudo bootc status or rpm-ostree status on the host",),
+    Source.ROLLBACK: ("sudo bootc status or rpm-ostree status on the host",),
     Source.COMMAND: ("the output of detect.command on the host",),
 }
 _NAMED = 3
@@ -107,13 +107,14 @@ def _has_agent(context: NodeContext) -> bool:
 
 
 def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
-    sources = tuple(source for source in progress.targets if source in _ON_HOST)
+    sources = tuple(_sources_to_ask(progress.targets))
     if not sources:
         return None
     command = host.probe.detect_command
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
+    # Without the version that a rollback leaves: what the host has booted does not depend on it.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
@@ -129,6 +130,16 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     return None
 
 
+def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
+    """Yield the sources that the host can answer for.
+
+    A partition is proven by its version: the kernel may name the disks anew in each boot.
+    """
+    for source, target in targets.items():
+        if source in _ON_HOST and not is_partition(target):
+            yield source
+
+
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
@@ -137,7 +148,8 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             if sign.current == target:
                 return None
             noun = _NOUNS.get(sign.source, "")
-            why = f"{noun}{_short(sign.current)} is booted, not {_short(target)}"
+            booted = short_checksum(sign.current)
+            why = f"{noun}{booted} is booted, not {short_checksum(target)}"
             return MissingProof(sign.source, why, is_final=True)
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
@@ -150,11 +162,6 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             raise AssertionError("these are proven without asking the host")
         case _:
             assert_never(sign.source)
-
-
-def _short(system: str) -> str:
-    """Return a checksum's start, or a partition's whole name."""
-    return system if system.startswith("/") else short_checksum(system)
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:

@@ -33,10 +33,14 @@ def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | Non
     return PreviousVersionChanged(planned, version)
 
 
+def is_partition(target: str) -> bool:
+    """Whether a rollback boots a partition, rather than an image or a deployment."""
+    return target.startswith("/")
+
+
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
     """`NodeFailure` if the host does not run the version that the rollback was to boot."""
-    is_partition = target.startswith("/")
-    if not is_partition:
+    if not is_partition(target):
         # Their os-release may name another version, or the same one: the digest is the proof.
         return
     if boot.version == version:
