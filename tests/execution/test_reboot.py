@@ -88,10 +88,12 @@ class Answers:
     unreachable: type[SshError] = SshNoRouteError
     rebooted: int = 0
     asked: int = 0
+    longest: float = 0.0
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
+        self.longest = max(self.longest, timeout)
         self.meanwhile()
         if answer is None:
             raise self.unreachable("it cannot be reached")
@@ -682,8 +684,12 @@ def test_only_a_host_that_may_run_the_left_version_is_asked_to_boot_it(asking: A
     context = asking(host)
     failed = undo_after(NodeFailure(Outcome.NOT_READY, "why"), context, host)
     assert (failed.message, host.rebooted) == ("why", 1)
+    # The undo has the time of a request for a reboot.
+    assert host.longest == 90
     undo_after(NodeRemovedError("its Node was deleted"), context, host)
+    assert host.asked == 0
     undo_after(NodeFailure(Outcome.NOT_BACK, "away"), context, host)
+    assert host.asked == 0
     undo_after(NodeFailure(Outcome.NOT_READY, "why"), context, host, BOOT)
     assert host.asked == 0
 
