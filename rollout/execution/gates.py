@@ -87,7 +87,7 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. Used by the run's thread and those of its nodes."""
+    """All gates of one run. The run's thread and its nodes' threads use it."""
 
     plan: RolloutPlan
     cluster: PatientApi

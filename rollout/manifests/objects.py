@@ -1,7 +1,7 @@
 """Renders the objects of an installation from `templates/`, in the order of their creation.
 
-Events about Nodes are in `default`: the API server accepts those of cluster-scoped objects only
-there.
+Events about Nodes are in `default`: the API server accepts Events about cluster-scoped objects
+only there.
 """
 
 import json

@@ -58,8 +58,8 @@ class NodeAddress:
 class Resources:
     """An amount of CPU (millicores), memory (bytes) and pods.
 
-    `others` are sorted by name, and include host ports such as `HOST_PORT` + `80/TCP`, of which a
-    node has one each.
+    `others` are sorted by name, and include host ports such as `HOST_PORT` + `80/TCP`. A node has
+    one of each.
     """
 
     cpu_milli: int = 0
@@ -346,7 +346,7 @@ class StoredData:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is; `uid` is that of its kube-system namespace."""
+    """Which cluster this is; `uid` is the UID of its kube-system namespace."""
 
     uid: str
     server: str

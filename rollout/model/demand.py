@@ -53,7 +53,7 @@ class PodDemand:
 
     @property
     def named_labels(self) -> _Labels:
-        """Return labels of which a node needs at least one, or none."""
+        """Return the labels; a node needs at least one, unless there are none."""
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:

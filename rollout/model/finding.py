@@ -86,7 +86,7 @@ class LeftCordoned(NodeFinding, frozen=True):
 class RivalMark(NodeFinding, frozen=True):
     """Annotations or labels of another coordinator.
 
-    `value` is that of a single mark if it matters. `commands` remove the marks.
+    `value` is the value of a single mark, if it matters. `commands` remove the marks.
     """
 
     kind = ExclusionReason.RIVAL
@@ -593,7 +593,7 @@ class FailureLimit(StartFinding, frozen=True):
 
 
 class UnavailableLimit(StartFinding, frozen=True):
-    """These nodes use up --max-unavailable, or that of `pool`."""
+    """These nodes use up --max-unavailable, or the limit of `pool`."""
 
     kind = StartKind.MAX_UNAVAILABLE
     limit: int

@@ -99,7 +99,7 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered. `pause` is that of all nodes, or None.
+    """What is remembered. `pause` is the pause of all nodes, or None.
 
     `aborted` says who aborted a rollout, whose ID is its `reason`: unattended passes then start
     none. `evidence` is when the latest valid evidence was made, by version. `waited_for` is a

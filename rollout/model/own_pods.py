@@ -1,4 +1,4 @@
-"""The pods that belong to their node: static pods, and those of DaemonSets."""
+"""The pods that belong to their node: static pods and DaemonSets' pods."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -71,8 +71,9 @@ class NodeTerm:
 class PodTerm:
     """A required term of pod affinity or anti-affinity.
 
-    It selects pods in `namespaces` and in those that `namespace_selector` matches, or else in the
-    pod's own. The pod's values of `match_keys` must equal theirs, those of `mismatch_keys` differ.
+    It selects pods in `namespaces` and in namespaces that `namespace_selector` matches, or else in
+    the pod's own. Their labels `match_keys` must have the pod's values, and `mismatch_keys` other
+    values.
     """
 
     topology: str

@@ -16,7 +16,7 @@ class WaveStage(Enum):
 class WavePart(Struct, frozen=True):
     """A group of nodes that a wave takes nodes from.
 
-    `pool` may be empty. `step` is that of the ramp, or 0. `group` is the label of --spread-by, such
+    `pool` may be empty. `step` is the ramp's step, or 0. `group` is the label of --spread-by, such
     as `zone=a`, or empty.
     """
 

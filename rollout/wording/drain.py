@@ -82,7 +82,7 @@ def _(finding: StillRunning) -> Words:
 
 @words.register
 def _(finding: findings.Restarting) -> Words:
-    """The words are those of `kubectl rollout status`."""
+    """The words are `kubectl rollout status`'s."""
     name = f"Deployment {finding.deployment}"
     progress = finding.progress
     available = f"{progress.available} of {progress.updated} updated replicas are available"

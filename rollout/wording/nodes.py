@@ -150,7 +150,8 @@ def _(finding: findings.NoPreviousVersion) -> Words:
 @words.register
 def _(finding: findings.PreviousVersionUnknown) -> Words:
     rule = f"{finding.user} ALL=(root) NOPASSWD: ALL"
-    return Words(finding.answer, f"a rollback needs root on the host; in /etc/sudoers.d: {rule}")
+    rights = f"if {finding.user} cannot run commands as root, add to /etc/sudoers.d"
+    return Words(finding.answer, f"check why on the host; {rights}: {rule}")
 
 
 @words.register
@@ -354,5 +355,5 @@ def _last_check(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def rescue_text(problem: str, output: Sequence[str]) -> str:
-    """`problem` and `output` are those of `CommandEnd`."""
+    """`problem` and `output` are as in `CommandEnd`."""
     return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

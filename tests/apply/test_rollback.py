@@ -124,8 +124,9 @@ def test_nodes_without_an_earlier_version_are_left_out_with_the_reason(
         "worker-1": (
             "unknown-status",
             (
-                "its other USR partition is not known: sudo: a password is required (a rollback"
-                " needs root on the host; in /etc/sudoers.d: core ALL=(root) NOPASSWD: ALL)"
+                "its other USR partition is not known: sudo: a password is required (check why on"
+                " the host; if core cannot run commands as root, add to /etc/sudoers.d: core"
+                " ALL=(root) NOPASSWD: ALL)"
             ),
         ),
         "worker-2": ("no-update", f"it runs 4081.2.1, not {BAD}"),

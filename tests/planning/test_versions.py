@@ -316,7 +316,7 @@ FIRST, SECOND, THIRD = (f"sha256:{digit * 64}" for digit in "123")
 
 
 def image(name: str, current: str, *, fallback: str = "", target: str = "") -> HostFacts:
-    """A host in image mode, of which every image has the same version."""
+    """A host in image mode. All its images have the same version."""
     sign = Sign(
         Source.BOOTC,
         SourceAnswer.NEEDED if target else SourceAnswer.NOT_NEEDED,

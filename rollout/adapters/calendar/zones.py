@@ -58,7 +58,7 @@ def _zone(line: ContentLine, zones: Zones) -> tzinfo:
 
 
 def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
-    """Register this file's time zones with icalendar, and forget those of others."""
+    """Register this file's time zones with icalendar, and forget other files'."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ _UNSAFE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A host's algorithms of one kind, none of which rollout's own SSH has."""
+    """A host's algorithms of one kind. rollout's own SSH has none of them."""
 
     kind: str
     names: tuple[str, ...]

@@ -20,7 +20,7 @@ _CRITERIA = {"localnetwork", "localuser", "sessiontype", "command", "tagged", "u
 _HOST_CRITERIA = {"host", "originalhost"}
 _CRITERIA_ALONE = {"all", "canonical", "final"}
 _OFF = ("no", "none")
-# ssh -G prints these with their tokens. rollout itself expands those of the first two.
+# ssh -G prints these with their tokens. rollout expands the tokens of the first two.
 _EXPANDED_HERE = {"identityfile", "proxycommand"}
 _EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
 _TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")

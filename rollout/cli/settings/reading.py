@@ -79,7 +79,7 @@ SettingValues = Mapping[str, tuple[Any, str]]
 
 
 class Given(Settings):
-    """The settings of a command. `typed` are those of its command line.
+    """The settings of a command. `typed` were given on the command line.
 
     `places` says where each setting was set. `file` is the settings file, or empty.
     """

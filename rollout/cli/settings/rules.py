@@ -147,7 +147,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
     """Raise `UsageError` if this process cannot follow another process's policy.
 
     A policy holds no commands, so this process needs its own. A Prometheus on the command line must
-    be that of the policy.
+    be the policy's.
     """
     from rollout.adapters.cel import check_expression
     from rollout.adapters.prometheus import is_same_place

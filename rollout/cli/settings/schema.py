@@ -643,7 +643,7 @@ def settings_in(table: str) -> Mapping[str, Setting]:
 
 @cache
 def settings() -> Mapping[str, Setting]:
-    """Return all settings by dotted name, except those of `LISTS`."""
+    """Return all settings by dotted name, without `LISTS`."""
     return {
         item.name: item
         for table in TABLES

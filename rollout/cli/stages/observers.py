@@ -264,7 +264,7 @@ class MeasuredPass:
 
 @contextmanager
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """The result is the code that the caller sets, or that of an error."""
+    """The result is the exit code that the caller sets, or an error's."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:

@@ -60,7 +60,7 @@ class RunPages:
         with self._lock:
             if path == _LATEST:
                 latest = partial(self._latest_page, refreshes=refreshes)
-                return self._kept(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
+                return self._cached(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
             run = path.removeprefix(_RUNS)
             journals = self._journals.now() if run != path else {}
             file = journals.get(run)
@@ -69,20 +69,20 @@ class RunPages:
             past = partial(self._past_page, file)
             if run == next(iter(journals)):
                 # It may still be running.
-                return self._kept(f"{path} latest", past, _FRESH_SECONDS, _SHARE)
-            return self._kept(path, past, _FRESH_SECONDS_OF_PAST, _SHARE / _MOST_RUNS)
+                return self._cached(f"{path} latest", past, _FRESH_SECONDS, _SHARE)
+            return self._cached(path, past, _FRESH_SECONDS_OF_PAST, _SHARE / _MOST_RUNS)
 
-    def _kept(
+    def _cached(
         self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
     ) -> WebPage | None:
-        kept = self._pages.pop(key, None)
-        if kept is None:
-            kept = CachedValue(make, seconds, wiring.system_clock(), share=share)
+        page = self._pages.pop(key, None)
+        if page is None:
+            page = CachedValue(make, seconds, wiring.system_clock(), share=share)
         # Forget the least recently used pages.
-        self._pages[key] = kept
+        self._pages[key] = page
         while len(self._pages) > _MOST_PAGES:
             self._pages.pop(next(iter(self._pages)))
-        return kept.now()
+        return page.now()
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals.now()
@@ -141,19 +141,20 @@ class RunPages:
 
         The `current` page's journal was just read. It may have grown since then.
         """
-        reading = wiring.system_clock().monotonic()
+        began = wiring.system_clock().monotonic()
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run, file in journals.items():
-            kept = self._rows.get(file)
-            is_old = kept is None or (file != current and kept[0] != _state(file))
-            if is_old and wiring.system_clock().monotonic() - reading < _READING_SECONDS:
+            cached = self._rows.get(file)
+            is_old = cached is None or (file != current and cached[0] != _state(file))
+            if is_old and wiring.system_clock().monotonic() - began < _READING_SECONDS:
                 self._read(file)
-                kept = self._rows[file]
-            rows.append(kept[1] if kept else _unread_row(run))
+                cached = self._rows[file]
+            rows.append(cached[1] if cached else _unread_row(run))
         return rows
 
     def _read(self, file: Path) -> RunReport | None:
+        """Return the report, and cache its row of the history."""
         state = _state(file)
         report = _report_of(file) if state[1] <= _LARGEST_JOURNAL else None
         row = _unread_row(file.stem)

@@ -1,4 +1,4 @@
-"""Decides which pod is evicted next: a few at a time, those of the tightest budgets first.
+"""Decides which pod is evicted next: a few at a time, with the tightest budgets first.
 
 Trouble with the API server postpones all, until a single request succeeds. A pod whose budget
 cannot open is evicted all the same, ever more rarely: some webhooks deny the eviction and then move

@@ -1,4 +1,4 @@
-"""Checks around a node's reboot: those of other tools, as with FLUO, and playbooks.
+"""Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
 
 A label on the Node requests checks, and annotations answer. An annotation names the label for a
 process that continues.

@@ -144,7 +144,7 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
     Raises:
         RebootError: the host refuses to reboot.
         DrainError: the last check forbids the reboot.
-        RestagedError: another version is staged than that of `targets`.
+        RestagedError: another version is staged than `targets` say.
         WithheldError: the staged version is no longer approved.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)

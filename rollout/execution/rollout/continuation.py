@@ -49,7 +49,7 @@ def rules_of(unfinished: Unfinished) -> Policy:
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
-    """Return the rollout under the stricter of its own rules and those of `today`.
+    """Return the rollout under the stricter of its own rules and today's.
 
     Nodes in flight are finished in any case. Others are left to a new plan if they are not
     `selected`, the pools have changed, or too many nodes have failed. If no node is in flight,

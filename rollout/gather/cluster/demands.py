@@ -191,7 +191,7 @@ def demand_key(spec: wire.PodSpec) -> Hashable:
 def pod_requests(spec: wire.PodSpec) -> Resources:
     """Return the sum of containers and sidecars, or a larger init container.
 
-    The pod's own requests override those of its containers. Overhead and host ports are added.
+    The pod's own requests override its containers' requests. Overhead and host ports are added.
     """
     running, starting = _containers(spec)
     effective = _override(_combine(running, starting, max), spec.resources.requests)

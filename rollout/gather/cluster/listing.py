@@ -52,7 +52,8 @@ def _collect(
     items: list[T] = []
     version = ""
     for body in pages:
-        page: wire.ListPage[W] = decode(body, wire.ListPage[shape], path)  # type: ignore[valid-type]
+        page_shape = wire.ListPage[shape]  # type: ignore[valid-type]
+        page: wire.ListPage[W] = decode(body, page_shape, path)
         try:
             items += map(project, page.items or ())
         except ValueError as error:

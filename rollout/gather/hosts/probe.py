@@ -9,7 +9,6 @@ from rollout.gather.hosts.answer import (
     version,
     word,
 )
-from rollout.gather.hosts.checks import unit_state, update_checks
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.rollback import rollback_sign
 from rollout.gather.hosts.shutdown import (
@@ -21,6 +20,7 @@ from rollout.gather.hosts.shutdown import (
 )
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, refusal, sudo_fix, sudo_problem, wants_password
+from rollout.gather.hosts.update_checks import unit_state, update_checks
 from rollout.model.detection import Sign, Source
 from rollout.model.host import (
     Host,

@@ -79,16 +79,17 @@ def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
         why = f"whether {other} is being updated is not known: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
     earlier = version(found.get("VERSION", ""))
-    why = "" if earlier else f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
     if engine.operation in _WRITES:
         why = f"{other} is being updated, or holds an update that has not booted yet"
     elif _NEXT_OPERATION.fullmatch(found.get("NEXT_OPERATION", "")):
         why = f"an interrupted update has overwritten part of {other}"
     elif flag[1] == "0":
         why = f"{other} has never booted successfully"
-    if why:
-        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
-    return _sign_of_version(running, earlier, booted=booted, target=other)
+    elif not earlier:
+        why = f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
+    else:
+        return _sign_of_version(running, earlier, booted=booted, target=other)
+    return _sign(SourceAnswer.NOT_NEEDED, why, booted)
 
 
 def _of_image(image: Sign, running: str) -> Sign:
@@ -100,10 +101,11 @@ def _of_image(image: Sign, running: str) -> Sign:
     if not image.fallback:
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other image", image.current)
     why = _why_indistinct(image.current_version, running)
-    earlier = image.fallback_version
-    if not why and earlier == short_checksum(image.fallback):
-        why = f"its other image has no version that differs from {running}"
     if why:
+        return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
+    earlier = image.fallback_version
+    if earlier == short_checksum(image.fallback):
+        why = f"its other image has no version that differs from {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
 
@@ -123,20 +125,25 @@ def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
     deployments = read_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, rpm_ostree_silence(stderr))
-    running_one = next((item for item in deployments if item.booted), None)
-    if running_one is None or not CHECKSUM.fullmatch(running_one.checksum):
+    own = next((deployment for deployment in deployments if deployment.booted), None)
+    if own is None or not CHECKSUM.fullmatch(own.checksum):
         return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
-    booted = running_one.checksum
-    if any(item.staged for item in deployments):
+    booted = own.checksum
+    if any(deployment.staged for deployment in deployments):
         why = "a deployment is staged, and rpm-ostree refuses: rpm-ostree cleanup --pending"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     target = _rollback_target(deployments)
     if target is None or not CHECKSUM.fullmatch(target.checksum):
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted)
+    return _of_two_deployments(own, target, running)
+
+
+def _of_two_deployments(own: OstreeDeployment, target: OstreeDeployment, running: str) -> Sign:
+    booted = own.checksum
     earlier = version(target.version or "")
-    why = "its other deployment has no version"
-    if earlier:
-        why = _why_indistinct(version(running_one.version or ""), running)
+    if not earlier:
+        return _sign(SourceAnswer.NOT_NEEDED, "its other deployment has no version", booted)
+    why = _why_indistinct(version(own.version or ""), running)
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return _sign_of_version(running, earlier, booted=booted, target=target.checksum)

@@ -11,7 +11,7 @@ _IS_FIRST_STAGED = _FIRST.format(field="staged")
 _UNCLEAR = "echo 'rpm-ostree does not say which deployment boots next' >&2; return 1"
 _STAGED_SINCE = "echo 'another version has been staged, and would boot instead' >&2; return 1"
 _NOT_CHOSEN = "echo 'rpm-ostree rollback has not put the booted deployment first' >&2; return 1"
-# In the order in which bootc writes these fields.
+# bootc writes these fields in this order.
 _IMAGE = """*'"booted":{"image":{'*"""
 _STAGED = f"""*'"staged":{{'{_IMAGE}"""
 _QUEUED = f"""*'"staged":null,'{_IMAGE}'"rollbackQueued":true'*"""
@@ -79,7 +79,7 @@ boot_running() {{
 }}
 boot_running
 """.strip()
-"""Has the host boot again what it runs."""
+"""Makes the host boot the system that it runs now."""
 
 
 def rollback_command(reboot: str) -> str:

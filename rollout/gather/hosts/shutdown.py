@@ -86,7 +86,7 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `updates` tables in the order in which Zincati reads them.
+    """Yield the `updates` tables in Zincati's order.
 
     Of files with the same name the one in the last directory counts.
     """

@@ -18,8 +18,8 @@ from rollout.gather.hosts.answer import (
     version,
 )
 from rollout.gather.hosts.bootc import bootc_sign
-from rollout.gather.hosts.checks import epoch_time
 from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.gather.hosts.update_checks import epoch_time
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened

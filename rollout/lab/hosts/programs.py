@@ -233,7 +233,7 @@ def _deployments(machine: Machine) -> list[dict[str, object]]:
     return [*others, booted] if machine.boots_other else [booted, *others]
 
 
-# bootc. The versions of its images are those of the host.
+# bootc. Its images have the host's versions.
 _IMAGE: Final = {"image": "quay.example/os/fedora-bootc:42", "transport": "registry"}
 
 

@@ -42,7 +42,7 @@ def _other_device(machine: Machine) -> str:
 
 
 def _flags_of(machine: Machine, device: str) -> _Flags:
-    """Return the flags in the partition table: those of the booted one, or of the other."""
+    """Return the partition's flags in the partition table."""
     boots_other = machine.boots_other or bool(machine.engine.staged)
     if device == booted_device(machine):
         return _Flags(1 if boots_other else 2, 0, 1)

@@ -1,6 +1,6 @@
 """What a drain does with each pod: evict it, wait for it, leave it, or refuse to drain the node.
 
-The filters are those of kubectl drain, flag for flag, with `--ignore-daemonsets` always on. Each
+The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` always on. Each
 pod gets all warnings and refusals; kubectl keeps the last and the first. Other differences:
 
 - Pods that `--pod-selector` does not select, overdue pods and mirror pods are left.

@@ -88,7 +88,7 @@ class AwayLimit:
     ) -> "AwayLimit":
         """Return the limits; percentages refer to `total`, or to a pool's requested nodes.
 
-        `requested` are pools by node name; labels give those of other nodes.
+        `requested` are pools by node name; labels give the pools of other nodes.
         """
         sizes = Counter(requested.values())
         limits = {}

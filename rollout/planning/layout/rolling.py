@@ -142,7 +142,7 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
 ) -> set[str]:
-    """Return the keys of which some `most` nodes need more than there is."""
+    """Return the keys that some `most` nodes together need more of than there is."""
     needs = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
     for key, amounts in needs.items():

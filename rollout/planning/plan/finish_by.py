@@ -38,7 +38,7 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Search by bisection; if no limit ends by the date, return that of all nodes."""
+    """Search by bisection; if no limit ends by the date, return the number of all nodes."""
     first = _plan_with(inputs, 1)
     nodes = len(first.plan.nodes)
     if first.is_by(date) or nodes <= 1:

@@ -134,10 +134,10 @@ _Choice = Callable[[Any, Any], Any]
 
 
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
-    """Return the rules of `standing`, and those of `today` that allow less.
+    """Return the rules of `standing`, and today's that allow less.
 
     Percentages refer to `nodes` nodes. Where neither is stricter, commands, checks and timeouts are
-    today's, as are windows and node labels if set; other values are those of `standing`. A reboot
+    today's, as are windows and node labels if set; other values are from `standing`. A reboot
     source must be in both; the freezes of both hold.
     """
     choices = _choices(nodes)

@@ -381,7 +381,7 @@ class _RollingRun(_WaveSimulation):
         self.flow.events.at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
-        """Whether more pods are away than before, apart from those of nodes in flight."""
+        """Whether more pods are away than before, not counting nodes in flight."""
         more_away = self.flow.away[owner] - away_before
         if more_away <= 0:
             return False

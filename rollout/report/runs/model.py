@@ -1,4 +1,4 @@
-"""The report of a run. Field names are those of its JSON."""
+"""The report of a run. Its JSON has the same field names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

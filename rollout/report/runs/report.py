@@ -1,4 +1,4 @@
-"""A span in which the wall clock was changed is not used as a duration."""
+"""If the wall clock was changed during a span, the span is not used as a duration."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -41,16 +41,25 @@ def update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return the checks of update_engine, else of rpm-ostree's service."""
-    clock = answers.get("clock", "")
-    now = epoch_time(parse_assignments(clock).get("NOW", ""))
+    """Return the checks of update_engine, else of the service that drives rpm-ostree."""
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
+        return _of_engine(answers, update, engine)
+    return _of_rpm_ostree(answers, complaints)
+
+
+def _of_engine(answers: Mapping[str, str], update: UpdateStatus, engine: UnitState) -> UpdateChecks:
+    last = update.last_checked
+    # An engine with a staged update checks again only after the reboot.
+    if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
         silence = None
-        # An engine with a staged update checks again only after the reboot.
-        if not (update.needs_reboot or update.operation is UpdateOperation.UNKNOWN):
-            ran = _seconds_of_run(engine, clock)
-            silence = _seconds_between(update.last_checked, now) if update.last_checked else ran
-        return UpdateChecks("update-engine", engine, last=update.last_checked, silence=silence)
+    elif last is None:
+        silence = _seconds_of_run(engine, answers.get("clock", ""))
+    else:
+        silence = _seconds_between(last, _now(answers))
+    return UpdateChecks("update-engine", engine, last=last, silence=silence)
+
+
+def _of_rpm_ostree(answers: Mapping[str, str], complaints: Mapping[str, str]) -> UpdateChecks:
     zincati = unit_state(answers, complaints, "zincati-unit")
     timer = unit_state(answers, complaints, "rpm-ostreed-automatic")
     if timer.exists and (timer.runs or not zincati.exists):
@@ -59,9 +68,14 @@ def update_checks(
             # The timer shows when a check began, even if the check failed.
             return UpdateChecks("rpm-ostreed-automatic.service", service)
         last = _systemd_time(answers.get("rpm-ostreed-automatic", ""))
-        silence = _seconds_between(last, now)
+        silence = _seconds_between(last, _now(answers))
         return UpdateChecks("rpm-ostreed-automatic.timer", timer, last=last, silence=silence)
     return UpdateChecks("zincati", zincati) if zincati.exists else NO_CHECKS
+
+
+def _now(answers: Mapping[str, str]) -> datetime | None:
+    """Return the time of the host's clock."""
+    return epoch_time(parse_assignments(answers.get("clock", "")).get("NOW", ""))
 
 
 def _properties(section: str) -> Mapping[str, str]:
