@@ -375,7 +375,8 @@ def _remembered(
         held = why_held(memory, version)
         if held:
             staged = sum(status.staged_version == version for status in statuses)
-            sentence = f"{printable(capitalize(cause(held)))}; staged on {staged} of these."
+            nodes = f"; staged on {counted(staged, 'node')}" if staged else ""
+            sentence = f"{printable(capitalize(cause(held)))}{nodes}."
             release = f"rollout release {shell_word(version)}"
             if isinstance(held, HeldVersion) and held.by:
                 # Someone holds it on purpose, so releasing it is not the next step.

@@ -118,6 +118,8 @@ def test_nodes_without_an_earlier_version_are_left_out_with_the_reason(
         12,
     )
     plan = json.loads(rollout(lab, "plan", "--rollback", BAD, "-o", "json").ends(0).stdout)
+    # Nobody is told to take the newer version again.
+    assert "more-updates" not in {warning["kind"] for warning in plan["warnings"]}
     left = {entry["node"]: (entry["reason"], entry["message"]) for entry in plan["excluded"]}
     none = "no-previous-version"
     assert left == {

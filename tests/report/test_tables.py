@@ -213,6 +213,15 @@ def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> Non
     ]
 
 
+def test_a_held_version_says_on_how_many_nodes_it_is_staged_if_any() -> None:
+    at = "2026-11-23T01:00:00Z"
+    failures = VersionFailures(("node-1",), at, held_since=at)
+    staged = status_text([WAITING], memory=Memory(versions={WAITING.staged_version: failures}))
+    assert f"most recently at {at}; staged on 1 node." in staged
+    elsewhere = status_text([WAITING], memory=Memory(versions={"0.0.1": failures}))
+    assert f"most recently at {at}." in elsewhere
+
+
 def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     held = kept("version-held", "version 2 is held: it failed on 1 node", "rollout release 2")
     rows = [replace(held, node=f"worker-{number}") for number in range(4)]

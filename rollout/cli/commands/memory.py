@@ -234,7 +234,8 @@ def hold(
     _change_memory(settings, held)
     document = HoldReport(versions=versions, by=by, at=whole_second(now))
     end_command = f"rollout release {' '.join(map(shell_word, versions))}"
-    text = f"Held: {shortened(versions)}. Rollouts leave its nodes out.\nEnd it:\n    {end_command}"
+    effect = "Rollouts do not reboot nodes into held versions."
+    text = f"Held: {shortened(versions)}. {effect}\nEnd it:\n    {end_command}"
     settings.output.show(document, lambda: text, is_prose=True)
 
 

@@ -152,6 +152,8 @@ class DrainForecaster:
         if guarded or surged:
             holds, stuck_budgets = self._try_moving(name, moving, guarded=guarded, surged=surged)
             blockers = (*blockers, *stuck_budgets)
+        # A rollback leaves newer versions on purpose.
+        is_update = not candidate.policy.rollback
         return DrainForecast(
             node=candidate.node,
             pool=candidate.pool,
@@ -167,7 +169,7 @@ class DrainForecaster:
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=self.completion.wait_seconds(awaited, completion),
             surging=surging,
-            next_version=candidate.inputs.versions.after_staged(facts),
+            next_version=candidate.inputs.versions.after_staged(facts) if is_update else "",
         )
 
     def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:
