@@ -32,10 +32,6 @@ from rollout.model.soft_taint import Patch
 from rollout.wording import rescue_text
 
 
-class _NotRescuedError(StepError):
-    """The command must not run for this host."""
-
-
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
@@ -95,7 +91,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """Mark that the rescue runs for this reboot; `_NotRescuedError` if it must not."""
+    """Mark that the rescue runs for this reboot; `StepError` if it must not."""
     has_written = False
 
     def change(node: Node) -> Patch | None:
@@ -105,10 +101,10 @@ def _mark_rescued(task: NodeTask) -> None:
             if has_written:
                 # The answer to the write was lost.
                 return None
-            raise _NotRescuedError("it may have been started for this reboot before")
+            raise StepError("it may have been started for this reboot before")
         # A kubelet that reports NotReady is up, too.
         if node.ready is not ReadyState.UNKNOWN:
-            raise _NotRescuedError(f"its Node's Ready condition is {node.ready}, not Unknown")
+            raise StepError(f"its Node's Ready condition is {node.ready}, not Unknown")
         has_written = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}
 
