@@ -20,7 +20,7 @@ from rollout.model.host import (
     HostFacts,
     HostKeyFiles,
     HostObservation,
-    is_address,
+    is_address_or_name,
     port_of,
 )
 from rollout.model.text import ssh_path
@@ -247,7 +247,7 @@ def inventory_document(
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
     """Return nothing without an address, because Ansible would go to localhost."""
-    if host is None or not is_address(host.address):
+    if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {
         "ansible_host": host.address,

@@ -144,7 +144,7 @@ class StuckTerminating(BlockerFinding, frozen=True):
     timeout: Duration
 
 
-class TwoBudgets(BlockerFinding, frozen=True):
+class SeveralBudgets(BlockerFinding, frozen=True):
     """The API server evicts no pod that several budgets cover."""
 
     kind = BlockerKind.TWO_BUDGETS

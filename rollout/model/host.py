@@ -21,8 +21,8 @@ NO_VERSION = "0.0.0"
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
-def is_address(text: str) -> bool:
-    """Whether the text may be an address or a name, and nothing else."""
+def is_address_or_name(text: str) -> bool:
+    """Whether the text can only be an address or a host name."""
     return _ADDRESS.fullmatch(text) is not None
 
 

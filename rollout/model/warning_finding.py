@@ -89,14 +89,12 @@ class BudgetClosed(WarningFinding, frozen=True):
 
 
 class BudgetManaged(WarningFinding, frozen=True):
-    """No eviction until the controller of the budget's owner moves the pods.
-
-    `is_alone`: that controller has no other pod to switch to.
-    """
+    """The budget allows no eviction until the controller of `owner` moves the pods."""
 
     kind = WarningKind.BUDGET_MANAGED
     namespace: str
-    controller: OwnerRef
+    owner: OwnerRef
+    # The owner has no other pod to switch to.
     is_alone: bool
 
 

@@ -156,7 +156,7 @@ class SlotAdmission:
             clock,
             _FORECAST_SHARE,
         )
-        self._forecasting = threading.Lock()
+        self._forecast_lock = threading.Lock()
 
     def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
         """Write a slot for the host's node unless it holds one, or raise `Denied`.
@@ -269,7 +269,7 @@ class SlotAdmission:
     def _check_drain(self, candidate: Candidate) -> None:
         """Raise `Denied` if the drain could never end."""
         forecaster = self._forecaster.now()
-        with self._forecasting:
+        with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
         if blockers:
             first = blockers[0]

@@ -160,7 +160,7 @@ def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
 
 
 @words.register
-def _(finding: findings.TwoBudgets) -> Words:
+def _(finding: findings.SeveralBudgets) -> Words:
     names = ", ".join(finding.budgets)
     selected = f"is selected by {len(finding.budgets)} PDBs ({names})"
     return Words(

@@ -102,7 +102,7 @@ def _(finding: findings.BudgetClosed) -> Words:
 
 @words.register
 def _(finding: findings.BudgetManaged) -> Words:
-    owner = finding.controller.named_in(finding.namespace)
+    owner = finding.owner.named_in(finding.namespace)
     if not finding.is_alone:
         when = f"once the controller of {owner} moves its pod"
         return Words(f"allows evictions again {when}, usually after the node is cordoned")

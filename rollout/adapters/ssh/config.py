@@ -34,7 +34,7 @@ from rollout.model.host import (
     Host,
     HostKeyFiles,
     Identities,
-    is_address,
+    is_address_or_name,
 )
 
 # Ignoring them would change the connection, the login or the check of host keys.
@@ -150,7 +150,7 @@ def _account_home() -> Path:
 
 
 def _check_words(host: Host) -> None:
-    if not is_address(host.address):
+    if not is_address_or_name(host.address):
         message = f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
         raise InputError(message)
     if not _USER.fullmatch(host.user):
@@ -193,7 +193,7 @@ def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, 
     A block for its name takes precedence over one for its address.
     """
     # ssh is asked only about a name that it cannot take for an option.
-    if is_address(host.name) and host.name != host.address:
+    if is_address_or_name(host.name) and host.name != host.address:
         # An error about the address, too, recurs below.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)

@@ -10,7 +10,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, OwnerRef, Pod
 from rollout.model.drain_finding import Restarting
 from rollout.model.progress import PodBlocked, PodReleased
-from rollout.planning.drain.budgets import controller_of
+from rollout.planning.drain.budgets import managing_owner
 from rollout.wording import text
 
 _REPORT_AFTER = 1.0
@@ -28,17 +28,16 @@ NO_REASON = "it gave no reason"
 
 @dataclass(frozen=True, slots=True)
 class BlockedReason:
-    """Why a pod cannot be evicted now.
-
-    `figures`: healthy pods that the budget needs and has. `controller` opens the budget, unless
-    Kubernetes itself does. `restart`: its Deployment replaces the pod.
-    """
+    """Why a pod cannot be evicted now."""
 
     budgets: tuple[str, ...]
     message: str
+    # How many healthy pods the budget needs and has.
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
-    controller: OwnerRef | None = None
+    # The resource whose controller opens the budget; None if that is Kubernetes itself.
+    managing_owner: OwnerRef | None = None
+    # The restart of a Deployment that replaces the pod.
     restart: Restarting | None = None
 
     @property
@@ -72,14 +71,14 @@ class BlockedReason:
 
     @classmethod
     def of(cls, budget: Budget, pod: Pod) -> "BlockedReason":
-        controller = controller_of(budget, (pod,))
+        owner = managing_owner(budget, (pod,))
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"
-            return cls((budget.key,), error, controller=controller)
+            return cls((budget.key,), error, managing_owner=owner)
         needs = budget.desired_healthy
         has = budget.current_healthy
         message = f"needs {needs} healthy pods and has {has}"
-        return cls((budget.key,), message, (needs, has), controller=controller)
+        return cls((budget.key,), message, (needs, has), managing_owner=owner)
 
     @classmethod
     def of_restart(cls, restart: Restarting) -> "BlockedReason":
@@ -144,17 +143,17 @@ class HeldPods:
         hold = self._holds.get(pod.uid)
         return hold.reason if hold else None
 
-    def why(self, pod: Pod) -> str:
-        """Return a clause on why the pod is blocked; empty if it is not."""
+    def why_blocked(self, pod: Pod) -> str:
+        """Return a clause on why the pod cannot be evicted now; empty if nothing blocks it."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""
         if reason.restart is not None:
             return reason.message
         held_back = f"held back by {reason.held_by}"
-        if reason.controller is None:
+        if reason.managing_owner is None:
             return held_back
-        owner = reason.controller.named_in(pod.namespace)
+        owner = reason.managing_owner.named_in(pod.namespace)
         return f"{held_back}; the controller of {owner} did not open it"
 
     def report(self) -> None:
@@ -169,7 +168,7 @@ class HeldPods:
         hold.reported_at = now
         needs, has = reason.figures or (None, None)
         owner = hold.pod.owner
-        controller = reason.controller
+        managing_owner = reason.managing_owner
         message = reason.message
         if reason.denial:
             message = reason.denial.message or NO_REASON
@@ -185,7 +184,7 @@ class HeldPods:
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
-                controller=controller.named_in(hold.pod.namespace) if controller else "",
+                controller=managing_owner.named_in(hold.pod.namespace) if managing_owner else "",
                 webhook=reason.denier(DenierKind.WEBHOOK),
                 admission_policy=reason.denier(DenierKind.POLICY),
                 budgets=reason.budgets,

@@ -59,7 +59,7 @@ class BudgetView:
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
-    def conflicting(self, pod: Pod) -> tuple[Budget, ...]:
+    def conflicting_budgets(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets of a running pod if it has several: no API server evicts it."""
         if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
             return ()

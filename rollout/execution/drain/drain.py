@@ -120,7 +120,7 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
     """`DrainError` if a pod has two budgets: no API server evicts it."""
     names = []
     for pod in pods:
-        conflicting = budgets.conflicting(pod)
+        conflicting = budgets.conflicting_budgets(pod)
         if conflicting:
             names.append(f"{pod.key} ({', '.join(budget.name for budget in conflicting)})")
     if names:
@@ -240,14 +240,13 @@ class _Drain:
         api = self.task.cluster.api
         for pod in pods:
             reason = waiting.held.reason_of(pod)
-            controller = reason.controller if reason else None
+            owner = reason.managing_owner if reason else None
             budget = self.budgets.budget(reason.only_budget) if reason else None
-            if controller is None or budget is None:
+            if owner is None or budget is None:
                 continue
             headcount = Headcount.of(read_pods(api, pod.namespace, ""), BudgetIndex.of(()), None)
-            if headcount.is_alone(pod, budget, controller):
-                owner = controller.named_in(pod.namespace)
-                return f"; {owner} has no other pod to switch to"
+            if headcount.is_alone(pod, budget, owner):
+                return f"; {owner.named_in(pod.namespace)} has no other pod to switch to"
         return ""
 
 

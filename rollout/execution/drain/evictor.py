@@ -21,7 +21,7 @@ from rollout.execution.drain.eviction import Attempt, EvictionResult, request_re
 from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.task import DrainProgress, NodeTask
 from rollout.model.cluster import Budget, Pod
-from rollout.planning.drain.budgets import controller_of
+from rollout.planning.drain.budgets import managing_owner
 
 AT_ONCE = 8
 _FIRST_PAUSE = 1.0
@@ -124,7 +124,7 @@ class Evictor:
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
             return
-        several = self.budgets.conflicting(pod)
+        several = self.budgets.conflicting_budgets(pod)
         if several:
             self.held.hold(pod, BlockedReason.of_several(several))
             return
@@ -142,12 +142,12 @@ class Evictor:
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         reason = BlockedReason.of(closed, pod)
-        if closed.needs_every_pod and reason.controller is None:
+        if closed.needs_every_pod and reason.managing_owner is None:
             restart = self.restarts.begin(pod)
             if restart is not None:
                 self.held.hold(pod, BlockedReason.of_restart(restart))
                 return
-        is_tried = closed.needs_every_pod or reason.controller is not None
+        is_tried = closed.needs_every_pod or reason.managing_owner is not None
         earlier = self.held.reason_of(pod)
         is_denied = earlier is not None and earlier.denial is not None
         # A webhook's denial says more than the budget.
@@ -286,8 +286,8 @@ class Evictor:
         if figures is None and budget is not None:
             figures = (budget.desired_healthy, budget.current_healthy)
         budgets = (attempt.budget,) if attempt.budget else ()
-        controller = controller_of(budget, (attempt.pod,)) if budget else None
-        reason = BlockedReason(budgets, attempt.message, figures, controller=controller)
+        owner = managing_owner(budget, (attempt.pod,)) if budget else None
+        reason = BlockedReason(budgets, attempt.message, figures, managing_owner=owner)
         self.held.hold(attempt.pod, reason)
         if budget is None:
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)

@@ -190,7 +190,7 @@ class Waiting:
             request = "deletion" if self.task.policy.drain.disable_eviction else "eviction"
             since = Duration(round(self.task.now - accepted.first))
             return f"{pod.key} was not deleted, although its {request} was accepted {since} ago"
-        why = self.held.why(pod) or self.evictor.eviction_of(pod).last_message
+        why = self.held.why_blocked(pod) or self.evictor.eviction_of(pod).last_message
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def _why_terminating(self, pod: Pod) -> str:
@@ -240,9 +240,9 @@ class Waiting:
         reason = self.held.reason_of(pod)
         if reason is not None and reason.restart is not None:
             return look_at_rollout(reason.restart.deployment)
-        if reason is None or reason.controller is None:
+        if reason is None or reason.managing_owner is None:
             return (self._look_command(pod),)
-        return (self._look_command(pod), look_at_controller(pod.namespace, reason.controller))
+        return (self._look_command(pod), look_at_controller(pod.namespace, reason.managing_owner))
 
     def _look_command(self, pod: Pod) -> str:
         reason = self.held.reason_of(pod)

@@ -146,14 +146,14 @@ def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
-    holders, is_full = _lock_holders(meta.annotations.get(name, ""), owners)
+    holders, is_locked = _lock_holders(meta.annotations.get(name, ""), owners)
     return Coordinator(
         rival=_KURED,
         kind="DaemonSet",
         namespace=meta.namespace,
         name=meta.name,
         holders=holders,
-        locked=is_full and not may_expire,
+        locked=is_locked and not may_expire,
         lock=LockAnnotation(name, owners) if can_be_taken else None,
     )
 
@@ -218,7 +218,7 @@ def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 
 
 def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the holders, and whether the lock is full and never expires."""
+    """Return the holders, and whether they hold all of the lock and none of them expires."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:
@@ -231,4 +231,5 @@ def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
         is_full = owners == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)
-    return names, bool(holders) and is_full and never_expires
+    is_locked = bool(holders) and is_full and never_expires
+    return names, is_locked

@@ -19,7 +19,7 @@ from rollout.model.host import (
     HostObservation,
     ProbeFailure,
     ProbeFailureKind,
-    is_address,
+    is_address_or_name,
     normalize_address,
 )
 from rollout.model.node_marks import annotation_sign
@@ -86,7 +86,7 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 def _usable_address(node: Node) -> str:
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
-            if address.type == kind and is_address(address.address):
+            if address.type == kind and is_address_or_name(address.address):
                 return address.address
     return ""
 

@@ -14,8 +14,8 @@ from rollout.model.blocker_finding import (
     BudgetUnscaled,
     FitsNowhere,
     PodRefused,
+    SeveralBudgets,
     StuckTerminating,
-    TwoBudgets,
 )
 from rollout.model.cluster import Budget, Pod, budget_subject
 from rollout.model.drain_finding import Nowhere
@@ -35,8 +35,8 @@ from rollout.planning.drain.budgets import (
     BudgetIndex,
     Headcount,
     bypasses,
-    controller_of,
     counts_pods,
+    managing_owner,
 )
 from rollout.planning.drain.surge import Surges
 from rollout.planning.drain.verdicts import Action, PodVerdict
@@ -106,7 +106,7 @@ class DrainChecker:
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
         bypasses_all = pod.finished or pod.terminating or stays_pending
         if len(names) > 1 and not bypasses_all:
-            yield blocker(self.node, f"pod/{pod.key}", TwoBudgets(names))
+            yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(names))
             return
         for budget in budgets:
             if not bypasses(pod, budget):
@@ -120,11 +120,11 @@ class DrainChecker:
             if is_closed:
                 yield warning(self.node, subject, opened_by_storage)
             return
-        controller = controller_of(budget, self._pods_held_by(budget)) if is_closed else None
+        owner = managing_owner(budget, self._pods_held_by(budget)) if is_closed else None
         deployment = self.surges.restarted(pod, budget)
-        if controller is not None:
-            is_alone = self.headcount.is_alone(pod, budget, controller)
-            managed = BudgetManaged(budget.namespace, controller, is_alone=is_alone)
+        if owner is not None:
+            is_alone = self.headcount.is_alone(pod, budget, owner)
+            managed = BudgetManaged(budget.namespace, owner, is_alone=is_alone)
             yield warning(self.node, subject, managed)
         elif deployment is not None:
             yield warning(self.node, subject, BudgetSurged(deployment.key))

@@ -25,7 +25,7 @@ _Bucket = tuple[str, str, str]
 # StatefulSet has the name of its `postgresql`.
 _SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
-_KEY = "controller:"
+_CONTROLLER = "controller:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +173,10 @@ class Headcount:
             return ()
         return unready
 
-    def is_alone(self, pod: Pod, budget: Budget, controller: OwnerRef) -> bool:
-        owner = pod.owner or controller
-        pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[controller.uid])
+    def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
+        """Whether the managing owner has no other pod to which it could switch."""
+        owner = pod.owner or managing_owner
+        pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[managing_owner.uid])
         return pods <= 1
 
     def stays_pending(self, pod: Pod, patience: float) -> bool:
@@ -191,7 +192,7 @@ class Headcount:
         return seconds_since(pod.unready_since, self.now) > patience
 
 
-def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
+def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
     """Return the owner whose controller opens the budget for all these pods.
 
     None if that is Kubernetes itself.
@@ -200,13 +201,13 @@ def controller_of(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
         return None
     if budget.owner is not None and not budget.owner.is_of_kubernetes:
         return budget.owner
-    controllers = [_controller_of_pod(pod) for pod in pods]
-    if not controllers or None in controllers:
+    owners = [_managing_owner_of_pod(pod) for pod in pods]
+    if not owners or None in owners:
         return None
-    return controllers[0]
+    return owners[0]
 
 
-def _controller_of_pod(pod: Pod) -> OwnerRef | None:
+def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner
@@ -216,22 +217,22 @@ def _controller_of_pod(pod: Pod) -> OwnerRef | None:
     return replace(owner, api_version=api_version, kind=kind)
 
 
-def controller_key(namespace: str, controller: OwnerRef) -> str:
-    return f"{_KEY}{controller.named_in(namespace)}"
+def controller_key(namespace: str, owner: OwnerRef) -> str:
+    """Return the key for the controller of the owner, such as `controller:Cluster db/shop`."""
+    return f"{_CONTROLLER}{owner.named_in(namespace)}"
 
 
 def controller_in(key: str) -> str:
-    return key.removeprefix(_KEY) if key.startswith(_KEY) else ""
+    """Return the owner in the key of a controller; empty for other keys."""
+    return key.removeprefix(_CONTROLLER) if key.startswith(_CONTROLLER) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeControllers:
-    """The keys of the controllers that move a node's pods or open their budgets.
-
-    A budget of those `awaited` allows no eviction now.
-    """
+    """The keys of the controllers that move a node's pods or open their budgets."""
 
     keys: frozenset[str]
+    # The controllers that have to open a budget first: it allows no eviction now.
     awaited: frozenset[str]
 
     @classmethod
@@ -239,14 +240,14 @@ class NodeControllers:
         keys = set[str]()
         awaited = set[str]()
         for pod in pods:
-            pod_controller = _controller_of_pod(pod)
-            if pod_controller is not None:
-                keys.add(controller_key(pod.namespace, pod_controller))
+            owner_of_pod = _managing_owner_of_pod(pod)
+            if owner_of_pod is not None:
+                keys.add(controller_key(pod.namespace, owner_of_pod))
             for budget in index.covering(pod):
-                controller = controller_of(budget, (pod,))
-                if controller is None or bypasses(pod, budget):
+                owner_of_budget = managing_owner(budget, (pod,))
+                if owner_of_budget is None or bypasses(pod, budget):
                     continue
-                key = controller_key(pod.namespace, controller)
+                key = controller_key(pod.namespace, owner_of_budget)
                 keys.add(key)
                 if budget.disruptions_allowed <= 0:
                     awaited.add(key)

@@ -29,7 +29,7 @@ from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import CoversNoPod, MoreUpdates, OtherAtWork, UsersLoggedIn
 from rollout.model.wave_finding import WaveReason
-from rollout.planning.drain.budgets import controller_of, critical_budget
+from rollout.planning.drain.budgets import critical_budget, managing_owner
 from rollout.planning.drain.forecast import DrainForecast, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import (
@@ -464,7 +464,7 @@ def _budget_rates(
         grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
         kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
         rate = pace.rate(permits, grace, kinds)
-        if budget.disruptions_allowed <= 0 and controller_of(budget, pods) is not None:
+        if budget.disruptions_allowed <= 0 and managing_owner(budget, pods) is not None:
             rate = replace(rate, handover=HANDOVER_SECONDS)
         rates[key] = rate
     return rates

@@ -86,15 +86,15 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
             joined(
                 "; ",
                 f"{moved} had to be evicted: {counted(report.evictions, 'eviction')}",
-                *_unmoved(report),
+                *_eviction_differences(report),
             ),
         )
     yield "Rules", changed_rules(report.policy or {}) or "all defaults"
     yield "Run", report.run
 
 
-def _unmoved(report: RunReport) -> Iterator[str]:
-    """Yield why evictions differ from the plan, if the journal names pods."""
+def _eviction_differences(report: RunReport) -> Iterator[str]:
+    """Yield how the evictions differ from the plan; nothing if the journal names no pods."""
     if not report.evicted:
         return
     evicted = Counter(pod.node for pod in report.evicted)
@@ -109,10 +109,15 @@ def _unmoved(report: RunReport) -> Iterator[str]:
             drain_failed += missing
         else:
             gone += missing
-    yield f"{untouched} on nodes that were not drained" if untouched else ""
-    yield f"{drain_failed} on nodes whose drain failed" if drain_failed else ""
-    yield f"{gone} gone before the drain reached them" if gone else ""
-    yield f"{arrived} of the evicted pods arrived on their node after the plan" if arrived else ""
+    differences = (
+        (untouched, "on nodes that were not drained"),
+        (drain_failed, "on nodes whose drain failed"),
+        (gone, "gone before the drain reached them"),
+        (arrived, "of the evicted pods arrived on their node after the plan"),
+    )
+    for pods, clause in differences:
+        if pods:
+            yield f"{pods} {clause}"
 
 
 def _versions(report: RunReport) -> str:
