@@ -20,6 +20,10 @@ BAD = "4152.2.0"
 BEFORE = "4081.2.0"
 QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--max-unavailable", "3")
 ROLLBACK = ("rollback", BAD, *QUICK)
+FINALIZES = (
+    "--set",
+    "reboot.command=sudo -n rpm-ostree finalize-deployment --allow-missing-checksum",
+)
 # The commands on hosts that choose what boots next.
 CHOICES = ("cgpt prioritize", "bootc rollback", "rpm-ostree rollback")
 
@@ -74,6 +78,8 @@ def test_twelve_nodes_go_back_over_kills_and_their_version_is_held(
 
     killed_at(lab, tmp_path, "rebooting", *ROLLBACK)
     killed_at(lab, tmp_path, "draining", "resume", "--yes", *unlock(lab))
+    refused = rollout(lab, "resume", "--yes", *unlock(lab), *FINALIZES).ends(ExitCode.USAGE)
+    assert "a rollback stages none" in refused.stderr
     ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(0)
     assert set(ended.outcomes.values()) == {"succeeded"}
     assert versions(lab) == {BEFORE}
@@ -162,6 +168,8 @@ def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     stale = rollout(lab, "apply", str(file)).ends(ExitCode.STALE)
     assert "4081.2.0 was staged, and 4081.1.0 is now" in stale.stderr
     lab.call(partial(setattr, lab.machines["worker-1"], "previous_version", BEFORE))
+    refused = rollout(lab, "apply", str(file), *FINALIZES).ends(ExitCode.USAGE)
+    assert "a rollback stages none" in refused.stderr
     applied = rollout(lab, "apply", str(file)).ends(0)
     assert f"--rollback {BAD}: its nodes go back to their previous version" in applied.stdout
     assert versions(lab) == {BEFORE}

@@ -143,6 +143,15 @@ def _calendar_zone(gates: GatesSettings) -> tzinfo:
     return zones.pop() if len(zones) == 1 else gettz() or tzlocal()
 
 
+def refuse_finalizing(settings: Settings, rollback: str) -> None:
+    """Raise `UsageError` if the reboot command does not fit a rollback of this version."""
+    if rollback and "finalize-deployment" in settings.reboot.command:
+        raise UsageError(
+            "reboot.command finalizes a staged deployment, but a rollback stages none",
+            hint="Reboot as usual: --set reboot.command=",
+        )
+
+
 def refuse_another_process(settings: Given, policy: Policy) -> None:
     """Raise `UsageError` if this process cannot follow another process's policy.
 
@@ -154,6 +163,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
 
     for rule in policy.gates.healthy:
         check_expression(rule.expression)
+    refuse_finalizing(settings, policy.rollback)
     missing = _missing_commands(settings, policy)
     if missing:
         names = " and ".join(missing)

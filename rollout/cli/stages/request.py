@@ -2,8 +2,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.errors import UsageError
+from rollout.cli.settings.rules import policy_of, refuse_finalizing, selection_of
 from rollout.execution.record.unfinished import Unfinished
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.plan import RolloutPlan
@@ -67,9 +66,5 @@ def fresh_request(settings: Given, *, rollback: str = "") -> Request:
     Raises `UsageError` for settings that contradict each other.
     """
     policy = replace(policy_of(settings), rollback=rollback)
-    if rollback and "finalize-deployment" in settings.reboot.command:
-        raise UsageError(
-            "reboot.command finalizes a staged deployment, but a rollback stages none",
-            hint="Reboot as usual: --set reboot.command=",
-        )
+    refuse_finalizing(settings, rollback)
     return Request(settings, selection_of(settings), policy)
