@@ -16,13 +16,19 @@ class CheckState(StrEnum):
     MASKED = "masked"
     STOPPED = "stopped"
     FAILED = "failed"
+    DISABLED = "disabled"
     STALE = "stale"
     UNKNOWN = "unknown"
 
     @property
     def is_off(self) -> bool:
-        """Whether the service does not run, or will not after the next boot."""
-        return self in (CheckState.MASKED, CheckState.STOPPED, CheckState.FAILED)
+        """Whether the service does not check, or will not after the next boot."""
+        return self in (
+            CheckState.MASKED,
+            CheckState.STOPPED,
+            CheckState.FAILED,
+            CheckState.DISABLED,
+        )
 
     @property
     def is_trouble(self) -> bool:
@@ -32,7 +38,13 @@ class CheckState(StrEnum):
 
 def service_text(unit: str, state: CheckState) -> str:
     """Return a clause that says why the service is off."""
-    return f"{unit} has failed" if state is CheckState.FAILED else f"{unit} is {state}"
+    match state:
+        case CheckState.FAILED:
+            return f"{unit} has failed"
+        case CheckState.DISABLED:
+            return f"updates are disabled in the configuration of {unit}"
+        case _:
+            return f"{unit} is {state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +115,21 @@ class UpdateChecks:
     """The service that looks for updates on a host; `unit` is empty if unknown.
 
     `last` is when it last reached the update server since it started, or None. `silence` is the
-    seconds since then, or since the start; None if unknown.
+    seconds since then, or since the start; None if unknown. `is_disabled`: its configuration turns
+    updates off.
     """
 
     unit: str = ""
     service: UnitState = UnitState()
     last: datetime | None = None
     silence: float | None = None
+    is_disabled: bool = False
 
     def check_state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
         """Return whether the host looks for updates; `longest_silence` is in seconds."""
         state = self.service.check_state
+        if self.is_disabled and not state.is_off:
+            return CheckState.DISABLED
         is_late = self.silence is not None and self.silence > longest_silence
         return CheckState.STALE if is_late and not state.is_off else state
 

@@ -334,7 +334,7 @@ def _(finding: findings.DrainBlocked) -> Words:
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
     """Return an empty string if the host finds updates, or if that is unknown."""
     match update.checks:
-        case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED:
+        case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED | CheckState.DISABLED:
             return service_text(update.check_unit, update.checks)
         case CheckState.STALE:
             return _last_check(update, now)

@@ -131,6 +131,18 @@ LAGGING = replace(WORKING, state=UpdateState.BEHIND, behind=True)
             Verdict.WARN,
             "unmask zincati",
         ),
+        (
+            replace(WORKING, checks=CheckState.DISABLED, check_unit="zincati"),
+            Verdict.WARN,
+            "/etc/zincati/config.d",
+        ),
+        (
+            replace(
+                WORKING, checks=CheckState.FAILED, check_unit="bootc-fetch-apply-updates.service"
+            ),
+            Verdict.WARN,
+            "sudo bootc upgrade --check",
+        ),
         (LAGGING, Verdict.WARN, "rollout check-update"),
         (replace(LAGGING, check_unit="zincati"), Verdict.WARN, "list-timers"),
         (replace(LAGGING, state=UpdateState.UPDATING), Verdict.PASS, ""),

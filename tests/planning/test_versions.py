@@ -266,6 +266,18 @@ def test_a_download_that_never_ends_is_no_update(silence: float, state: UpdateSt
     assert states(host) == [state]
 
 
+def test_a_service_whose_configuration_turns_updates_off_does_not_check() -> None:
+    host = running("a", NEW)
+    on = replace(host, checks=UpdateChecks("zincati", RUNNING))
+    off = replace(host, checks=UpdateChecks("zincati", RUNNING, is_disabled=True))
+    masked = replace(host, checks=UpdateChecks("zincati", MASKED, is_disabled=True))
+    assert states(on) == [UpdateState.UP_TO_DATE]
+    assert states(off) == [UpdateState.NOT_CHECKING]
+    assert off.checks.check_state() is CheckState.DISABLED
+    # What keeps the service from running comes first.
+    assert masked.checks.check_state() is CheckState.MASKED
+
+
 def test_how_long_a_host_may_go_without_a_check_is_a_setting() -> None:
     host = checked(NEW, RUNNING, 3 * DAY)
     known = KnownVersions.of([node("a")], {"a": host})

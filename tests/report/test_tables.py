@@ -116,6 +116,12 @@ ROLLED_BACK = UpdateStanding(
         ),
         (
             UpdateStanding(
+                UpdateState.NOT_CHECKING, checks=CheckState.DISABLED, check_unit="zincati"
+            ),
+            "not checking 3975.2.0 updates are disabled in the configuration of zincati",
+        ),
+        (
+            UpdateStanding(
                 UpdateState.NOT_CHECKING, checks=CheckState.STALE, check_unit="update-engine"
             ),
             "not checking 3975.2.0 update-engine has not completed a check since it started",

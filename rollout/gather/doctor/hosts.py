@@ -40,10 +40,24 @@ _ENGINE_FIXES = {
 }
 # Flatcar's bus policy admits these users to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
-_RPM_OSTREE_SERVICE = "rpm-ostreed-automatic.service"
-_RPM_OSTREE_FIX = (
-    f"On the host: journalctl -u {_RPM_OSTREE_SERVICE}. Then check its proxy and its remote, and"
-    " try again: sudo rpm-ostree upgrade --check"
+# By the unit whose checks fail, without a suffix.
+_CHECK_FIXES = {
+    "update-engine": (
+        "On the host: journalctl -u update-engine. Then check its proxy, and SERVER in"
+        " /etc/flatcar/update.conf, and try again: rollout check-update"
+    ),
+    "rpm-ostreed-automatic": (
+        "On the host: journalctl -u rpm-ostreed-automatic.service. Then check its proxy and its"
+        " remote, and try again: sudo rpm-ostree upgrade --check"
+    ),
+    "bootc-fetch-apply-updates": (
+        "On the host: journalctl -u bootc-fetch-apply-updates.service. Then check its proxy and its"
+        " registry, and try again: sudo bootc upgrade --check"
+    ),
+}
+_DISABLED_FIX = (
+    "Remove enabled = false from [updates] in /etc/zincati/config.d, then: sudo systemctl restart"
+    " zincati"
 )
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
@@ -217,13 +231,14 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     trouble = check_trouble(standing, None)
-    if standing.checks is CheckState.STALE:
-        fix = _stale_fix(unit)
+    has_failed_check = standing.checks is CheckState.FAILED and unit.endswith(".service")
+    if standing.checks is CheckState.STALE or has_failed_check:
+        fix = _CHECK_FIXES[unit.partition(".")[0]]
         yield warned(name, node, f"it does not get its updates: {trouble}", fix)
-    elif unit == _RPM_OSTREE_SERVICE and standing.checks is CheckState.FAILED:
-        yield warned(name, node, f"it does not get its updates: {trouble}", _RPM_OSTREE_FIX)
     elif standing.checks.is_off and unit != CheckName.UPDATE_ENGINE:
         fix = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
+        if standing.checks is CheckState.DISABLED:
+            fix = _DISABLED_FIX
         yield warned(name, node, f"{trouble}: no update will be staged", fix)
     elif standing.checks is CheckState.WORKING:
         when = f", most recently at {standing.last_checked}" if standing.last_checked else ""
@@ -235,15 +250,6 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
         if unit == CheckName.UPDATE_ENGINE:
             fix = "See whether the update server offers it now: rollout check-update"
         yield warned(name, node, message, fix)
-
-
-def _stale_fix(unit: str) -> str:
-    if unit != CheckName.UPDATE_ENGINE:
-        return _RPM_OSTREE_FIX
-    return (
-        f"On the host: journalctl -u {unit}. Then check its proxy, and SERVER in"
-        " /etc/flatcar/update.conf, and try again: rollout check-update"
-    )
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:

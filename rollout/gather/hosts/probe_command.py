@@ -177,6 +177,10 @@ mark zincati-unit; run 5 {_SHOW} zincati.service
 mark rpm-ostreed-automatic; run 5 {_SHOW_TRIGGER} rpm-ostreed-automatic.timer
 mark rpm-ostreed-automatic-service; run 5 {_SHOW} rpm-ostreed-automatic.service
 """.strip()
+_BOOTC_UNITS = f"""
+mark bootc-fetch-apply-updates; run 5 {_SHOW_TRIGGER} bootc-fetch-apply-updates.timer
+mark bootc-fetch-apply-updates-service; run 5 {_SHOW} bootc-fetch-apply-updates.service
+""".strip()
 
 _END = """
 mark end
@@ -211,6 +215,8 @@ class Probe:
             yield _ENGINE_UNIT
         if Source.RPM_OSTREE in self.sources:
             yield _RPM_OSTREE_UNITS
+        if Source.BOOTC in self.sources:
+            yield _BOOTC_UNITS
         if self.units:
             yield _LOCKSMITHD_UNIT
 

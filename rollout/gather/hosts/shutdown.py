@@ -73,16 +73,25 @@ def pending_shutdown(text: str) -> str:
 
 def zincati_strategy(section: str) -> str:
     """Return the strategy of a Zincati that updates the host, or an empty text."""
-    state, _, rest = section[:_LONGEST_SECTION].partition("\n")
-    if state.strip() not in RUNNING:
-        return ""
-    updates: dict[str, Any] = {}
-    for fragment in _fragments(rest):
-        updates |= fragment
-    if updates.get("enabled") is False:
+    state = section.partition("\n")[0]
+    updates = _zincati_updates(section)
+    if state.strip() not in RUNNING or updates.get("enabled") is False:
         return ""
     strategy = updates.get("strategy", _DEFAULT)
     return strategy if isinstance(strategy, str) and _STRATEGY.fullmatch(strategy) else "unknown"
+
+
+def has_disabled_updates(section: str) -> bool:
+    """Whether Zincati's configuration turns updates off."""
+    return _zincati_updates(section).get("enabled") is False
+
+
+def _zincati_updates(section: str) -> Mapping[str, Any]:
+    """Return Zincati's `updates` table, merged from its files."""
+    updates: dict[str, Any] = {}
+    for fragment in _fragments(section[:_LONGEST_SECTION]):
+        updates |= fragment
+    return updates
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:

@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rollout.gather.hosts.answer import parse_assignments, word
+from rollout.gather.hosts.shutdown import has_disabled_updates
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
 from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks
@@ -13,6 +14,9 @@ _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
 # The probe asks for UTC. Names of other zones are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
+# Units, a timer and its service each.
+_BOOTC = "bootc-fetch-apply-updates"
+_RPM_OSTREE = "rpm-ostreed-automatic"
 
 
 def epoch_time(text: str) -> datetime | None:
@@ -41,9 +45,12 @@ def update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return the checks of update_engine, else of the service that drives rpm-ostree."""
+    """Return the checks of update_engine, else of the service that drives bootc or rpm-ostree."""
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
         return _of_engine(answers, update, engine)
+    # If bootc's timer is off, another one may fetch its images, as docs/clusters.md recommends.
+    if unit_state(answers, complaints, _BOOTC).runs:
+        return _of_timer(answers, complaints, _BOOTC)
     return _of_rpm_ostree(answers, complaints)
 
 
@@ -61,16 +68,25 @@ def _of_engine(answers: Mapping[str, str], update: UpdateStatus, engine: UnitSta
 
 def _of_rpm_ostree(answers: Mapping[str, str], complaints: Mapping[str, str]) -> UpdateChecks:
     zincati = unit_state(answers, complaints, "zincati-unit")
-    timer = unit_state(answers, complaints, "rpm-ostreed-automatic")
+    timer = unit_state(answers, complaints, _RPM_OSTREE)
     if timer.exists and (timer.runs or not zincati.exists):
-        service = unit_state(answers, complaints, "rpm-ostreed-automatic-service")
-        if timer.runs and service.check_state is CheckState.FAILED:
-            # The timer shows when a check began, even if the check failed.
-            return UpdateChecks("rpm-ostreed-automatic.service", service)
-        last = _systemd_time(answers.get("rpm-ostreed-automatic", ""))
-        silence = _seconds_between(last, _now(answers))
-        return UpdateChecks("rpm-ostreed-automatic.timer", timer, last=last, silence=silence)
-    return UpdateChecks("zincati", zincati) if zincati.exists else NO_CHECKS
+        return _of_timer(answers, complaints, _RPM_OSTREE)
+    if not zincati.exists:
+        return NO_CHECKS
+    is_disabled = has_disabled_updates(answers.get("zincati", ""))
+    return UpdateChecks("zincati", zincati, is_disabled=is_disabled)
+
+
+def _of_timer(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UpdateChecks:
+    timer = unit_state(answers, complaints, name)
+    service = unit_state(answers, complaints, f"{name}-service")
+    if timer.runs and service.check_state is CheckState.FAILED:
+        # The timer shows when a check began, even if the check failed.
+        return UpdateChecks(f"{name}.service", service)
+    last = _systemd_time(answers.get(name, ""))
+    return UpdateChecks(
+        f"{name}.timer", timer, last=last, silence=_seconds_between(last, _now(answers))
+    )
 
 
 def _now(answers: Mapping[str, str]) -> datetime | None:
