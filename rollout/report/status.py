@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.finding import HeldVersion
-from rollout.model.host import UpdateStanding, UpdateState
+from rollout.model.host import UpdateOperation, UpdateStanding, UpdateState
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import detect_flag
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
@@ -40,6 +40,8 @@ _WIDE = (
     Column("NOTE", note=True),
 )
 _MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
+# Only update_engine can be told to check.
+_NO_ENGINE = (UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
 _CORDONED = (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 AFTER_THE_CAUSE = "After fixing the cause"
@@ -243,8 +245,11 @@ def _next_step(
     if any(status.update and status.update.checks.is_trouble for status in statuses):
         commands.append("rollout doctor")
     rolled_back = rolled_back_versions(statuses)
-    if any(_may_find_an_update(status, rolled_back) for status in statuses):
+    may_find = [status for status in statuses if _may_find_an_update(status, rolled_back)]
+    if any(status.operation not in _NO_ENGINE for status in may_find):
         commands.append("rollout check-update")
+    elif any(status.state is NodeState.BEHIND for status in may_find):
+        commands.append("rollout doctor")
     return commands[0] if commands else ""
 
 

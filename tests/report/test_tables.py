@@ -7,7 +7,7 @@ import pytest
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Unfinished
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, sort_checks, warned
-from rollout.model.host import UpdateStanding, UpdateState
+from rollout.model.host import UpdateOperation, UpdateStanding, UpdateState
 from rollout.model.memory import Memory, VersionFailures
 from rollout.model.progress import Phase
 from rollout.model.update_checks import CheckState
@@ -138,6 +138,18 @@ def test_a_host_that_is_not_up_to_date_says_what_it_is(update: UpdateStanding, r
 def test_hosts_that_are_behind_can_be_told_to_look_for_an_update() -> None:
     text = status_text([FINE, replace(FINE, node="node-2", update=BEHIND)])
     assert text.endswith("2 nodes: 1 up to date, 1 behind\nNext:\n    rollout check-update")
+
+
+@pytest.mark.parametrize("operation", [UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED])
+def test_only_hosts_with_update_engine_can_be_told_to_look_for_an_update(operation: str) -> None:
+    """Doctor says where to look on the others."""
+    behind = replace(FINE, node="node-2", update=BEHIND, operation=operation)
+    assert status_text([FINE, behind]).endswith("1 behind\nNext:\n    rollout doctor")
+    both = [replace(FINE, update=BEHIND), behind]
+    assert status_text(both).endswith("Next:\n    rollout check-update")
+    standing = replace(ROLLED_BACK, newest_version="4152.0.0")
+    rolled_back = replace(FINE, update=standing, operation=operation)
+    assert "Next:" not in status_text([rolled_back])
 
 
 def test_hosts_that_find_no_updates_need_a_fix_before_they_look_for_one() -> None:
